@@ -21,7 +21,6 @@ from django.db.models.functions import Coalesce, Now, Upper
 from events.publishing.publish import write_event
 from notifications.retention import EMAIL_RETENTION
 from notifications.states import attempts
-from notifications.states import claim as claim_statement
 from notifications.states import settle as settle_statement
 from notifications.states.decision import RetryPolicy, decide
 from notifications.states.outcomes import (
@@ -86,7 +85,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
     Call these methods on `EmailNotification.objects`, not on a filtered query, because some of them ignore
     the filter. Three rules make them safe:
 
-    - A claim uses SKIP LOCKED, and is committed before any I/O.
+    - A claim (`outbox.claim`) uses SKIP LOCKED, and is committed before any I/O.
     - *Accepted* is a fact that anyone may report. Every other outcome counts only under the claim's own
       token.
     - A statement that changes several rows locks them first, in the order of their ids.
@@ -98,46 +97,6 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
 
     def dead(self) -> EmailNotificationQuerySet:
         return self.filter(status=Status.DEAD_LETTERED)
-
-    def next_due_in(self, *, lookback_seconds: float | None = None) -> float | None:
-        """Return the seconds until the earliest waiting row is due, or None if no row waits.
-
-        Leave out rows that have been due for more than `lookback_seconds`. While the delivery is paused, no
-        row waits.
-        """
-        waiting = self.filter(_not_paused(), status__in=DUE_STATES).order_by("next_attempt_at")
-        if lookback_seconds is not None:
-            waiting = waiting.filter(next_attempt_at__gte=Now() - dt.timedelta(seconds=lookback_seconds))
-        left = (
-            waiting.annotate(left=models.F("next_attempt_at") - Now()).values_list("left", flat=True).first()
-        )
-        return None if left is None else float(left.total_seconds())
-
-    def claim(
-        self, *, limit: int, fresh: int = 0, lookback_seconds: float | None = None
-    ) -> list[EmailNotification]:
-        """Claim up to `limit` due rows for the caller alone in one statement, and commit.
-
-        Claim the rows that have been due longest, and during a backlog also `fresh` of the newest `pending`
-        rows that have used no retry. Each row has the columns that a send needs, its previous state (`was`),
-        for how many seconds it had been due (`age_seconds`), and a new `claim_token`, which `settle`
-        compares.
-
-        With `lookback_seconds`, leave out rows that have been due for longer, and take as the newest rows
-        those of the last `FRESH_SECONDS` (see `outbox.lookback`). Then the longest due rows
-        fill the batch.
-        """
-        return self._claim(*claim_statement.longest_and_newest(limit, fresh, lookback_seconds))
-
-    def claim_untried(self) -> list[EmailNotification]:
-        """Claim the newest due row that was never tried, if one exists, to test a provider."""
-        return self._claim(claim_statement.UNTRIED, {})
-
-    def _claim(self, picked: str, values: Mapping[str, object]) -> list[EmailNotification]:
-        """Move the rows of the CTE `picked` to `processing` under a new token."""
-        statement = claim_statement.build_claim(picked)
-        rows = self.using(self.db).raw(statement, {**values, "token": uuid.uuid4()})
-        return sorted(rows, key=lambda row: row.place)
 
     def settle(self, ended: Iterable[tuple[EmailNotification, Outcome]]) -> list[EmailNotification]:
         """Write the outcomes of claimed rows, in one transaction of four statements.
@@ -160,26 +119,11 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
                 if accepted or mine:
                     row.charge = claimed.charge if mine else 0
                     decided.append((row, outcome))
-            return self._write(decided)
+            return self.settle_locked(decided)
 
     def accept(self, outcomes: Mapping[uuid.UUID, Outcome]) -> list[EmailNotification]:
         """Make unsent rows `sent`, because somebody knows that a provider accepted them, and return them."""
         return self.settle((self.model(id=id), outcome) for id, outcome in outcomes.items())
-
-    def recover(self, *, lease_seconds: float, limit: int = 500) -> list[EmailNotification]:
-        """Take back up to `limit` claims older than `lease_seconds`, because their worker is dead or stuck.
-
-        Such an attempt is ambiguous, because the message may have been sent or may have killed the worker.
-        The row uses up a retry and is held, or becomes a dead letter if no retry is left. Take none back
-        while the delivery is paused. `outbox.drain.poll` calls this.
-        """
-        text = f"no outcome within {lease_seconds:g} s"
-        outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, has_used_retry=True)
-        expired = Q(status=Status.PROCESSING, claimed_at__lt=Now() - dt.timedelta(seconds=lease_seconds))
-        with transaction.atomic(using=self.db):
-            lockable = self.using(self.db).filter(expired, _not_paused()).select_for_update(skip_locked=True)
-            rows = lockable.defer(*CONTENT).order_by("id")[:limit]
-            return self._write([(row, outcome) for row in rows])
 
     def set_aside(self, *, until: dt.datetime, reason: str, limit: int) -> list[EmailNotification]:
         """Make dead letters of up to `limit` rows that may have been sent between a backup and `until`.
@@ -192,7 +136,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         with transaction.atomic(using=self.db):
             lockable = self.using(self.db).filter(due | claimed).select_for_update(skip_locked=True)
             rows = lockable.defer(*CONTENT).order_by("id")[:limit]
-            return self._write([(row, outcome) for row in rows])
+            return self.settle_locked([(row, outcome) for row in rows])
 
     def set_aside_replaced(self, *, ids: Iterable[uuid.UUID], reason: str) -> list[EmailNotification]:
         """Make dead letters of rows in whose place a copy was sent after a backup, which lacks the copy."""
@@ -200,9 +144,9 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         unfinished = self.using(self.db).filter(id__in=list(ids), status__in=UNFINISHED)
         with transaction.atomic(using=self.db):
             rows = unfinished.exclude(last_error__startswith=f"{SET_ASIDE} ").select_for_update()
-            return self._write([(row, outcome) for row in rows.defer(*CONTENT).order_by("id")])
+            return self.settle_locked([(row, outcome) for row in rows.defer(*CONTENT).order_by("id")])
 
-    def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[EmailNotification]:
+    def settle_locked(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[EmailNotification]:
         """Write outcomes to rows that the caller has locked, in one statement, and return the rows.
 
         With EMAIL_EVENTS, write an event for each row that becomes `sent` or a dead letter.
@@ -268,10 +212,6 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
                 """,
                 [*(list(column) for column in zip(*news, strict=True)), [new.id for new in news]],
             )
-
-
-def _not_paused() -> RawSQL:
-    return RawSQL(claim_statement.NOT_PAUSED, [], output_field=models.BooleanField())  # noqa: S611 - ours
 
 
 def current_policy() -> RetryPolicy:

@@ -1,16 +1,194 @@
-"""Choose the rows that a drain claims next: how many, how many of them new, and how long due."""
+"""Claim due rows, and take back claims whose worker is dead or stuck.
+
+`Claims` decides for one drain how many rows to claim, how many of them new, and how far back to read.
+
+Sent rows leave dead entries in the index of due rows. Vacuum cannot remove them while a session holds an
+older snapshot (a dump, a forgotten transaction), so each claim steps over all of them. A drain therefore
+remembers how long its last claimed row had been due, and starts its next claims there (`Lookback`).
+
+Such a claim can miss a row that got its place in the queue late, because its transaction took long to commit
+or because another process gave it back. A claim of everything finds such rows. It happens at each poll, after
+each row that this process gave back, and otherwise so rarely that these claims take a twentieth of the time.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import time
+import uuid
+from collections.abc import Mapping
 
-from notifications.models import EmailNotification
+from django.db import models, transaction
+from django.db.models import F
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now
+
+from notifications.models import CONTENT, EmailNotification
+from notifications.states.outcomes import DUE_STATES, LEASE_EXPIRED, Outcome, Status, Verdict
+from notifications.states.settle import STATE
 from outbox.gate.gate import Capacity
-from outbox.lookback import Lookback
 from runtime.telemetry import instruments
 
 #: During a backlog, this share of the claimed rows are the newest first attempts.
 FRESH_SHARE = 1 / 4
+#: Look back so much further than to the last claimed row, because transactions may commit late.
+SLACK_SECONDS = 2.0
+#: The pause after a claim of everything, as a multiple of the claim's duration, and its maximum in seconds.
+PAUSE_FACTOR, LONGEST_PAUSE_SECONDS = 20.0, 30.0
+#: A claim with a lookback takes as the newest rows those that became due within this time.
+FRESH_SECONDS = 5.0
+#: A pause of the delivery (runtime.models.pauses) stops claims and the recovery of expired claims.
+NOT_PAUSED = "NOT EXISTS (SELECT FROM pauses WHERE part = 'delivery')"
+_RETURNED = ", ".join(f"row.{name.strip()}" for name in f"{STATE}, subject, body, body_text".split(","))
+#: The CTE `picked` of `claim_untried`.
+UNTRIED = f"""
+    picked AS MATERIALIZED (
+        SELECT id, status, next_attempt_at, 0 AS place FROM email_notifications
+        WHERE status = 'pending' AND retry_count = 0 AND errors = '[]'::jsonb AND resent_at IS NULL
+          AND next_attempt_at <= statement_timestamp() AND {NOT_PAUSED}
+        ORDER BY next_attempt_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+    )
+    """  # noqa: S608 - only constants are inserted
+
+
+def claim(*, limit: int, fresh: int = 0, lookback_seconds: float | None = None) -> list[EmailNotification]:
+    """Claim up to `limit` due rows for the caller alone in one statement, and commit.
+
+    Claim the rows that have been due longest, and during a backlog also `fresh` of the newest `pending` rows
+    that have used no retry. Each row has the columns that a send needs, its previous state (`was`), for how
+    many seconds it had been due (`age_seconds`), and a new `claim_token`, which `settle` compares.
+
+    With `lookback_seconds`, leave out rows that have been due for longer, and take as the newest rows those
+    of the last `FRESH_SECONDS` (see `Lookback`). Then the longest due rows fill the batch.
+    """
+    return _claim(*_longest_and_newest(limit, fresh, lookback_seconds))
+
+
+def claim_untried() -> list[EmailNotification]:
+    """Claim the newest due row that was never tried, if one exists, to test a provider."""
+    return _claim(UNTRIED, {})
+
+
+def _claim(picked: str, values: Mapping[str, object]) -> list[EmailNotification]:
+    """Move the rows of the CTE `picked` to `processing` under a new token."""
+    rows = EmailNotification.objects.raw(_build_claim(picked), {**values, "token": uuid.uuid4()})
+    return sorted(rows, key=lambda row: row.place)
+
+
+def recover(*, lease_seconds: float, limit: int = 500) -> list[EmailNotification]:
+    """Take back up to `limit` claims older than `lease_seconds`, because their worker is dead or stuck.
+
+    Such an attempt is ambiguous, because the message may have been sent or may have killed the worker. The
+    row uses up a retry and is held, or becomes a dead letter if no retry is left. Take none back while the
+    delivery is paused.
+    """
+    text = f"no outcome within {lease_seconds:g} s"
+    outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, has_used_retry=True)
+    rows = EmailNotification.objects.filter(
+        _not_paused(), status=Status.PROCESSING, claimed_at__lt=Now() - dt.timedelta(seconds=lease_seconds)
+    )
+    with transaction.atomic(using=rows.db):
+        expired = rows.select_for_update(skip_locked=True).defer(*CONTENT).order_by("id")[:limit]
+        return EmailNotification.objects.settle_locked([(row, outcome) for row in expired])
+
+
+def next_due_in(*, lookback_seconds: float | None = None) -> float | None:
+    """Return the seconds until the earliest waiting row is due, or None if no row waits.
+
+    Leave out rows that have been due for more than `lookback_seconds`. While the delivery is paused, no row
+    waits.
+    """
+    waiting = EmailNotification.objects.filter(_not_paused(), status__in=DUE_STATES)
+    if lookback_seconds is not None:
+        waiting = waiting.filter(next_attempt_at__gte=Now() - dt.timedelta(seconds=lookback_seconds))
+    waiting = waiting.order_by("next_attempt_at")
+    left = waiting.annotate(left=F("next_attempt_at") - Now()).values_list("left", flat=True).first()
+    return None if left is None else float(left.total_seconds())
+
+
+def _not_paused() -> RawSQL:
+    return RawSQL(NOT_PAUSED, [], output_field=models.BooleanField())  # noqa: S611 - ours
+
+
+def _build_claim(picked: str) -> str:
+    """Return the statement that moves the rows of the CTE `picked` to `processing`.
+
+    `picked` has the columns id, status, next_attempt_at and place.
+    """
+    return f"""
+        WITH {picked}
+        UPDATE email_notifications AS row SET status = 'processing', claimed_at = statement_timestamp(),
+            claim_token = %(token)s, updated_at = statement_timestamp()
+        FROM picked WHERE row.id = picked.id
+        RETURNING {_RETURNED}, picked.status AS was, picked.place,
+            extract(epoch FROM statement_timestamp())::float8 AS claimed_epoch,
+            extract(epoch FROM statement_timestamp() - picked.next_attempt_at)::float8 AS age_seconds
+        """  # noqa: S608 - only constants are inserted
+
+
+def _longest_and_newest(
+    limit: int, fresh: int, lookback_seconds: float | None
+) -> tuple[str, Mapping[str, object]]:
+    """Return the CTE `picked` of `claim` with its values."""
+    since = newest_since = ""
+    if lookback_seconds is not None:
+        since = "AND next_attempt_at >= statement_timestamp() - %(lookback)s * interval '1 second'"
+        newest_since = since.replace("lookback", "newest_lookback")
+    # Take rows of `newest` only if `longest` is full, because then there is a backlog. They come first in the
+    # batch, so that they are sent first. MATERIALIZED locks each row once, in the given order.
+    picked = f"""
+        longest AS MATERIALIZED (
+            SELECT id, status, next_attempt_at FROM email_notifications
+            WHERE status IN ('pending', 'failed') AND next_attempt_at <= statement_timestamp() {since}
+              AND {NOT_PAUSED}
+            ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
+        ), newest AS MATERIALIZED (
+            SELECT id, status, next_attempt_at FROM email_notifications
+            WHERE status = 'pending' AND retry_count = 0
+              AND next_attempt_at <= statement_timestamp() {newest_since} AND {NOT_PAUSED}
+              AND (SELECT count(*) FROM longest) = %(longest)s AND id NOT IN (SELECT id FROM longest)
+            ORDER BY next_attempt_at DESC LIMIT %(fresh)s FOR UPDATE SKIP LOCKED
+        ), picked AS (
+            SELECT *, row_number() OVER () AS place
+            FROM (
+                (SELECT * FROM newest)
+                UNION ALL
+                (SELECT * FROM longest LIMIT %(limit)s - (SELECT count(*) FROM newest))
+            ) AS both_parts
+        )
+        """  # noqa: S608
+    return picked, {
+        "limit": limit,
+        "longest": limit - fresh if lookback_seconds is None else limit,
+        "fresh": fresh,
+        "lookback": lookback_seconds,
+        "newest_lookback": min(FRESH_SECONDS, lookback_seconds or 0.0),
+    }
+
+
+class Lookback:
+    """One drain's memory. Times are seconds of the process's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._taken_until = -math.inf  # rows that were due before this moment were claimed
+        self._whole_at = -math.inf  # when to read everything again
+
+    def seconds(self, *, now: float) -> float | None:
+        """Return how many seconds back a claim at `now` has to read, or None for everything."""
+        if now >= self._whole_at:
+            return None
+        return now - self._taken_until + SLACK_SECONDS
+
+    def forget(self) -> None:
+        """Make the next claim read everything."""
+        self._whole_at = -math.inf
+
+    def note_claim(self, *, is_whole: bool, began_at: float, ended_at: float, age_seconds: float) -> None:
+        """Note a claim of all rows due for longer than `age_seconds`. If `is_whole`, it read everything."""
+        self._taken_until = began_at - age_seconds
+        if is_whole:
+            self._whole_at = ended_at + min(LONGEST_PAUSE_SECONDS, PAUSE_FACTOR * (ended_at - began_at))
 
 
 class Claims:
@@ -27,7 +205,7 @@ class Claims:
         began = time.monotonic()
         if capacity.is_untried_first:
             with self._seconds.time():
-                untried = EmailNotification.objects.claim_untried()
+                untried = claim_untried()
             if untried:
                 return untried, True
         if not capacity.is_retry_allowed:
@@ -35,9 +213,7 @@ class Claims:
         fresh = self._fresh(capacity.rows)
         lookback = self.lookback.seconds(now=began)
         with self._seconds.time():
-            batch = EmailNotification.objects.claim(
-                limit=capacity.rows, fresh=fresh, lookback_seconds=lookback
-            )
+            batch = claim(limit=capacity.rows, fresh=fresh, lookback_seconds=lookback)
         if not batch and fresh == capacity.rows:
             return [], True  # this claim was only for first attempts, and retries may be due
         # If only retries are due, the share of first attempts stays empty, but more rows may be due.

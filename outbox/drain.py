@@ -10,8 +10,8 @@ import time
 from django.conf import settings
 
 from notifications.log import log_changes
-from notifications.models import EmailNotification
 from outbox import process as processes
+from outbox.claim import next_due_in, recover
 from outbox.process import SHORT_PAUSE_SECONDS, Drained
 from runtime.models import Heartbeat
 from runtime.telemetry import instruments, tracing
@@ -51,7 +51,7 @@ def drain_due() -> Drained | None:
     lookback = processes.current().lookback
     if (done := drain_emails()) is not None:
         seconds = lookback.seconds(now=time.monotonic())
-        waiting = EmailNotification.objects.next_due_in(lookback_seconds=seconds)
+        waiting = next_due_in(lookback_seconds=seconds)
         if waiting is not None and waiting <= 0.0:  # another session locks it, or it was inserted just now
             waiting = SHORT_PAUSE_SECONDS
         # The run knows an earlier time if it gave rows back or left sends in flight.
@@ -68,9 +68,7 @@ def poll() -> Drained | None:
     The first claim reads every due row. Write the heartbeat of polls if the process's drain made progress.
     """
     process = processes.current()
-    while changes := EmailNotification.objects.recover(
-        lease_seconds=settings.LEASE_SECONDS, limit=RECOVER_BATCH
-    ):
+    while changes := recover(lease_seconds=settings.LEASE_SECONDS, limit=RECOVER_BATCH):
         log_changes(changes)
         if len(changes) < RECOVER_BATCH:
             break

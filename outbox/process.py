@@ -25,12 +25,11 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from notifications.log import log_changes
 from notifications.models import EmailNotification
 from notifications.states.outcomes import DUE_STATES, Outcome, Verdict
-from outbox.claim import Claims
+from outbox.claim import Claims, Lookback
 from outbox.gate.breaker import Rules
 from outbox.gate.gate import Capacity, Gate
 from outbox.gate.neighbours import Neighbours
 from outbox.in_flight import SETTLE_SECONDS, InFlight, Unsettled, settle_until
-from outbox.lookback import Lookback
 from outbox.screen import screen
 from outbox.send import compute_send_timeout, fit_into_lease, send
 from runtime.telemetry import health

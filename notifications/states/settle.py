@@ -10,11 +10,15 @@ from typing import Any
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from notifications.states.attempts import entry_of
-from notifications.states.claim import STATE
 from notifications.states.decision import Decision
 from notifications.states.outcomes import UNTRIED, Outcome, Status, make_storable
 
 MESSAGE_ID_LIMIT = 255
+#: The columns of the state and of log lines, which claimed and settled rows have.
+STATE = (
+    "id, status, claim_token, retry_count, max_retries, errors, provider, correlation_id, traceparent,"
+    " resent_at, order_id, event_type, recipient_email, to_name"
+)
 LOCK = f"SELECT {STATE} FROM email_notifications WHERE id = ANY(%s) ORDER BY id FOR UPDATE"  # noqa: S608
 
 

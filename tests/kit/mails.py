@@ -20,6 +20,7 @@ from tests.kit.words import (
     Outcome,
     Status,
     Verdict,
+    claim,
     drain,
     new_id,
     process,
@@ -117,7 +118,7 @@ def statuses() -> dict[str, int]:
 
 def claim_one() -> EmailNotification:
     """Claim the only due e-mail."""
-    (mail,) = EmailNotification.objects.claim(limit=1)
+    (mail,) = claim(limit=1)
     return mail
 
 

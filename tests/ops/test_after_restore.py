@@ -26,6 +26,7 @@ from tests.kit.words import (
     Pause,
     Relay,
     Verdict,
+    claim,
     new_id,
     pay_order,
     place_order,
@@ -42,7 +43,7 @@ def test_the_lines_that_a_send_and_a_relay_really_write_are_evidence(shipped, se
     settings.FAST_PATH = False
     order = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
     pay_order(order_id=order.id)
-    (mail,) = EmailNotification.objects.claim(limit=1)
+    (mail,) = claim(limit=1)
     accepted = Outcome(Verdict.ACCEPTED, "ses", "message-1")
     log_changes(EmailNotification.objects.settle([(mail, accepted)]))
     relay = Relay(using="default", transport=Memory())

@@ -15,7 +15,17 @@ from tests.kit.brokers import Hand, Memory, consume, write
 from tests.kit.events import PAID, envelope, order, received, status
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.people import staff_client
-from tests.kit.words import EmailNotification, Outcome, Pause, Relay, Verdict
+from tests.kit.words import (
+    EmailNotification,
+    Outcome,
+    Pause,
+    Relay,
+    Verdict,
+    claim,
+    claim_untried,
+    next_due_in,
+    recover,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -37,21 +47,20 @@ def test_no_row_is_claimed_or_taken_back_and_none_waits_while_delivery_is_paused
     make_mails(3)
     mail = make_mail(status="processing")
     manage("pause", "delivery", "--reason", "the provider asked us to")
-    rows = EmailNotification.objects
-    assert rows.claim(limit=10) == rows.claim_untried() == rows.recover(lease_seconds=-60) == []
-    assert rows.claim(limit=1, fresh=1) == []  # none of the longest due is wanted, so none of them is missing
-    assert rows.next_due_in() is None
+    assert claim(limit=10) == claim_untried() == recover(lease_seconds=-60) == []
+    assert claim(limit=1, fresh=1) == []  # none of the longest due is wanted, so none of them is missing
+    assert next_due_in() is None
     assert statuses() == {"pending": 3, "processing": 1}
     manage("resume", "--all")
-    assert len(rows.recover(lease_seconds=-60)) == 1
-    assert rows.next_due_in() is not None
-    assert len(rows.claim_untried()) == 1 and len(rows.claim(limit=10)) == 2
+    assert len(recover(lease_seconds=-60)) == 1
+    assert next_due_in() is not None
+    assert len(claim_untried()) == 1 and len(claim(limit=10)) == 2
     assert EmailNotification.objects.get(id=mail.id).status == "failed"
 
 
 def test_what_is_in_flight_is_settled_while_delivery_is_paused():
     make_mail()
-    (row,) = EmailNotification.objects.claim(limit=1)
+    (row,) = claim(limit=1)
     manage("pause", "--all")
     EmailNotification.objects.settle([(row, Outcome(Verdict.ACCEPTED, "ses"))])
     assert statuses() == {"sent": 1}

@@ -18,6 +18,7 @@ from tests.kit.words import (
     EmailNotification,
     Pause,
     bulk,
+    claim,
     erase_person,
     rollover,
 )
@@ -42,7 +43,7 @@ def test_a_row_that_a_job_resent_keeps_its_old_month_attached(archive_folder):
     fill(old, 3, status="discarded")
     job_after(started(status="discarded"))
     assert [held.partition for held in rollover.rollover(report=Steps()).held] == [old.name]
-    assert len(EmailNotification.objects.claim(limit=5)) == 3
+    assert len(claim(limit=5)) == 3
 
 
 def test_a_job_goes_on_while_delivery_is_paused_and_its_emails_leave_after_the_pause():
@@ -50,9 +51,9 @@ def test_a_job_goes_on_while_delivery_is_paused_and_its_emails_leave_after_the_p
     Pause.objects.pause(parts=["delivery"], reason="", username="x")
     job = job_after(started())
     assert (job.state, job.done_count) == ("done", 5)
-    assert EmailNotification.objects.claim(limit=9) == []
+    assert claim(limit=9) == []
     Pause.objects.resume(parts=["delivery"], username="x")
-    assert len(EmailNotification.objects.claim(limit=9)) == 5
+    assert len(claim(limit=9)) == 5
 
 
 @pytest.mark.parametrize("status", ["dead_lettered", "discarded"])
@@ -71,7 +72,7 @@ def test_an_erasure_between_two_batches_takes_its_emails_out_of_the_job_and_nobo
     assert (job.state, job.done_count, job.error) == ("done", 4, "")
     hers, his = (EmailNotification.objects.filter(order_id=order.id) for order in (ann, bob))
     assert set(his.values_list("status", "recipient_email")) == {("discarded", ERASED_ADDRESS)}
-    assert {mail.id for mail in EmailNotification.objects.claim(limit=9)} == {mail.id for mail in hers}
+    assert {mail.id for mail in claim(limit=9)} == {mail.id for mail in hers}
 
 
 def test_a_job_whose_reason_has_the_address_goes_on_after_the_erasure_without_the_reason(archive_folder):

@@ -15,6 +15,7 @@ from tests.kit.words import (
     InboundDeadLetter,
     Order,
     Pause,
+    claim,
     erase_person,
     pay_order,
     rollover,
@@ -72,16 +73,16 @@ def test_a_resend_command_during_a_pause_makes_rows_due_that_nobody_claims_befor
     Pause.objects.pause(parts=["delivery"], reason="", username="x")
     assert give(RESEND) == "done"
     assert statuses() == {"pending": 1}
-    assert EmailNotification.objects.claim(limit=5) == []
+    assert claim(limit=5) == []
     Pause.objects.resume(parts=["delivery"], username="x")
-    assert len(EmailNotification.objects.claim(limit=5)) == 1
+    assert len(claim(limit=5)) == 1
 
 
 def test_a_resend_command_and_a_bulk_job_on_the_same_rows_make_each_due_once():
     first, second, third = (make_mail(status="dead_lettered") for _ in range(3))
     job = started()
     assert give(RESEND, notificationIds=[str(second.id)]) == "done"
-    (claimed,) = EmailNotification.objects.claim(limit=1)
+    (claimed,) = claim(limit=1)
     assert claimed.id == second.id
     job = job_after(job)
     assert (job.state, job.done_count) == ("done", 2)

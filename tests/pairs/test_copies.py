@@ -11,7 +11,7 @@ from tests.kit.mails import make_mail
 from tests.kit.months import Steps, fill, make_partition, states
 from tests.kit.orders import make_order
 from tests.kit.webhooks import event, post
-from tests.kit.words import EmailNotification, Order, Outcome, Pause, Verdict, rollover, send_copy
+from tests.kit.words import EmailNotification, Order, Outcome, Pause, Verdict, claim, rollover, send_copy
 from tests.kit.words import mail_services as services
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -25,16 +25,16 @@ def dead_letter() -> EmailNotification:
 def test_a_copy_waits_for_the_end_of_a_pause():
     Pause.objects.pause(parts=["delivery"], reason="", username="x")
     copy_id = send_copy(notification_id=dead_letter().id, recipient_email=RIGHT)
-    assert EmailNotification.objects.claim(limit=5) == []
+    assert claim(limit=5) == []
     Pause.objects.resume(parts=["delivery"], username="x")
-    assert [mail.id for mail in EmailNotification.objects.claim(limit=5)] == [copy_id]
+    assert [mail.id for mail in claim(limit=5)] == [copy_id]
 
 
 def test_a_resend_of_the_original_after_a_correction_goes_where_it_went_and_the_order_stays_corrected():
     mail = dead_letter()
     copy_id = send_copy(notification_id=mail.id, recipient_email=RIGHT, update_order=True)
     services.resend(ids=[mail.id])
-    claimed = {row.id: row.recipient_email for row in EmailNotification.objects.claim(limit=5)}
+    claimed = {row.id: row.recipient_email for row in claim(limit=5)}
     assert claimed == {mail.id: WRONG, copy_id: RIGHT}
     assert Order.objects.get(id=mail.order_id).email == RIGHT
 
@@ -64,12 +64,12 @@ def test_a_copy_of_an_email_that_a_provider_may_have_is_not_held(settings):
     settings.EMAIL_PROVIDERS = ["resend", "sendgrid"]
     order = make_order(email=WRONG)
     mail = make_mail(order_id=order.id, recipient_email=WRONG)
-    (row,) = EmailNotification.objects.claim(limit=1)
+    (row,) = claim(limit=1)
     lost = Outcome(Verdict.AMBIGUOUS, "resend", code="504", text="gateway")
     EmailNotification.objects.settle([(row, lost)])
     EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
     copy_id = send_copy(notification_id=mail.id, recipient_email=RIGHT)
-    (copy,) = EmailNotification.objects.claim(limit=5)
+    (copy,) = claim(limit=5)
     assert (copy.id, copy.errors) == (copy_id, [])
     assert current().screen([copy]) == {}
 
@@ -95,13 +95,13 @@ class TestTheWebhookOfTheOriginal:
         mail.refresh_from_db()
         assert mail.status == "sent" and mail.delivered_at
         assert copy.updated_at == EmailNotification.objects.get(id=copy.id).updated_at
-        assert [row.id for row in EmailNotification.objects.claim(limit=5)] == [copy.id]
+        assert [row.id for row in claim(limit=5)] == [copy.id]
 
     def test_that_reports_a_hard_bounce_stops_a_copy_to_the_same_address_but_no_other(self):
         mail, same = self.copied()
         other_id = send_copy(notification_id=mail.id, recipient_email=RIGHT)
         self.tell("bounce", mail, type="bounce", status="5.1.1")
-        claimed = EmailNotification.objects.claim(limit=5)
+        claimed = claim(limit=5)
         assert {row.id for row in claimed} == {same.id, other_id}
         outcomes = current().screen(claimed)
         assert {id: outcome.verdict for id, outcome in outcomes.items()} == {same.id: Verdict.SUPPRESSED}
@@ -110,7 +110,7 @@ class TestTheWebhookOfTheOriginal:
 
     def test_that_comes_while_the_copy_is_being_sent_leaves_its_claim(self):
         mail, copy = self.copied(RIGHT)
-        (claimed,) = EmailNotification.objects.claim(limit=5)
+        (claimed,) = claim(limit=5)
         self.tell("delivered", mail)
         accepted = (claimed, Outcome(Verdict.ACCEPTED, "sendgrid", "second"))
         (change,) = EmailNotification.objects.settle([accepted])

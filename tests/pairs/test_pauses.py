@@ -14,10 +14,10 @@ from tests.kit.mails import statuses
 from tests.kit.months import Steps, make_partition, states
 from tests.kit.words import (
     DomainEvent,
-    EmailNotification,
     InboundDeadLetter,
     Pause,
     Relay,
+    claim,
     erase_person,
     id_floor,
     new_id,
@@ -36,7 +36,7 @@ def test_an_email_that_waits_for_the_end_of_a_pause_is_not_sent_after_its_person
     Pause.objects.pause(parts=["delivery"], reason="", username="x")
     erase_person(email=one.email, report=Steps(), force=True)
     Pause.objects.resume(parts=["delivery"], username="x")
-    assert EmailNotification.objects.claim(limit=5) == []
+    assert claim(limit=5) == []
     assert statuses() == {"discarded": 1}
 
 

@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.plans import plan_of
 from tests.kit.races import together
-from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand
+from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand, claim, recover
 
 pytestmark = pytest.mark.django_db(transaction=True)
 rows = EmailNotification.objects
@@ -32,7 +32,7 @@ def test_eight_threads_claim_two_thousand_rows_each_once():
         mine = []
         misses = 0
         while misses < 3:
-            batch = rows.claim(limit=50)
+            batch = claim(limit=50)
             mine += [row.id for row in batch]
             misses = 0 if batch else misses + 1
         return mine
@@ -47,14 +47,14 @@ def test_a_claim_passes_by_rows_that_another_has_locked():
     make_mails(10)
     with transaction.atomic():
         locked = {row.id for row in rows.due().select_for_update()[:5]}
-        (others,) = together(1, lambda _: {row.id for row in rows.claim(limit=10)})
+        (others,) = together(1, lambda _: {row.id for row in claim(limit=10)})
     assert len(others) == 5
     assert not others & locked
 
 
 def test_settling_overlapping_sets_in_different_orders_never_deadlocks():
     make_mails(60)
-    claimed = rows.claim(limit=60)
+    claimed = claim(limit=60)
     before = deadlocks()
 
     def settle(number):
@@ -63,9 +63,9 @@ def test_settling_overlapping_sets_in_different_orders_never_deadlocks():
             some = chance.sample(claimed, 20)
             outcome = Outcome(Verdict.RETURNED) if number % 2 else Outcome(Verdict.TRANSIENT, code="503")
             rows.settle([(row, outcome) for row in some])
-            rows.recover(lease_seconds=0)
+            recover(lease_seconds=0)
             by_hand.change(ids=[row.id for row in chance.sample(claimed, 5)], act=by_hand.RESEND)
-            rows.claim(limit=20)
+            claim(limit=20)
 
     together(6, settle)  # a deadlock would raise OperationalError in one of them
     assert deadlocks() == before
@@ -80,14 +80,14 @@ def deadlocks() -> int:
 
 def test_two_recoveries_at_once_take_each_row_once():
     make_mails(300)
-    rows.claim(limit=300)
+    claim(limit=300)
     rows.update(claimed_at=Now() - dt.timedelta(seconds=400))
     taken = Counter(
-        change.id for some in together(4, lambda _: rows.recover(lease_seconds=300)) for change in some
+        change.id for some in together(4, lambda _: recover(lease_seconds=300)) for change in some
     )
     assert set(taken.values()) == {1}
     assert set(rows.values_list("retry_count", flat=True)) <= {0, 1}
-    rows.recover(lease_seconds=300)
+    recover(lease_seconds=300)
     assert set(rows.values_list("retry_count", flat=True)) == {1}
 
 
@@ -101,8 +101,8 @@ def test_a_worker_whose_clock_is_five_minutes_ahead_takes_no_live_claim(monkeypa
     monkeypatch.setattr(
         "django.utils.timezone.now", lambda: dt.datetime.fromtimestamp(real_time() + 300, dt.UTC)
     )
-    assert rows.recover(lease_seconds=300) == []
-    assert rows.claim(limit=10) == []
+    assert recover(lease_seconds=300) == []
+    assert claim(limit=10) == []
     assert list(rows.order_by("id").values()) == before
 
 
@@ -115,7 +115,7 @@ def test_a_resend_and_a_claim_at_once_send_the_row_once():
             return [change.id for change in by_hand.change(ids=ids, act=by_hand.RESEND)[0]]
         mine = []
         for _ in range(20):
-            mine += [row.id for row in rows.claim(limit=5)]
+            mine += [row.id for row in claim(limit=5)]
         return mine
 
     results = together(6, work)
@@ -140,7 +140,7 @@ def test_a_reader_never_waits_for_a_claim_and_a_claim_never_for_a_reader():
     thread.start()
     try:
         assert ready.wait(10)
-        assert len(rows.claim(limit=5)) == 5
+        assert len(claim(limit=5)) == 5
     finally:
         done.set()
         thread.join()
@@ -170,9 +170,9 @@ def rows_read(work: Callable[[], object], mark: str) -> int:
 
 
 def test_recovering_settling_and_claiming_read_about_as_many_rows_as_they_change(filled):
-    claimed = rows.claim(limit=20)  # before the recovery, which finds only these
-    assert rows_read(lambda: rows.recover(lease_seconds=300), "SELECT") <= 40
+    claimed = claim(limit=20)  # before the recovery, which finds only these
+    assert rows_read(lambda: recover(lease_seconds=300), "SELECT") <= 40
     settle = partial(rows.settle, [(row, ACCEPTED) for row in claimed])
     assert rows_read(settle, "jsonb_to_recordset") <= 100
     # The fresh quarter steps over the due rows of the first part, and each row is read again by its id.
-    assert 200 <= rows_read(lambda: rows.claim(limit=100), "UPDATE") <= 400
+    assert 200 <= rows_read(lambda: claim(limit=100), "UPDATE") <= 400

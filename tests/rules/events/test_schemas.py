@@ -26,6 +26,7 @@ from tests.kit.words import (
     Rejected,
     Verdict,
     cancel_order,
+    claim,
     complete_order,
     confirm_order,
     fail_payment,
@@ -115,7 +116,7 @@ def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):
     settings.EMAIL_EVENTS = True
     for recipient, verdict in (("a@example.com", Verdict.PERMANENT), ("b@example.com", Verdict.ACCEPTED)):
         make_mail(recipient_email=recipient)
-        (mail,) = EmailNotification.objects.claim(limit=1)
+        (mail,) = claim(limit=1)
         outcome = Outcome(verdict, "sendgrid", code="400", text="no")
         EmailNotification.objects.settle([(mail, outcome)])
     dead, sent = DomainEvent.objects.order_by("position")
@@ -130,7 +131,7 @@ def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):
         )
     settings.EMAIL_EVENTS = False
     make_mail()
-    (mail,) = EmailNotification.objects.claim(limit=1)
+    (mail,) = claim(limit=1)
     EmailNotification.objects.settle([(mail, Outcome(Verdict.ACCEPTED))])
     assert DomainEvent.objects.count() == 2
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from notifications.states.outcomes import RECORDED
 from tests.kit.mails import make_mail
 from tests.kit.stateful import many
-from tests.kit.words import EmailNotification, Outcome, Verdict, by_hand
+from tests.kit.words import EmailNotification, Outcome, Verdict, by_hand, claim, recover
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects
@@ -62,7 +62,7 @@ class Life(RuleBasedStateMachine):
     @rule(target=claims, limit=st.integers(1, 5))
     def a_worker_claims(self, limit: int) -> Any:
         due = {id for id, mail in self.mails.items() if mail.status in ("pending", "failed") and mail.due}
-        claimed = rows.claim(limit=limit)
+        claimed = claim(limit=limit)
         assert len(claimed) == min(limit, len(due)) or len(claimed) >= min(limit - limit // 4, len(due))
         assert {row.id for row in claimed} <= due
         for row in claimed:
@@ -120,7 +120,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def leases_run_out(self) -> None:
         rows.filter(status="processing").update(claimed_at=F("claimed_at") - dt.timedelta(hours=1))
-        changes = rows.recover(lease_seconds=300)
+        changes = recover(lease_seconds=300)
         taken = {id for id, mail in self.mails.items() if mail.status == "processing"}
         assert {change.id for change in changes} == taken
         for id in taken:
@@ -134,7 +134,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def leases_are_looked_at_too_early(self) -> None:
-        assert rows.recover(lease_seconds=300) == []
+        assert recover(lease_seconds=300) == []
 
     @rule()
     def time_goes_by(self) -> None:

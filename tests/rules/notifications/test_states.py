@@ -12,7 +12,17 @@ from django.db.models.functions import Now
 from notifications.states import attempts
 from tests.kit.mails import claim_one, due_now, make_mail, make_mails, settled, statuses
 from tests.kit.races import broken
-from tests.kit.words import TEXT_LIMIT, DomainEvent, EmailNotification, Outcome, Status, Verdict, by_hand
+from tests.kit.words import (
+    TEXT_LIMIT,
+    DomainEvent,
+    EmailNotification,
+    Outcome,
+    Status,
+    Verdict,
+    by_hand,
+    claim,
+    recover,
+)
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects
@@ -50,7 +60,7 @@ class TestClaim:
             Status.DISCARDED,
         ):
             make_mail(status=status)
-        assert [row.id for row in rows.claim(limit=100)] == [due.id]
+        assert [row.id for row in claim(limit=100)] == [due.id]
 
     def test_marks_a_row_with_a_fresh_token_and_the_databases_clock(self):
         make_mail()
@@ -65,13 +75,13 @@ class TestClaim:
         old = [make_mail(next_attempt_at=ago(1000 - n), status=Status.FAILED) for n in range(8)]
         [make_mail(next_attempt_at=ago(500 - n)) for n in range(4)]
         new = [make_mail(next_attempt_at=ago(10 - n)) for n in range(2)]
-        claimed = rows.claim(limit=8, fresh=2)
+        claimed = claim(limit=8, fresh=2)
         assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
         assert [row.place for row in claimed] == list(range(1, 9))
 
     def test_never_takes_the_same_row_by_both_halves(self):
         make_mails(10)
-        claimed = [row.id for row in rows.claim(limit=12, fresh=3)]
+        claimed = [row.id for row in claim(limit=12, fresh=3)]
         assert len(claimed) == len(set(claimed)) == 10
 
     def test_brings_all_that_a_sender_reads_and_the_state_it_was_in(self, django_assert_num_queries):
@@ -88,14 +98,14 @@ class TestClaim:
     def test_needs_one_statement(self, limit, django_assert_num_queries):
         make_mails(1500)
         with django_assert_num_queries(1):
-            assert len(rows.claim(limit=limit)) == limit
+            assert len(claim(limit=limit)) == limit
 
     def test_does_not_starve_a_row_of_an_old_partition(self):
         old = make_mail(
             id=uuid.UUID("01a0f4c2-c400-7000-8000-000000000001"),
             created_at=dt.datetime(2026, 10, 1, 12, tzinfo=dt.UTC),
         )
-        assert [row.id for row in rows.claim(limit=10)] == [old.id]
+        assert [row.id for row in claim(limit=10)] == [old.id]
 
 
 class TestSettle:
@@ -126,7 +136,7 @@ class TestSettle:
         make_mail()
         stale = claim_one()
         rows.update(claimed_at=ago(400))
-        rows.recover(lease_seconds=300)
+        recover(lease_seconds=300)
         for claim_again in (lambda: None, claim_one):
             due_now()
             claim_again()
@@ -214,13 +224,13 @@ class TestSettle:
     def test_needs_four_statements_for_any_mixture_of_outcomes(self, django_assert_num_queries):
         make_mails(20)
         verdicts = [*Verdict, *Verdict]
-        settlements = [(row, Outcome(verdicts[n], code=str(n))) for n, row in enumerate(rows.claim(limit=20))]
+        settlements = [(row, Outcome(verdicts[n], code=str(n))) for n, row in enumerate(claim(limit=20))]
         with django_assert_num_queries(4):
             assert len(rows.settle(settlements)) == 20
 
     def test_writes_hostile_words_of_a_provider_harmlessly(self):
         make_mails(2)
-        accepted, failed = rows.claim(limit=2)
+        accepted, failed = claim(limit=2)
         hostile = "nul \x00 quote ' \" \\ \ud800 é 🙂" + "x" * 5000
         settled(failed, Verdict.PERMANENT, code=hostile[:300], text=hostile)
         settled(accepted, Verdict.ACCEPTED, provider_message_id=hostile)
@@ -261,13 +271,13 @@ class TestRecover:
     def test_takes_back_only_claims_older_than_the_lease(self):
         make_mail(status=Status.PROCESSING, claimed_at=ago(290))
         old = make_mail(status=Status.PROCESSING, claimed_at=ago(310))
-        (change,) = rows.recover(lease_seconds=300)
+        (change,) = recover(lease_seconds=300)
         assert (change.id, change.status) == (old.id, "failed")
         assert statuses() == {"processing": 1, "failed": 1}
 
     def test_counts_a_crash_as_a_retry_so_that_a_mail_that_kills_workers_ends(self):
         make_mail(status=Status.PROCESSING, claimed_at=ago(310), retry_count=3, max_retries=3)
-        rows.recover(lease_seconds=300)
+        recover(lease_seconds=300)
         row = rows.get()
         assert row.status == Status.DEAD_LETTERED
         assert "lease expired" in row.last_error
@@ -275,8 +285,8 @@ class TestRecover:
     def test_takes_no_more_than_its_limit(self):
         for _ in range(3):
             make_mail(status=Status.PROCESSING, claimed_at=ago(310))
-        assert len(rows.recover(lease_seconds=300, limit=2)) == 2
-        assert len(rows.recover(lease_seconds=300, limit=2)) == 1
+        assert len(recover(lease_seconds=300, limit=2)) == 2
+        assert len(recover(lease_seconds=300, limit=2)) == 1
 
 
 class TestByHand:

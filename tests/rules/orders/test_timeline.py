@@ -22,6 +22,7 @@ from tests.kit.words import (
     Outcome,
     Verdict,
     by_hand,
+    claim,
     new_id,
     read_timeline,
     send_copy,
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def settle(mail: EmailNotification, outcome: Outcome) -> None:
-    (claimed,) = EmailNotification.objects.claim(limit=1)
+    (claimed,) = claim(limit=1)
     assert claimed.id == mail.id
     EmailNotification.objects.settle([(claimed, outcome)])
 

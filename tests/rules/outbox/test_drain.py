@@ -13,6 +13,7 @@ from django.db import DataError, OperationalError, connection
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotificationQuerySet
+from outbox import claim as claim_module
 from outbox.in_flight import SETTLE_ROWS
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.words import (
@@ -24,6 +25,7 @@ from tests.kit.words import (
     Outcome,
     Status,
     Verdict,
+    recover,
 )
 from tests.kit.words import process as module
 
@@ -116,15 +118,15 @@ def test_settles_what_is_in_flight_before_it_reports_that_a_claim_failed_and_tim
     run, monkeypatch
 ):
     make_mails(20)
-    real, calls, before = EmailNotificationQuerySet.claim, [], claims()
+    real, calls, before = claim_module.claim, [], claims()
 
-    def claim(self, **kwargs):
+    def claim(**kwargs):
         calls.append(1)
         if len(calls) > 1:
             raise OperationalError("gone")
-        return real(self, **kwargs)
+        return real(**kwargs)
 
-    monkeypatch.setattr(EmailNotificationQuerySet, "claim", claim)
+    monkeypatch.setattr(claim_module, "claim", claim)
     with pytest.raises(OperationalError):
         run()
     assert statuses() == {"sent": 10, "pending": 10}
@@ -382,7 +384,7 @@ def test_sends_and_takes_back_rows_of_which_an_error_has_no_time(run, verdict):
     make_mail(status="failed", errors=errors, resent_at=Now() - dt.timedelta(days=1))
     make_mail(status="failed", errors=errors)
     make_mail(status="processing", errors=errors, claimed_at=Now() - dt.timedelta(minutes=10))
-    assert len(EmailNotification.objects.recover(lease_seconds=60)) == 1
+    assert len(recover(lease_seconds=60)) == 1
     refused = Outcome(Verdict.PERMANENT, "test", code="550")
     run(lambda row: refused, screen=None)
     assert statuses() == {"dead_lettered": 2, "failed": 1}

@@ -23,6 +23,7 @@ from tests.kit.words import (
     Status,
     Verdict,
     give_up,
+    recover,
     resend,
 )
 
@@ -311,7 +312,7 @@ class TestAnExpiredLease:
         configure(settings, *providers)
         # `provider` is of an earlier attempt. The lost worker may have asked another one.
         make_mail(status="processing", claimed_at=Now() - dt.timedelta(hours=1), provider=providers[0])
-        EmailNotification.objects.recover(lease_seconds=300)
+        recover(lease_seconds=300)
         due_now()
         assert drained() == {"failed": 1} and asked(two) == {}
         let_the_hold_pass()

@@ -21,6 +21,7 @@ from tests.kit.words import (
     Outcome,
     Status,
     Verdict,
+    claim,
     new_id,
     process,
 )
@@ -170,7 +171,7 @@ class TestBeforeASend:
             here.neighbours.record(provider="sendgrid", id=mail.id, is_accepted=False, ended_at=now - 600)
         for ago in range(0, 595, 15):
             here.neighbours.record(provider="sendgrid", id=new_id(), is_accepted=True, ended_at=now - ago)
-        outcomes = here.screen(EmailNotification.objects.claim(limit=20))
+        outcomes = here.screen(claim(limit=20))
         assert outcomes == {mail.id: Outcome(Verdict.EXHAUSTED) for mail in mails}
 
     def test_a_failure_of_release_0_1_0_was_charged_by_it_and_is_not_judged_again(self, here):

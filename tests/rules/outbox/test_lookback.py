@@ -11,8 +11,8 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from outbox import lookback as module
-from outbox.lookback import Lookback
+from outbox import claim as module
+from outbox.claim import Lookback, claim
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn
 from tests.kit.words import Capacity, Drain, EmailNotification, Outcome, Status, Verdict
@@ -186,21 +186,19 @@ def test_a_claim_that_looks_back_takes_the_longest_due_and_the_newest_of_the_las
     old = [due(age=100 - n) for n in range(8)]
     due(age=1000)
     new = [due(age=2 - n) for n in range(2)]
-    claimed = EmailNotification.objects.claim(limit=8, fresh=2, lookback_seconds=110)
+    claimed = claim(limit=8, fresh=2, lookback_seconds=110)
     assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
     assert claimed[-1].age_seconds == pytest.approx(95, abs=1)
     EmailNotification.objects.settle((row, ACCEPTED) for row in claimed)
-    assert len(EmailNotification.objects.claim(limit=8, fresh=2, lookback_seconds=110)) == 2
-    assert len(EmailNotification.objects.claim(limit=8)) == 1
+    assert len(claim(limit=8, fresh=2, lookback_seconds=110)) == 2
+    assert len(claim(limit=8)) == 1
 
 
 @pytest.mark.django_db
 def test_a_claim_that_looks_back_is_filled_up_where_nothing_is_new():
     old = [due(age=100 - n) for n in range(10)]
-    assert [row.id for row in EmailNotification.objects.claim(limit=8, fresh=2, lookback_seconds=110)] == [
-        row.id for row in old[:8]
-    ]
-    assert len(EmailNotification.objects.claim(limit=1, fresh=1, lookback_seconds=110)) == 1
+    assert [row.id for row in claim(limit=8, fresh=2, lookback_seconds=110)] == [row.id for row in old[:8]]
+    assert len(claim(limit=1, fresh=1, lookback_seconds=110)) == 1
 
 
 @pytest.mark.django_db(transaction=True)

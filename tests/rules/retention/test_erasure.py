@@ -35,6 +35,7 @@ from tests.kit.words import (
     archive,
     bulk,
     cancel_order,
+    claim,
     erasure,
     id_floor,
     job_times,
@@ -208,11 +209,11 @@ class TestErase:
         refund_order(order_id=order.id)
         assert statuses() == {"discarded": 2, "suppressed": 1}
         assert grep(ADDRESS) == []
-        assert EmailNotification.objects.claim(limit=10) == []
+        assert claim(limit=10) == []
 
     def test_a_mail_being_sent_is_erased_when_its_outcome_is_known(self, settings, monkeypatch):
         order = bought(done=False)
-        mail, *_ = EmailNotification.objects.claim(limit=1)
+        mail, *_ = claim(limit=1)
 
         def settle_meanwhile(_):
             EmailNotification.objects.filter(id=mail.id, status="processing").update(
@@ -229,7 +230,7 @@ class TestErase:
         settings.EMAIL_READ_TIMEOUT, settings.EMAIL_CONNECT_TIMEOUT = -5, 0
         monkeypatch.setattr(job_times, "RETRY_BASE", 0.0)
         bought(done=False)
-        EmailNotification.objects.claim(limit=1)
+        claim(limit=1)
         job = jobs.start_erasure(email=ADDRESS, force=True)
         for _ in range(2):
             assert bulk.run_batch()

@@ -23,6 +23,7 @@ from tests.kit.words import (
     EmailNotification,
     Manifest,
     archive,
+    claim,
     detach,
     exclusive_lock,
     give_up,
@@ -240,7 +241,7 @@ class TestDetach:
         assert states()[old.name] == "attached"
         assert not DetachedPartition.objects.exists()
         assert EmailNotification.objects.due().filter(id=ids[0]).exists()
-        assert [mail.id for mail in EmailNotification.objects.claim(limit=10)] == ids[:1]
+        assert [mail.id for mail in claim(limit=10)] == ids[:1]
 
     def test_a_lock_timeout_in_its_middle_is_finished_at_once_when_the_reader_ends(self, old, monkeypatch):
         monkeypatch.setattr(locks, "LOCK_TIMEOUT", "200ms")

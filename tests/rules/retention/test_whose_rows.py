@@ -37,6 +37,7 @@ from tests.kit.words import (
     IdempotencyKey,
     InboundDeadLetter,
     Order,
+    claim,
     erasure,
     new_id,
     pay_order,
@@ -187,7 +188,7 @@ def test_an_email_that_a_worker_claims_again_before_its_erasure_is_waited_for_an
 
     def after_a_claim(*args: Any) -> Any:
         if rows.filter(status="failed").exists() and next(claims, False):
-            EmailNotification.objects.claim(limit=1)
+            claim(limit=1)
         return erase_live(*args)
 
     monkeypatch.setattr(erasure, "_erase_live", after_a_claim)
