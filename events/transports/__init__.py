@@ -1,7 +1,6 @@
 """The brokers: Redis Streams or Kafka, as EVENT_TRANSPORT says.
 
-Each has a module with a `Publisher` for the relay and a `Consumer` for `consume_events`, and a module with
-`consumer_lags`.
+Each has a module with a `Publisher` for the relay, a `Consumer` for `consume_events`, and `consumer_lags`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def consumer_lags(*, topics: Sequence[str], group: str, transport: str = "") -> 
     `transport` is `redis` or `kafka`, by default EVENT_TRANSPORT.
     """
     name = transport or settings.EVENT_TRANSPORT
-    module = importlib.import_module(f"events.transports.{name}_lag")
+    module = importlib.import_module(f"events.transports.{name}")
     return cast("Callable[..., list[Lag]]", module.consumer_lags)(topics=topics, group=group)
 
 

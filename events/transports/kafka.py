@@ -2,11 +2,19 @@
 
 The key decides the partition, so the events of one aggregate stay in order within a topic, and each partition
 has one consumer of a group. `manage.py make_topics` or the broker's auto-creation makes the topics.
+
+KAFKA_OPTIONS has librdkafka's own names, except those in `RESERVED`.
+
+librdkafka answers a failed call with "timed out" or "transport failure", and passes the reason (a wrong
+password, an unknown certificate, a refused connection) to a callback. `Reasons` combines the two.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,16 +29,35 @@ from events.transports import base
 from events.transports.base import (
     BrokerAnswer,
     BrokerAway,
+    Lag,
     Message,
     Received,
     Refused,
     TopicUnavailable,
     time_of,
 )
-from events.transports.kafka_connection import LOGGER, RESERVED, Reasons, connection, session_times
 
 log = structlog.get_logger(__name__)
 
+#: Without a logger, librdkafka writes its lines to stderr.
+LOGGER = logging.getLogger("confluent_kafka")
+#: By default, brokers allow no shorter session.
+SESSION_MS = 6000
+#: librdkafka warns if another client has them.
+_OF_CONSUMERS = ("session.timeout.ms", "heartbeat.interval.ms")
+#: The options that orderpost sets, with their other names, and options that would break what they ensure:
+#: events are acknowledged by all copies in sync, keep their order, and are committed after their effect.
+RESERVED = frozenset(
+    {
+        *("bootstrap.servers", "metadata.broker.list", "client.id"),
+        *("acks", "request.required.acks", "enable.idempotence", "transactional.id", "partitioner"),
+        *("delivery.timeout.ms", "message.timeout.ms", "linger.ms", "queue.buffering.max.ms"),
+        *("message.max.bytes", "allow.auto.create.topics", "topic.metadata.refresh.interval.ms"),
+        *("group.id", "group.instance.id", "group.protocol", "partition.assignment.strategy"),
+        *("enable.auto.commit", "auto.commit.enable", "enable.auto.offset.store"),
+        *("auto.offset.reset", "isolation.level", "enable.partition.eof"),
+    }
+)
 DELIVERY_SECONDS = 10.0
 METADATA_SECONDS = 5.0
 #: Errors after which the broker will never take this message.
@@ -85,6 +112,48 @@ PRODUCER: dict[str, Any] = {
     "linger.ms": 5,
     "message.max.bytes": 1_500_000,
 }
+ASK_SECONDS = 1.0
+#: The limit for fetching the first uncommitted message of every partition, to read its time.
+FETCH_SECONDS = 2.0
+_reading = threading.Lock()
+_readers: dict[tuple[int, str, str], Any] = {}
+#: By group: when its first uncommitted messages were written, by topic, partition and offset.
+_written: dict[str, dict[tuple[str, int, int], float]] = {}
+
+
+class Reasons:
+    """The last reason why no broker was reached. Pass `keep` as `error_cb`."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def keep(self, error: Any) -> None:
+        """Keep a reason. Prefer others to "all brokers are down", which explains nothing."""
+        if error.code() != kafka.KafkaError._ALL_BROKERS_DOWN or not self._last:
+            self._last = error.str()
+
+    def explain(self, error: Any) -> str:
+        """Return the text of an error with the last reason."""
+        text: str = error.args[0].str() if isinstance(error, kafka.KafkaException) else error.str()
+        return f"{text}: {self._last}" if self._last and self._last not in text else text
+
+    def forget(self) -> None:
+        """Forget the last reason, because a broker was reached since."""
+        self._last = ""
+
+
+def connection() -> dict[str, Any]:
+    """Return the configuration that every client needs."""
+    return {name: value for name, value in settings.KAFKA_OPTIONS.items() if name not in _OF_CONSUMERS} | {
+        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS
+    }
+
+
+def session_times() -> dict[str, int]:
+    """Return how long a consumer may be silent before others get its partitions, and its heartbeat."""
+    session = int(settings.KAFKA_OPTIONS.get("session.timeout.ms", SESSION_MS))
+    heartbeat = int(settings.KAFKA_OPTIONS.get("heartbeat.interval.ms", session / 4))
+    return dict(zip(_OF_CONSUMERS, (session, heartbeat), strict=True))
 
 
 def check_options() -> None:
@@ -303,3 +372,113 @@ def _time(timestamp: tuple[int, int]) -> dt.datetime | None:
     if kind == kafka.TIMESTAMP_NOT_AVAILABLE:
         return None
     return time_of(milliseconds)
+
+
+def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
+    """Return the lag of each topic. Raise `BrokerAway`."""
+    with _reading:
+        try:
+            consumer = _reader(group)
+            behind = {topic: _behind(consumer, topic) for topic in topics}
+            waiting = [place for places in behind.values() for place, _ in places]
+            written_at = _oldest(consumer, waiting, _written.setdefault(group, {}))
+        except kafka.KafkaException as error:
+            _close_readers()  # the consumer would try to connect many times a second
+            raise BrokerAway(str(error)) from error
+    now = time.time() * 1000
+    return [
+        Lag(
+            topic,
+            sum(count for _, count in places),
+            max(0.0, now - min(written_at[topic])) / 1000 if topic in written_at else 0.0,
+        )
+        for topic, places in behind.items()
+    ]
+
+
+def _reader(group: str) -> Any:
+    """Return a consumer that only reads offsets. It does not subscribe, so it does not join the group."""
+    here = (os.getpid(), settings.KAFKA_BOOTSTRAP_SERVERS)
+    key = (*here, group)
+    if key not in _readers:
+        if any(known[:2] != here for known in _readers):
+            _close_readers()
+        _readers[key] = kafka.Consumer(
+            connection()
+            | {
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 50,
+                "fetch.queue.backoff.ms": 5,
+                "fetch.message.max.bytes": 10_000,
+            },
+            logger=LOGGER,
+        )
+    return _readers[key]
+
+
+def _close_readers() -> None:
+    for consumer in _readers.values():
+        consumer.close()
+    _readers.clear()
+
+
+def _behind(consumer: Any, topic: str) -> list[tuple[Any, int]]:
+    """Return the partitions with uncommitted messages: the first one's offset, and their number."""
+    found = consumer.list_topics(topic, timeout=ASK_SECONDS).topics[topic]
+    if found.error is not None:
+        _check_rights(found.error)
+        return []  # no producer has written to it yet
+    places = [kafka.TopicPartition(topic, partition) for partition in found.partitions]
+    result = []
+    for place in consumer.committed(places, timeout=ASK_SECONDS):
+        low, high = consumer.get_watermark_offsets(place, timeout=ASK_SECONDS)
+        first = max(place.offset, low)  # the offset is negative if nothing was ever committed
+        if high > first:
+            result.append((kafka.TopicPartition(topic, place.partition, first), high - first))
+    return result
+
+
+def _oldest(
+    consumer: Any, places: list[Any], times: dict[tuple[str, int, int], float]
+) -> dict[str, list[float]]:
+    """Return the times (epoch milliseconds) of the messages at these places, by topic. `times` keeps them."""
+    for gone in times.keys() - {_key(place) for place in places}:
+        del times[gone]
+    if wanted := [place for place in places if _key(place) not in times]:
+        times.update(_fetch_times(consumer, wanted))
+    found: dict[str, list[float]] = {}
+    for (topic, _, _), milliseconds in times.items():
+        found.setdefault(topic, []).append(milliseconds)
+    return found
+
+
+def _fetch_times(consumer: Any, places: list[Any]) -> dict[tuple[str, int, int], float]:
+    times: dict[tuple[str, int, int], float] = {}
+    missing = {(place.topic, place.partition): _key(place) for place in places}
+    consumer.assign(places)
+    deadline = time.monotonic() + FETCH_SECONDS
+    while missing and (left := deadline - time.monotonic()) > 0:
+        message = consumer.poll(left)
+        if message is None:
+            continue
+        if (error := message.error()) is not None:
+            _check_rights(error)
+            continue
+        key = missing.pop((message.topic(), message.partition()), None)
+        kind, milliseconds = message.timestamp()
+        if key is not None and kind != kafka.TIMESTAMP_NOT_AVAILABLE:
+            times[key] = milliseconds
+    consumer.unassign()
+    return times
+
+
+def _check_rights(error: Any) -> None:
+    """Raise `KafkaException` if the user lacks a right on a topic, because a lag of 0 would hide this."""
+    if error.code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise kafka.KafkaException(error)
+
+
+def _key(place: Any) -> tuple[str, int, int]:
+    return place.topic, place.partition, place.offset

@@ -10,7 +10,7 @@ import confluent_kafka as kafka
 from confluent_kafka import admin
 
 from events.transports.base import BrokerAway
-from events.transports.kafka_connection import LOGGER, Reasons, connection
+from events.transports.kafka import LOGGER, Reasons, connection
 
 SECONDS = 15.0
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import redis
@@ -20,10 +20,10 @@ import structlog
 from django.conf import settings
 
 from events.transports import base
-from events.transports import redis_scripts as scripts
 from events.transports.base import (
     BrokerAnswer,
     BrokerAway,
+    Lag,
     Message,
     Received,
     Refused,
@@ -54,6 +54,43 @@ _ABOUT_THE_BROKER = (
     redis.exceptions.TryAgainError,
 )
 _ABOUT_THE_BROKER_TOO = ("MISCONF", "NOREPLICAS", "BUSY ", "UNKILLABLE")
+# Lua scripts.
+#: Join the consumers of a group. Return their number. KEYS: members. ARGV: member, seconds.
+_JOIN = """
+local now = tonumber(redis.call('TIME')[1])
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))
+redis.call('EXPIRE', KEYS[1], 60)
+return redis.call('ZCARD', KEYS[1])
+"""
+#: Take a lease that is free or ours. Return whether it is ours now. KEYS: lease. ARGV: member, milliseconds.
+_TAKE = """
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+#: Renew a lease that has not expired. Return whether it was ours. KEYS: lease. ARGV: member, milliseconds.
+_RENEW = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+"""
+#: Give a lease back. KEYS: lease. ARGV: member.
+_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
+#: Read entries if the lease is ours. Return only the first ones if all exceed the bytes.
+#: KEYS: lease, stream. ARGV: member, group, owner, id, count, bytes.
+_READ = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {0, {}, 0} end
+local answer = redis.call(
+    'XREADGROUP', 'GROUP', ARGV[2], ARGV[3], 'COUNT', ARGV[5], 'STREAMS', KEYS[2], ARGV[4])
+if not answer then return {1, {}, 0} end
+local entries, size = answer[1][2], 0
+for i, entry in ipairs(entries) do
+    for _, field in ipairs(entry[2] or {}) do size = size + #field end
+    if size > tonumber(ARGV[6]) and i > 1 then return {1, {unpack(entries, 1, i - 1)}, 1} end
+end
+return {1, entries, 0}
+"""
 
 
 def _client() -> redis.Redis:
@@ -122,11 +159,11 @@ class Consumer(base.Consumer):
         self._owned: dict[str, Stream] = {}
         self._not_before: dict[str, float] = {}  # when to try a stream again that could not be read
         self._kept_at = -math.inf
-        self._join = self._client.register_script(scripts.JOIN)
-        self._take_lease = self._client.register_script(scripts.TAKE)
-        self._renew_lease = self._client.register_script(scripts.RENEW)
-        self._release = self._client.register_script(scripts.RELEASE)
-        self._read = self._client.register_script(scripts.READ)
+        self._join = self._client.register_script(_JOIN)
+        self._take_lease = self._client.register_script(_TAKE)
+        self._renew_lease = self._client.register_script(_RENEW)
+        self._release = self._client.register_script(_RELEASE)
+        self._read = self._client.register_script(_READ)
 
     def receive(self, *, seconds: float) -> list[Received]:
         try:
@@ -271,3 +308,54 @@ class Consumer(base.Consumer):
 
 def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
+    """Return the lag of each topic, in two round trips. Raise `BrokerAway`."""
+    try:
+        with make_client(decode=True) as client:
+            return _ask(client, list(topics), group)
+    except redis.RedisError as error:
+        raise BrokerAway(str(error)) from error
+
+
+def _ask(client: redis.Redis, topics: list[str], group: str) -> list[Lag]:
+    pipe = client.pipeline(transaction=False)
+    pipe.time()
+    for topic in topics:
+        pipe.xlen(topic)
+        pipe.xinfo_groups(topic)
+        pipe.xpending(topic, group)
+    (seconds, micros), *answers = pipe.execute(raise_on_error=False)
+    now = seconds * 1000 + micros / 1000
+    counts: dict[str, int] = {}
+    oldest: dict[str, str | None] = {}  # the id of the first entry without acknowledgement, if known
+    pipe = client.pipeline(transaction=False)
+    asked = []
+    for topic, length, groups, pending in zip(
+        topics, answers[::3], answers[1::3], answers[2::3], strict=True
+    ):
+        if isinstance(length, Exception):
+            continue  # no stream
+        mine = _group(groups, group)
+        unread = length if mine is None or mine["lag"] is None else mine["lag"]
+        waiting = 0 if isinstance(pending, Exception) else pending["pending"]
+        counts[topic] = min(length, unread + waiting)
+        oldest[topic] = pending["min"] if waiting else None
+        if unread and not waiting:
+            pipe.xrange(topic, f"({mine['last-delivered-id']}" if mine else "-", "+", count=1)
+            asked.append(topic)
+    for topic, entries in zip(asked, pipe.execute() if asked else [], strict=True):
+        oldest[topic] = entries[0][0] if entries else None
+    return [Lag(topic, counts.get(topic, 0), _age(oldest.get(topic), now)) for topic in topics]
+
+
+def _group(groups: Any, name: str) -> Mapping[str, Any] | None:
+    """Return Redis' record of a group, or None if no consumer has made it."""
+    if isinstance(groups, Exception):
+        return None
+    return next((one for one in groups if one["name"] == name), None)
+
+
+def _age(id: str | None, now: float) -> float:
+    return 0.0 if id is None else max(0.0, (now - int(id.partition("-")[0])) / 1000)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from events.transports.kafka_connection import RESERVED, SESSION_MS
+from events.transports.kafka import RESERVED, SESSION_MS
 from tests.kit.words import kafka
 
 
