@@ -375,7 +375,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["web.api.authentication.HasScope"],
     "DEFAULT_THROTTLE_CLASSES": ["web.api.throttle.TokenThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["web.api.parsers.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["web.api.bodies.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "web.api.problems.problem_response",
     "UNAUTHENTICATED_USER": None,

@@ -13,8 +13,8 @@ from rest_framework.fields import Field
 from events.consuming.envelope import Rejected
 from orders.services import OrderNotFound
 from orders.transitions import Refused
+from web.api.bodies import FORBIDDEN
 from web.api.fields import StrictSerializer, kept, unknown_field
-from web.api.parsers import FORBIDDEN
 from web.api.problems import faults_of
 
 _MOST_FAULTS = 5

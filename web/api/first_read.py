@@ -1,4 +1,4 @@
-"""A request's first statement: read its token, its stored answer, and a row that its view needs."""
+"""A request's first statement: read its token, the answer stored under its key, and a row for its view."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import dataclasses
 import datetime as dt
 import functools
 import json
+import re
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from rest_framework.request import Request
 
 from runtime.database.postgres.cursor import Prepared
+from web.api.problems import Fault, Problem, invalid
 from web.models import ApiToken
 
+HEADER = "Idempotency-Key"
+_HEADER = "HTTP_IDEMPOTENCY_KEY"  # as WSGI names it
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # RFC 8941's string
 #: Of `api_tokens AS token`: neither revoked nor expired.
 LIVE = "token.revoked_at IS NULL AND (token.expires_at IS NULL OR token.expires_at > statement_timestamp())"
 
@@ -50,6 +57,32 @@ class FirstRead:
     now: dt.datetime
     stored: StoredAnswer | None
     beside: Sequence[Any]
+
+
+def read_key(request: Request) -> str | None:
+    """Return the caller's key, or None without one. Raise the 400 problem for a malformed key.
+
+    A bare key and the same key quoted as in RFC 8941 are equal.
+    """
+    header = request.META.get(_HEADER)
+    if header is None:
+        return None
+    key: str = header.strip()
+    if key.startswith('"'):
+        quoted = _QUOTED.fullmatch(key)
+        key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else ""
+    if not _KEY.fullmatch(key):
+        fault = Fault((HEADER,), "A key has 1 to 255 visible ASCII characters, in quotes or bare.", "header")
+        raise invalid([fault])
+    return key
+
+
+def well_formed_key(request: Request) -> str | None:
+    """Return the caller's key, or None without one or for a malformed one, which `read_key` refuses later."""
+    try:
+        return read_key(request)
+    except Problem:
+        return None
 
 
 def read_first(

@@ -27,8 +27,7 @@ from rest_framework.request import Request
 from runtime.database.statement import Part, execute
 from runtime.personal_data import key_hash
 from runtime.telemetry import context
-from web.api.first_read import LIVE, FirstRead
-from web.api.keys import HEADER, read_key
+from web.api.first_read import HEADER, LIVE, FirstRead, read_key
 from web.api.problem_types import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
 from web.api.problems import Problem
 from web.api.views import ApiView

@@ -21,10 +21,9 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from runtime.telemetry import instruments
+from web.api.bodies import FORBIDDEN
 from web.api.fields import Nothing, StrictSerializer, kept, parse_uuid
-from web.api.first_read import Beside, FirstRead, read_first
-from web.api.keys import well_formed_key
-from web.api.parsers import FORBIDDEN
+from web.api.first_read import Beside, FirstRead, read_first, well_formed_key
 from web.api.problem_types import LENGTH_REQUIRED
 from web.api.problems import Fault, Problem, invalid, malformed, not_found
 
