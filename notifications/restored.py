@@ -15,9 +15,9 @@ from django.db import transaction
 
 from notifications import by_hand
 from notifications.by_hand import NO_ROW, Refusal
-from notifications.evidence import Evidence
 from notifications.log import log_changes
 from notifications.models import EmailNotification
+from notifications.providers.webhook import Evidence
 from notifications.services import record_evidence
 from notifications.states.outcomes import Outcome, Status, Verdict
 from runtime.database.clock import read_database_time

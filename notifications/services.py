@@ -16,10 +16,10 @@ from django.db import transaction
 
 from notifications import by_hand, insert, metrics
 from notifications.by_hand import Refusal
-from notifications.evidence import Evidence
 from notifications.log import log_changes, log_created
 from notifications.models import EmailNotification, EventTimes
 from notifications.providers.sending import PROVIDERS
+from notifications.providers.webhook import Evidence
 from notifications.rendering import RenderedEmail, render_email
 from notifications.states.outcomes import SET_ASIDE, Outcome, Status, Verdict
 from notifications.suppressions import SuppressionReason, suppress, suppressed_among

@@ -34,7 +34,6 @@ from anymail.exceptions import (
 from anymail.signals import AnymailTrackingEvent, EventType, RejectReason
 from django.http import HttpRequest
 
-from notifications.evidence import Evidence
 from notifications.models import Suppression
 
 #: The errors that parsing any body can raise.
@@ -46,6 +45,25 @@ _BOUNCED_BEFORE = frozenset({RejectReason.BOUNCED, RejectReason.INVALID})
 
 # A deploy check warns of a missing key, so anymail's own warning would add nothing.
 warnings.simplefilter("ignore", AnymailInsecureWebhookWarning)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Evidence:
+    """One event: the provider has the e-mail `id`. Times are the provider's.
+
+    `notifications.services.record_evidence` writes it.
+
+    `id` is None if the event names none of our e-mails or proves nothing. It is then only counted. `suppress`
+    is the reason to suppress the address, or None.
+    """
+
+    id: uuid.UUID | None
+    message_id: str = ""
+    kind: str = ""
+    delivered_at: dt.datetime | None = None
+    bounced_at: dt.datetime | None = None
+    complained_at: dt.datetime | None = None
+    suppress: Suppression.Reason | None = None
 
 
 class Unsigned(Exception):
