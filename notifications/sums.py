@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from runtime.database.ids import id_floor
 from runtime.spread import bucket_sql
-from runtime.summed import STEP, Cell, Window, select_cells, summed
+from runtime.sums import STEP, Cell, Window, select_cells, summed
 
 #: A partition's CHECK keeps a row's id at most two days ahead of the database's clock.
 AHEAD = dt.timedelta(days=3)

@@ -21,8 +21,7 @@ from runtime.conditions import DAY, Stock, decide
 from runtime.database import server
 from runtime.database.clock import read_database_time
 from runtime.facts import read_facts
-from runtime.minutes import MINUTE, Sums, read_window
-from runtime.summed import Window
+from runtime.sums import MINUTE, Sums, Window, read_window
 from runtime.telemetry.release import version
 
 Document = dict[str, Any]

@@ -19,8 +19,8 @@ from django.utils.safestring import SafeString
 from notifications.models import EmailNotification
 from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.process import gate
-from runtime.minutes import Steps, Sums
 from runtime.models import Heartbeat
+from runtime.sums import Steps, Sums
 from web.admin.base import ago
 from web.admin.menu import PAGES, MenuItem, Page
 from web.admin.tiles import RANGES, FrontPage, panel

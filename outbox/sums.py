@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from outbox.gate.breaker import State
 from outbox.process import gate
-from runtime.summed import sampled
+from runtime.sums import sampled
 
 
 @sampled

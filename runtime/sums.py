@@ -1,8 +1,8 @@
 """Sum each finished minute into `traffic_sums`, and read the sums for the admin's charts.
 
-The task `sum_minutes` runs once a minute. Apps declare their sums with `summed`. Another run replaces
-the rows that it sums again, so runs may overlap, repeat and be interrupted. Each run sums the newest minutes
-again, because a webhook reports a delivery some seconds later.
+Each app declares in its `sums.py` what to sum, with `summed` and `sampled`. The task `sum_minutes` runs once
+a minute. Another run replaces the rows that it sums again, so runs may overlap, repeat and be interrupted.
+Each run sums the newest minutes again, because a webhook reports a delivery some seconds later.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import functools
 import json
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models import Max, Q
 
 from runtime.database.clock import read_database_time
 from runtime.models import Heartbeat, TrafficSum
 from runtime.spread import Spread, add_spreads, quantile
-from runtime.summed import Window, read_all, sample_all
 
 MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 #: The heartbeat of the sums.
@@ -33,6 +32,60 @@ AGAIN = 5
 MOST = 240
 #: How far back the first run begins, and how long minutes and hours are kept.
 FIRST, KEEP_MINUTES, KEEP_HOURS = dt.timedelta(hours=1), dt.timedelta(days=3), dt.timedelta(days=400)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The times [since, until) by the database's clock, in whole steps of `span` seconds."""
+
+    since: dt.datetime
+    until: dt.datetime
+    span: int
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the window as a statement's parameters: since, until, span (an interval)."""
+        return {"since": self.since, "until": self.until, "span": dt.timedelta(seconds=self.span)}
+
+
+#: SQL that rounds a time down to a step of a window: `STEP.format("sent_at")`.
+STEP = "date_bin(%(span)s, {}, '2000-01-01 00:00+00')"
+
+
+class Cell(NamedTuple):
+    """`number` more of `series` in the step from `starts_at` on. With a `bucket`, these are durations."""
+
+    starts_at: dt.datetime
+    series: str
+    number: int
+    bucket: int | None = None
+
+
+Reader = Callable[[Window], Iterable[Cell]]
+Sampler = Callable[[], Mapping[str, int]]
+_readers: list[Reader] = []
+_samplers: list[Sampler] = []
+
+
+def summed(read: Reader) -> Reader:
+    """Register a function that yields cells for a window of time.
+
+    It may be called again for the same window. Then the new cells replace the old ones.
+    """
+    _readers.append(read)
+    return read
+
+
+def sampled(sample: Sampler) -> Sampler:
+    """Register a function that returns present numbers. It is called once for the newest minute."""
+    _samplers.append(sample)
+    return sample
+
+
+def select_cells(statement: str, window: Window, **more: Any) -> list[Cell]:
+    """Run a statement whose columns are those of `Cell`, with the window's parameters and `more`."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(statement, window.parameters() | more)
+        return [Cell(*row) for row in cursor.fetchall()]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,7 +134,7 @@ def sum_minutes() -> int:
     minutes = read_window(Window(since=since, until=until, span=TrafficSum.MINUTE))
     if until == end:
         newest = minutes[end - MINUTE]
-        minutes[end - MINUTE] = dataclasses.replace(newest, samples=sample_all())
+        minutes[end - MINUTE] = dataclasses.replace(newest, samples=_sample_all())
     store(TrafficSum.MINUTE, minutes)
     _sum_hours(since=since, until=until)
     for span, kept in ((TrafficSum.MINUTE, KEEP_MINUTES), (TrafficSum.HOUR, KEEP_HOURS)):
@@ -98,7 +151,7 @@ def read_window(window: Window) -> dict[dt.datetime, Sums]:
     while start < window.until:
         counts[start], spreads[start] = Counter(), {}
         start += step
-    for cell in read_all(window):
+    for cell in _read_all(window):
         if cell.starts_at not in counts:
             continue
         if cell.bucket is None:
@@ -107,6 +160,26 @@ def read_window(window: Window) -> dict[dt.datetime, Sums]:
             spread = spreads[cell.starts_at].setdefault(cell.series, {})
             spread[str(cell.bucket)] = spread.get(str(cell.bucket), 0) + cell.number
     return {start: Sums(counts[start], spreads[start]) for start in counts}
+
+
+def _read_all(window: Window) -> Iterator[Cell]:
+    """Yield the cells of every declared reader.
+
+    All readers use indexes. Without `enable_seqscan = off`, the planner would read a whole partition if a
+    column is nearly always NULL, like `bounced_at`, because an expression over it has no statistics then.
+    """
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        for read in _readers:
+            yield from read(window)
+        cursor.execute("SET LOCAL enable_seqscan = on")
+
+
+def _sample_all() -> dict[str, int]:
+    samples: dict[str, int] = {}
+    for sample in _samplers:
+        samples |= sample()
+    return samples
 
 
 def _sum_hours(*, since: dt.datetime, until: dt.datetime) -> None:

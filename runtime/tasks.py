@@ -6,13 +6,13 @@ from typing import Any
 
 from celery import shared_task
 
-from runtime import bulk_jobs, minutes
+from runtime import bulk_jobs, sums
 
 
 @shared_task(name="sum_minutes")
 def sum_minutes(**_: Any) -> None:
     """Sum the minutes that ended since the last run, for the admin's charts."""
-    minutes.sum_minutes()
+    sums.sum_minutes()
 
 
 @shared_task(name="run_bulk_jobs")

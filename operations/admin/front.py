@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from django.http import HttpRequest
 
 from operations.admin import charts
-from runtime.minutes import Sums
+from runtime.sums import Sums
 from web.admin.tiles import RANGES, FrontPage, _attention, _panels, _series, bounded, count_each
 
 #: Seconds between two refreshes of an open page.

@@ -6,7 +6,7 @@ from django.db import models
 
 
 class TrafficSum(models.Model):
-    """The sums of one minute or hour. Only `runtime.minutes` writes and reads them.
+    """The sums of one minute or hour. Only `runtime.sums` writes and reads them.
 
     A minute without a row was not summed. A minute in which nothing happened has an empty row.
     """

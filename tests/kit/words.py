@@ -81,7 +81,8 @@ from retention.partitions.catalogue import has_table
 from retention.partitions.listing import list_partitions
 from retention.partitions.locks import exclusive_lock
 from runtime import bulk_jobs as bulk
-from runtime import conditions, facts, minutes
+from runtime import conditions, facts
+from runtime import sums as minutes
 from runtime.addresses import NotAnAddress, read_address
 from runtime.database.clock import read_database_time
 from runtime.database.ids import id_floor, id_time, new_id
@@ -94,7 +95,7 @@ from runtime.models.jobs import RETRY_BASE
 from runtime.personal_data import ERASED, ERASED_ADDRESS, AddressGiven, address_hash, key_hash
 from runtime.process import loop
 from runtime.process.redis_client import make_client
-from runtime.summed import Window
+from runtime.sums import Window
 from runtime.telemetry import context, health, metrics
 from runtime.telemetry.context import Context
 from runtime.telemetry.metrics import REGISTRY

@@ -20,8 +20,8 @@ from django.utils.safestring import SafeString
 from runtime.conditions import Code, Condition, decide
 from runtime.database.clock import read_database_time
 from runtime.facts import read_facts
-from runtime.minutes import Steps, Sums, read_spans
 from runtime.models import TrafficSum
+from runtime.sums import Steps, Sums, read_spans
 
 #: Counts stop here, because a count of a million rows would take seconds.
 COUNT_LIMIT = 10_000
