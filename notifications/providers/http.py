@@ -9,6 +9,7 @@ from __future__ import annotations
 import email.utils
 import math
 import time
+import traceback
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -19,9 +20,9 @@ from anymail.backends.base import BasePayload
 from anymail.backends.base_requests import AnymailRequestsBackend
 from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIError
 from anymail.utils import EmailAddress, parse_address_list
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from notifications.providers.base import Provider
-from notifications.providers.connecting import has_failed_to_connect
 from notifications.providers.session import NeverConnected, Session, make_session
 from notifications.states.outcomes import Outcome, Verdict
 
@@ -32,6 +33,7 @@ ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
 #: never reached the provider.
 FROM_A_GATEWAY = frozenset({502, 504, 520, 524})
 _LONGEST_WAIT_SECONDS = 3600.0
+_CONNECT = frozenset({HTTPConnection.connect.__code__, HTTPSConnection.connect.__code__})
 
 
 def split_addresses(addresses: str | Sequence[str]) -> list[EmailAddress]:
@@ -153,3 +155,22 @@ def _epoch(http_date: str) -> float:
 def _name_of(error: Exception) -> str:
     """Return the name of the original error's class, which anymail hides behind its own."""
     return type(error.__cause__ or error).__name__
+
+
+def has_failed_to_connect(error: BaseException | None) -> bool:
+    """Return whether an error or one of its causes was raised while the connection was opened.
+
+    Then none of the request can have been sent. The class of urllib3's error does not show it:
+
+    - `SSLError` comes from the handshake, or from an answer that cannot be decrypted.
+    - `ProxyError` comes from the proxy, or from a reset while waiting for the answer, when http.client has
+      forgotten the tunnel.
+    - `ReadTimeoutError` comes from the handshake or from the answer.
+
+    The traceback shows it exactly, because `connect` returns before the first byte of the request is written.
+    """
+    if error is None:
+        return False
+    if any(frame.f_code in _CONNECT for frame, _ in traceback.walk_tb(error.__traceback__)):
+        return True
+    return has_failed_to_connect(error.__cause__) or has_failed_to_connect(error.__context__)

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 from anymail.exceptions import AnymailAPIError
 
 from notifications.providers.base import Provider
-from notifications.providers.connecting import has_failed_to_connect
-from notifications.providers.http import FROM_A_GATEWAY, by_status
+from notifications.providers.http import FROM_A_GATEWAY, by_status, has_failed_to_connect
 from notifications.states.outcomes import Outcome, Verdict
 
 if TYPE_CHECKING:
