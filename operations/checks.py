@@ -13,7 +13,7 @@ from django.core.checks import CheckMessage, Tags, Warning, register
 from django.core.checks import Error as CheckError
 from django.db import Error
 
-from outbox import cdc_lag
+from outbox import cdc
 from runtime.conditions import PRODUCTION
 
 #: The setting of each database, in the order in which one falls back to another.
@@ -103,7 +103,7 @@ def _uses_kafka() -> bool:
     if settings.EVENT_TRANSPORT == "kafka":
         return True
     try:
-        return cdc_lag.has_run()
+        return cdc.has_run()
     except Error:
         return False
 

@@ -14,7 +14,7 @@ from events.consuming.consumer import GROUP
 from events.transports import BrokerAway, consumer_lags
 from notifications.models import EmailNotification
 from orders.inbound.payments_and_stock import subscribed
-from outbox import cdc_lag
+from outbox import cdc
 from outbox.gate.breaker import Breaker, State
 from outbox.gate.shared_state import read_breakers
 from runtime.conditions import DAY, Stock, decide
@@ -41,7 +41,7 @@ def read_status() -> Document:
     seen, breakers = _unless_away(lambda: read_breakers(settings.EMAIL_PROVIDERS)) or (0.0, None)
     facts = read_facts(now=now)
     lags = _unless_away(lambda: consumer_lags(topics=sorted(subscribed()), group=GROUP))
-    of_cdc = _unless_away(cdc_lag.read_cdc_lags) if cdc_lag.is_used(facts.jobs) else []
+    of_cdc = _unless_away(cdc.read_cdc_lags) if cdc.is_used(facts.jobs) else []
     waiting = [*(lags or ()), *(of_cdc or ())]
     facts = dataclasses.replace(
         facts,

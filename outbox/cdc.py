@@ -7,13 +7,17 @@ the group repeats the last second. `manage.py consume_cdc` runs this module.
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import structlog
+from django.conf import settings
 
+from events.transports import Lag, consumer_lags
 from events.transports.base import BrokerAway, Consumer, Received
+from runtime.models import Heartbeat
 from runtime.process.loop import run_until_stopped
 
 log = structlog.get_logger(__name__)
@@ -21,6 +25,8 @@ log = structlog.get_logger(__name__)
 #: What docker/debezium's connector writes.
 TOPICS = ("orderpost.public.email_notifications", "orderpost.public.outbox_events")
 GROUP = "orderpost-cdc"
+#: The heartbeat of the consumers. It is purged a week after the last beat, and then the shop has none.
+CDC = "cdc"
 WAIT_SECONDS = 1.0
 COMMIT_SECONDS = 1.0
 
@@ -106,3 +112,23 @@ def run(
         )
     finally:
         consumer.disconnect()
+
+
+def is_used(heartbeats: Container[str] | None = None) -> bool:
+    """Return whether a consumer has run within a week, and this process has what it needs to ask Kafka.
+
+    `heartbeats` are the names of all heartbeats. Without them, query the database.
+    """
+    if not settings.KAFKA_BOOTSTRAP_SERVERS or importlib.util.find_spec("confluent_kafka") is None:
+        return False
+    return has_run() if heartbeats is None else CDC in heartbeats
+
+
+def has_run() -> bool:
+    """Return whether a consumer has run within a week. Query the database."""
+    return Heartbeat.objects.filter(name=CDC).exists()
+
+
+def read_cdc_lags() -> list[Lag]:
+    """Return how far the consumers are behind on each topic. Raise `BrokerAway`."""
+    return consumer_lags(topics=TOPICS, group=GROUP, transport="kafka")

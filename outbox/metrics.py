@@ -8,15 +8,15 @@ from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
 from events.metrics import _families
-from outbox import cdc, cdc_lag
+from outbox import cdc
 from outbox.gate.breaker import State
 from outbox.gate.shared_state import read_breakers
 from runtime.telemetry.metrics import from_broker
 
 
-@from_broker("kafka", is_used=cdc_lag.is_used)
+@from_broker("kafka", is_used=cdc.is_used)
 def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
-    return _families(cdc_lag.read_cdc_lags(), group=cdc.GROUP)
+    return _families(cdc.read_cdc_lags(), group=cdc.GROUP)
 
 
 @from_broker("redis")

@@ -29,7 +29,6 @@ from tests.kit.words import (
     Received,
     Relay,
     cdc,
-    cdc_lag,
     kafka,
     transports,
     write_event,
@@ -274,7 +273,7 @@ class TestLagWithAcls:
         on_topics, on_group = documented("the web")
         grant(shared_kafka, admin.ResourceType.TOPIC, topic, *on_topics)
         grant(shared_kafka, admin.ResourceType.GROUP, group, *on_group)
-        (lag,) = cdc_lag.read_cdc_lags()
+        (lag,) = cdc.read_cdc_lags()
         assert (lag.topic, lag.events) == (topic, 3) and lag.seconds > 0
 
     @pytest.mark.parametrize(
@@ -297,7 +296,7 @@ class TestLagWithAcls:
         grant(shared_kafka, admin.ResourceType.TOPIC, topic, *on_topics)
         grant(shared_kafka, admin.ResourceType.GROUP, group, *on_group)
         with pytest.raises(BrokerAway, match=said):
-            cdc_lag.read_cdc_lags()
+            cdc.read_cdc_lags()
 
     def test_a_consumer_with_its_documented_rights_gets_the_changes(
         self, topic: str, group: str, shared_kafka: brokers.Shared
@@ -308,5 +307,5 @@ class TestLagWithAcls:
         consumer = kafka.Consumer(topics=[topic], group=group, name="a", creates=False)
         consumer.done(receive(consumer, 3))
         consumer.close()
-        (lag,) = cdc_lag.read_cdc_lags()
+        (lag,) = cdc.read_cdc_lags()
         assert lag.events == 0

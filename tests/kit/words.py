@@ -64,7 +64,7 @@ from orders.services import (
 )
 from orders.timeline import read_timeline
 from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
-from outbox import cdc, cdc_lag, drain, process, tasks
+from outbox import cdc, drain, process, tasks
 from outbox.claim import claim, claim_untried, next_due_in, recover
 from outbox.gate import breaker
 from outbox.gate.breaker import Breaker, Permit, Rules, State

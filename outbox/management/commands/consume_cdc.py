@@ -13,7 +13,6 @@ from events.publishing import notify
 from events.transports import Consumer, member_name
 from notifications.wake import waker
 from outbox import cdc
-from outbox.cdc_lag import CDC
 from runtime.models import Heartbeat
 from runtime.process.loop import stop_on_signals
 from runtime.process.start import wait_for_postgres
@@ -45,7 +44,7 @@ class Command(BaseCommand):
 def beat() -> None:
     """Write the heartbeat, or leave it out while the database is away, because a wake-up does not need it."""
     try:
-        Heartbeat.beat(name=CDC, every=5.0)
+        Heartbeat.beat(name=cdc.CDC, every=5.0)
     except (DatabaseError, InterfaceError):
         connections.close_all()  # so that the next one connects again
 

@@ -14,10 +14,9 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError
 
-from outbox.cdc import RowChangeConsumer
-from outbox.cdc_lag import CDC
+from outbox.cdc import CDC, RowChangeConsumer
 from tests.kit.brokers import Hand
-from tests.kit.words import BrokerAway, Heartbeat, Message, Received, cdc, cdc_lag, kafka, metrics
+from tests.kit.words import BrokerAway, Heartbeat, Message, Received, cdc, kafka, metrics
 
 MAILS, EVENTS = "orderpost.public.email_notifications", "orderpost.public.outbox_events"
 ROW = b'{"id": "0199d0e4-7c00-7000-8000-000000000001"}'
@@ -181,8 +180,8 @@ def test_kafka_is_not_asked_while_the_database_cannot_say_whether_it_is_used(top
     def away():
         raise OperationalError("away")
 
-    monkeypatch.setattr(cdc_lag, "has_run", away)
-    monkeypatch.setattr(cdc_lag, "read_cdc_lags", lambda: asked.append(1) or [])
+    monkeypatch.setattr(cdc, "has_run", away)
+    monkeypatch.setattr(cdc, "read_cdc_lags", lambda: asked.append(1) or [])
     assert ("broker_up", "kafka") not in shown() and not asked
 
 
