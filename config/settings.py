@@ -397,7 +397,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": True, "validatorUrl": None},
     "ENUM_NAME_OVERRIDES": {
         "OrderStatus": "orders.models.Order.Status",
-        "NotificationStatus": "notifications.states.outcomes.Status",
+        "NotificationStatus": "notifications.states.transitions.Status",
     },
 }
 

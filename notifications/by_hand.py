@@ -14,7 +14,7 @@ from django.utils.text import get_text_list
 
 from notifications.models import CONTENT, EmailNotification
 from notifications.states import attempts
-from notifications.states.outcomes import DUE_STATES, Status
+from notifications.states.transitions import Status, Transition
 
 #: The reason of a refusal for an id without a row.
 NO_ROW = "it is not stored, or its month was archived"
@@ -37,24 +37,11 @@ class Refusal:
         return f"{self.reason} until {minute:%Y-%m-%d %H:%M} UTC"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Act:
-    """A change of rows in one of the `states` to the state `to`. `has_to_wait`: not while the row is held."""
-
-    states: tuple[Status, ...]
-    to: Status
-    has_to_wait: bool = True
+#: The values of the columns that `RESEND` writes.
+_FRESH = {"retry_count": 0, "next_attempt_at": Now(), "resent_at": Now()}
 
 
-RESEND = Act((Status.DEAD_LETTERED, Status.FAILED, Status.DISCARDED, Status.SUPPRESSED), Status.PENDING)
-DISCARD = Act((Status.DEAD_LETTERED, Status.FAILED), Status.DISCARDED)
-#: Because the person knows that the customer has the e-mail. This is evidence, so no row waits for another.
-MARK_SENT = Act((*DUE_STATES, Status.DEAD_LETTERED), Status.SENT, has_to_wait=False)
-#: For an erasure, which must not wait for a provider's evidence.
-WITHDRAW = Act((*DUE_STATES, Status.DEAD_LETTERED), Status.DISCARDED, has_to_wait=False)
-
-
-def change(*, ids: Iterable[uuid.UUID], act: Act) -> tuple[list[EmailNotification], list[Refusal]]:
+def change(*, ids: Iterable[uuid.UUID], act: Transition) -> tuple[list[EmailNotification], list[Refusal]]:
     """Change the rows for which `why_not` allows the act. Return them and the refusals.
 
     A resent row is due with all its retries, and keeps its list of errors. So a second resend refuses the
@@ -74,17 +61,16 @@ def change(*, ids: Iterable[uuid.UUID], act: Act) -> tuple[list[EmailNotificatio
                 row.was, row.status = row.status, act.to
                 changes.append(row)
         if changes:
-            fresh = {"retry_count": 0, "next_attempt_at": Now(), "resent_at": Now()}
             EmailNotification.objects.filter(id__in=[row.id for row in changes]).update(
-                status=act.to, updated_at=Now(), **(fresh if act is RESEND else {})
+                status=act.to, updated_at=Now(), **{column: _FRESH[column] for column in act.columns}
             )
     return changes, refusals + [Refusal(id, NO_ROW) for id in sorted(wanted)]
 
 
-def why_not(*, row: EmailNotification, act: Act, now: dt.datetime) -> Refusal | None:
+def why_not(*, row: EmailNotification, act: Transition, now: dt.datetime) -> Refusal | None:
     """Return why the row must not change at the database's time `now`, or None if it may."""
-    if row.status not in act.states:
-        return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.states)], 'or')}")
+    if row.status not in act.before:
+        return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.before)], 'or')}")
     until = held_until(row) if act.has_to_wait else None
     if until is None or until <= now:
         return None

@@ -10,7 +10,7 @@ from notifications import insert
 from notifications.log import log_created
 from notifications.models import EmailNotification
 from notifications.rendering import RenderedEmail
-from notifications.states.outcomes import ENDED, Status
+from notifications.states.transitions import ENDED, Status
 from notifications.suppressions import suppressed_among
 from notifications.wake import waker
 from runtime.database.ids import new_id

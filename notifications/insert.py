@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from django.db import connection
 
-from notifications.states.outcomes import Status
+from notifications.states.transitions import Status
 from runtime.database.statement import Part, insert
 
 _NEW = (("retry_count", "0"), ("errors", "'[]'"), ("provider", "''"), ("provider_message_id", "''"))

@@ -10,7 +10,7 @@ import structlog
 from notifications import metrics
 from notifications.insert import NewEmail
 from notifications.models import EmailNotification
-from notifications.states.outcomes import Status
+from notifications.states.transitions import Status
 from runtime.database.transactions import after_commit
 
 log = structlog.get_logger(__name__)

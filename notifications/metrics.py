@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from prometheus_client import Counter, Histogram
 
-from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Status, Verdict
+from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
+from notifications.states.transitions import Status
 from runtime.database.ids import id_time
 from runtime.telemetry.metrics import REGISTRY
 

@@ -23,14 +23,14 @@ from notifications.retention import EMAIL_RETENTION
 from notifications.states import attempts
 from notifications.states import settle as settle_statement
 from notifications.states.decision import RetryPolicy, decide
-from notifications.states.outcomes import (
+from notifications.states.outcomes import LEASE_EXPIRED, SET_ASIDE, Outcome, Verdict
+from notifications.states.transitions import (
+    ACCEPT,
+    COLUMNS_OF,
     DUE_STATES,
-    LEASE_EXPIRED,
-    SET_ASIDE,
-    UNFINISHED,
-    Outcome,
+    SET_ASIDE_REPLACED,
+    SETTLE,
     Status,
-    Verdict,
 )
 from runtime.database.ids import new_id
 from runtime.database.partitioned import Partitioned
@@ -49,6 +49,13 @@ TOPICS = {
 def _by_minute(column: str) -> RawSQL:
     """Return the expression of an index by minute, so that further rows of a minute change no entry."""
     return RawSQL(f"(date_bin('1 minute', {column}, '2000-01-01 00:00+00'))", [])  # noqa: S611 - our columns
+
+
+def _has_columns_of(status: Status) -> Q:
+    """Return that a row has all columns of a state if it is in the state, and otherwise none of them."""
+    some = Q(status=status, **{f"{column}__isnull": False for column in COLUMNS_OF[status]})
+    none = Q(**{f"{column}__isnull": True for column in COLUMNS_OF[status]})
+    return some | (~Q(status=status) & none)
 
 
 #: The time of the last failed attempt, as stored: text in ISO 8601 and UTC.
@@ -80,7 +87,7 @@ class EventTimes(NamedTuple):
 
 
 class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
-    """Filters by state (`due`, `dead`), and the methods that move rows between states.
+    """Filters by state (`due`, `dead`), and verbs of notifications.states.transitions.
 
     Call these methods on `EmailNotification.objects`, not on a filtered query, because some of them ignore
     the filter. Three rules make them safe:
@@ -114,8 +121,8 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
             rows = self.using(self.db).raw(settle_statement.LOCK, [list(by_id)])
             for row in rows:
                 claimed, outcome = by_id[row.id]
-                accepted = outcome.verdict is Verdict.ACCEPTED and row.status != Status.SENT
-                mine = row.status == Status.PROCESSING and row.claim_token == claimed.claim_token
+                accepted = outcome.verdict is Verdict.ACCEPTED and row.status in ACCEPT.before
+                mine = row.status in SETTLE.before and row.claim_token == claimed.claim_token
                 if accepted or mine:
                     row.charge = claimed.charge if mine else 0
                     decided.append((row, outcome))
@@ -141,7 +148,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
     def set_aside_replaced(self, *, ids: Iterable[uuid.UUID], reason: str) -> list[EmailNotification]:
         """Make dead letters of rows in whose place a copy was sent after a backup, which lacks the copy."""
         outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
-        unfinished = self.using(self.db).filter(id__in=list(ids), status__in=UNFINISHED)
+        unfinished = self.using(self.db).filter(id__in=list(ids), status__in=SET_ASIDE_REPLACED.before)
         with transaction.atomic(using=self.db):
             rows = unfinished.exclude(last_error__startswith=f"{SET_ASIDE} ").select_for_update()
             return self.settle_locked([(row, outcome) for row in rows.defer(*CONTENT).order_by("id")])
@@ -227,7 +234,7 @@ def current_policy() -> RetryPolicy:
 class EmailNotification(Partitioned):
     """An e-mail, rendered when the order changed, so that sending needs neither a template nor the order.
 
-    Only the methods of `EmailNotificationQuerySet`, `notifications.by_hand`, and inserts write `status`.
+    Only `EmailNotificationQuerySet`, `outbox.claim`, `notifications.by_hand` and inserts write `status`.
     """
 
     retention = EMAIL_RETENTION
@@ -343,14 +350,10 @@ class EmailNotification(Partitioned):
                 condition=Q(status__in=Status.values), name="emailnotification_status_known"
             ),
             models.CheckConstraint(
-                condition=Q(status=Status.SENT, sent_at__isnull=False)
-                | (~Q(status=Status.SENT) & Q(sent_at__isnull=True)),
-                name="emailnotification_sent_has_its_time",
+                condition=_has_columns_of(Status.SENT), name="emailnotification_sent_has_its_time"
             ),
             models.CheckConstraint(
-                condition=Q(status=Status.PROCESSING, claim_token__isnull=False, claimed_at__isnull=False)
-                | (~Q(status=Status.PROCESSING) & Q(claim_token__isnull=True, claimed_at__isnull=True)),
-                name="emailnotification_claim_is_whole",
+                condition=_has_columns_of(Status.PROCESSING), name="emailnotification_claim_is_whole"
             ),
         ]
         permissions = [

@@ -19,7 +19,9 @@ from notifications.log import log_changes
 from notifications.models import EmailNotification
 from notifications.providers.webhook import Evidence
 from notifications.services import record_evidence
-from notifications.states.outcomes import Outcome, Status, Verdict
+from notifications.states import transitions
+from notifications.states.outcomes import Outcome, Verdict
+from notifications.states.transitions import Status
 from runtime.database.clock import read_database_time
 
 BATCH = 500
@@ -69,7 +71,7 @@ def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], lis
         now = read_database_time()
         rows = EmailNotification.objects.filter(id__in=wanted).only("status").order_by("id")
         refused = {
-            row.id: by_hand.why_not(row=row, act=by_hand.MARK_SENT, now=now)
+            row.id: by_hand.why_not(row=row, act=transitions.MARK_SENT, now=now)
             for row in rows.select_for_update()
         }
         accepted = Outcome(Verdict.ACCEPTED)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from notifications.states.transitions import DUE_STATES, Status, list_in_sql
 from runtime.database.partitioned import RetentionRules
 from runtime.personal_data import ERASED, ERASED_ADDRESS
 
 EMAIL_RETENTION = RetentionRules(
     interval="month",
     unfinished={
-        "pending or failed": "status IN ('pending', 'failed')",
-        "processing": "status = 'processing'",
-        "dead-lettered": "status = 'dead_lettered'",
+        "pending or failed": f"status IN ({list_in_sql(DUE_STATES)})",
+        "processing": f"status = '{Status.PROCESSING}'",
+        "dead-lettered": f"status = '{Status.DEAD_LETTERED}'",
     },
     unfinished_help="Resend them or give them up, in the admin or by POST /notifications/{id}/resend.",
     owner_column="order_id",
     address_column="recipient_email",
     # Leave a row that is being sent to a second pass, because settling would write its errors again.
-    personal=f"recipient_email <> '{ERASED_ADDRESS}' AND status <> 'processing'",
+    personal=f"recipient_email <> '{ERASED_ADDRESS}' AND status <> '{Status.PROCESSING}'",
     erased={
         "recipient_email": f"'{ERASED_ADDRESS}'",
         "to_name": "''",

@@ -21,7 +21,9 @@ from notifications.models import EmailNotification, EventTimes
 from notifications.providers.sending import PROVIDERS
 from notifications.providers.webhook import Evidence
 from notifications.rendering import RenderedEmail, render_email
-from notifications.states.outcomes import SET_ASIDE, Outcome, Status, Verdict
+from notifications.states import transitions
+from notifications.states.outcomes import SET_ASIDE, Outcome, Verdict
+from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress, suppressed_among
 from notifications.wake import waker
 from runtime.database.ids import new_id
@@ -113,7 +115,7 @@ def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
     Do not change an e-mail that is being sent.
     """
     require_transaction("a withdrawal")
-    changes, _ = by_hand.change(ids=ids, act=by_hand.WITHDRAW)
+    changes, _ = by_hand.change(ids=ids, act=transitions.WITHDRAW)
     for mail in changes:
         mail.recipient_email = ERASED_ADDRESS  # so that the log line has no address
     log_changes(changes)
@@ -127,7 +129,7 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[R
     wanted = list(ids)
     rows = EmailNotification.objects.filter(id__in=wanted, status=Status.SUPPRESSED)
     still = _refuse_suppressed(list(rows.only("id", "recipient_email", "status")))
-    changes, refusals = by_hand.change(ids=(id for id in wanted if id not in still), act=by_hand.RESEND)
+    changes, refusals = by_hand.change(ids=(id for id in wanted if id not in still), act=transitions.RESEND)
     refusals += still.values()
     log_changes(changes)
     if changes and settings.FAST_PATH:
@@ -137,7 +139,9 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[R
 
 def why_not_resent(*, mail: EmailNotification, now: dt.datetime) -> Refusal | None:
     """Return why `resend` would refuse the e-mail at the database's time `now`, or None."""
-    return _refuse_suppressed([mail]).get(mail.id) or by_hand.why_not(row=mail, act=by_hand.RESEND, now=now)
+    return _refuse_suppressed([mail]).get(mail.id) or by_hand.why_not(
+        row=mail, act=transitions.RESEND, now=now
+    )
 
 
 def _refuse_suppressed(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Refusal]:
@@ -231,11 +235,11 @@ def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:
 
 def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[Refusal]]:
     """Mark `discarded` what `why_not_given_up` allows. Return the changes and the refusals."""
-    changes, refusals = by_hand.change(ids=ids, act=by_hand.DISCARD)
+    changes, refusals = by_hand.change(ids=ids, act=transitions.DISCARD)
     log_changes(changes)
     return changes, refusals
 
 
 def why_not_given_up(*, mail: EmailNotification, now: dt.datetime) -> Refusal | None:
     """Return why `give_up` would refuse the e-mail at the database's time `now`, or None."""
-    return by_hand.why_not(row=mail, act=by_hand.DISCARD, now=now)
+    return by_hand.why_not(row=mail, act=transitions.DISCARD, now=now)

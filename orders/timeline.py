@@ -17,7 +17,7 @@ from django.db.models import Q
 from events.models import DomainEvent
 from notifications.models import EmailNotification
 from notifications.rendering import format_amount
-from notifications.states.outcomes import DUE_STATES, Status
+from notifications.states.transitions import DUE_STATES, Status
 from orders.events import EVENTS
 from orders.models import Order
 from retention.owner_rows import owner_rows

@@ -25,8 +25,9 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from notifications.models import CONTENT, EmailNotification
-from notifications.states.outcomes import DUE_STATES, LEASE_EXPIRED, Outcome, Status, Verdict
+from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.states.settle import STATE
+from notifications.states.transitions import CLAIM, RECOVER, list_in_sql
 from outbox.gate.gate import Capacity
 from runtime.telemetry import instruments
 
@@ -40,6 +41,8 @@ PAUSE_FACTOR, LONGEST_PAUSE_SECONDS = 20.0, 30.0
 FRESH_SECONDS = 5.0
 #: A pause of the delivery (runtime.models.pauses) stops claims and the recovery of expired claims.
 NOT_PAUSED = "NOT EXISTS (SELECT FROM pauses WHERE part = 'delivery')"
+#: The states of due rows, as SQL.
+_DUE = list_in_sql(CLAIM.before)
 _RETURNED = ", ".join(f"row.{name.strip()}" for name in f"{STATE}, subject, body, body_text".split(","))
 #: The CTE `picked` of `claim_untried`.
 UNTRIED = f"""
@@ -86,7 +89,7 @@ def recover(*, lease_seconds: float, limit: int = 500) -> list[EmailNotification
     text = f"no outcome within {lease_seconds:g} s"
     outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, has_used_retry=True)
     rows = EmailNotification.objects.filter(
-        _not_paused(), status=Status.PROCESSING, claimed_at__lt=Now() - dt.timedelta(seconds=lease_seconds)
+        _not_paused(), status__in=RECOVER.before, claimed_at__lt=Now() - dt.timedelta(seconds=lease_seconds)
     )
     with transaction.atomic(using=rows.db):
         expired = rows.select_for_update(skip_locked=True).defer(*CONTENT).order_by("id")[:limit]
@@ -99,7 +102,7 @@ def next_due_in(*, lookback_seconds: float | None = None) -> float | None:
     Leave out rows that have been due for more than `lookback_seconds`. While the delivery is paused, no row
     waits.
     """
-    waiting = EmailNotification.objects.filter(_not_paused(), status__in=DUE_STATES)
+    waiting = EmailNotification.objects.filter(_not_paused(), status__in=CLAIM.before)
     if lookback_seconds is not None:
         waiting = waiting.filter(next_attempt_at__gte=Now() - dt.timedelta(seconds=lookback_seconds))
     waiting = waiting.order_by("next_attempt_at")
@@ -118,7 +121,7 @@ def _build_claim(picked: str) -> str:
     """
     return f"""
         WITH {picked}
-        UPDATE email_notifications AS row SET status = 'processing', claimed_at = statement_timestamp(),
+        UPDATE email_notifications AS row SET status = '{CLAIM.to}', claimed_at = statement_timestamp(),
             claim_token = %(token)s, updated_at = statement_timestamp()
         FROM picked WHERE row.id = picked.id
         RETURNING {_RETURNED}, picked.status AS was, picked.place,
@@ -140,7 +143,7 @@ def _longest_and_newest(
     picked = f"""
         longest AS MATERIALIZED (
             SELECT id, status, next_attempt_at FROM email_notifications
-            WHERE status IN ('pending', 'failed') AND next_attempt_at <= statement_timestamp() {since}
+            WHERE status IN ({_DUE}) AND next_attempt_at <= statement_timestamp() {since}
               AND {NOT_PAUSED}
             ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
         ), newest AS MATERIALIZED (

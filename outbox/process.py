@@ -24,7 +24,8 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from notifications.log import log_changes
 from notifications.models import EmailNotification
-from notifications.states.outcomes import DUE_STATES, Outcome, Verdict
+from notifications.states.outcomes import Outcome, Verdict
+from notifications.states.transitions import DUE_STATES
 from outbox.claim import Claims, Lookback
 from outbox.gate.breaker import Rules
 from outbox.gate.gate import Capacity, Gate

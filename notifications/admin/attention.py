@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from notifications.models import EmailNotification
-from notifications.states.outcomes import Status
+from notifications.states.transitions import DUE_STATES, Status, list_in_sql
 from web.admin.tiles import COUNT_LIMIT, FrontPage, Series, Tile, attention, sentences, show_series
 
 PERMISSION = "notifications.view_emailnotification"
@@ -16,10 +16,10 @@ PERMISSION = "notifications.view_emailnotification"
 _FAILING = f"""
     SELECT 1 FROM (
         SELECT errors, resent_at, created_at FROM email_notifications
-        WHERE status IN ('pending', 'failed') ORDER BY next_attempt_at LIMIT {COUNT_LIMIT + 1}
+        WHERE status IN ({list_in_sql(DUE_STATES)}) ORDER BY next_attempt_at LIMIT {COUNT_LIMIT + 1}
     ) AS longest
     WHERE errors <> '[]' AND coalesce(resent_at, created_at) < statement_timestamp() - interval '1 hour'
-"""  # noqa: S608 - only a constant is inserted
+"""  # noqa: S608 - only constants are inserted
 
 
 def _list(query: str) -> str:

@@ -16,9 +16,10 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from notifications import by_hand, filters
+from notifications import filters
 from notifications.bulk_actions import GIVE_UP, RESEND
 from notifications.models import EmailNotification
+from notifications.states import transitions
 from runtime import bulk_jobs
 from runtime.database.clock import read_database_time
 from runtime.personal_data import AddressGiven, refuse_addresses
@@ -30,10 +31,10 @@ MAX_ROWS = 5_000
 #: The states that each action changes. It leaves other e-mails unchanged. The bulk actions are called
 #: `notifications.<action>`.
 TAKEN = {
-    "resend": by_hand.RESEND.states,
-    "give_up": by_hand.DISCARD.states,
-    "mark_sent": by_hand.MARK_SENT.states,
-    "render_again": by_hand.DISCARD.states,
+    "resend": transitions.RESEND.before,
+    "give_up": transitions.DISCARD.before,
+    "mark_sent": transitions.MARK_SENT.before,
+    "render_again": transitions.DISCARD.before,
 }
 #: A bulk job needs one of these parameters; a list without them is too long.
 NARROW = ("ids", "status", "failing", "cause")

@@ -17,7 +17,7 @@ from notifications.by_hand import held_until
 from notifications.copies import why_not_copied
 from notifications.models import EmailNotification
 from notifications.services import why_not_given_up, why_not_resent
-from notifications.states.outcomes import Status
+from notifications.states.transitions import Status
 from notifications.suppressions import suppression_of
 from runtime.database.clock import read_database_time
 from web.admin.base import ago

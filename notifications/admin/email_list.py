@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from notifications import filters
 from notifications.models import LAST_ERROR_AT, EmailNotification, EmailNotificationQuerySet
 from notifications.rendering import event_types
-from notifications.states.outcomes import Status
+from notifications.states.transitions import DUE_STATES, Status
 from runtime.addresses import as_stored
 from web.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from web.admin.period import PeriodFilter
@@ -135,7 +135,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="next attempt")
     def next_try(self, mail: EmailNotification) -> SafeString | str:
-        return ago(mail.next_attempt_at) if mail.status in (Status.PENDING, Status.FAILED) else "–"
+        return ago(mail.next_attempt_at) if mail.status in DUE_STATES else "–"
 
     @admin.display(description="failed")
     def failed(self, mail: EmailNotification) -> SafeString | str:

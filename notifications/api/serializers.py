@@ -11,7 +11,7 @@ from rest_framework import serializers
 
 from notifications.models import LAST_ERROR_AT, EmailNotification
 from notifications.rendering import event_types
-from notifications.states.outcomes import DUE_STATES, Status
+from notifications.states.transitions import DUE_STATES, Status
 from web.api.fields import Choice, EmailAddress, Identifier
 from web.api.pages import PeriodQuery
 from web.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer

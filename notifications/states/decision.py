@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from notifications.states.outcomes import Outcome, Status, Verdict
+from notifications.states.outcomes import Outcome, Verdict
+from notifications.states.transitions import Status
 from runtime.process.backoff import add_jitter, compute_ceiling
 
 #: After a row has failed more often than it has retries, its wait doubles with every so many attempts.

@@ -1,4 +1,4 @@
-"""The states of a row and the outcomes of an attempt. Pure values.
+"""The outcomes of an attempt. Pure values.
 
 A provider returns an `Outcome`. `notifications.states.decision` decides what it means for the row.
 """
@@ -8,31 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from django.db import models
-
 TEXT_LIMIT = 1000
-
-
-class Status(models.TextChoices):
-    """The states of a row. docs/explain/guarantee.md draws their transitions.
-
-    A row is `failed` if it is not known yet whose failure its last attempt was, or whether the provider
-    accepted it. A row that certainly failed by the provider's fault is `pending` again.
-    """
-
-    PENDING = "pending"
-    PROCESSING = "processing"
-    SENT = "sent"
-    FAILED = "failed"
-    DEAD_LETTERED = "dead_lettered"
-    SUPPRESSED = "suppressed"
-    DISCARDED = "discarded"
-
-
-DUE_STATES = (Status.PENDING, Status.FAILED)
-#: States that only a person, or an acceptance that arrives late, changes.
-ENDED = (Status.SENT, Status.DEAD_LETTERED, Status.SUPPRESSED, Status.DISCARDED)
-UNFINISHED = (Status.PENDING, Status.PROCESSING, Status.FAILED, Status.DEAD_LETTERED)
 
 
 class Verdict(enum.StrEnum):

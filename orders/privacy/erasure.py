@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from events.models import DomainEvent
 from notifications.services import withdraw_emails
-from notifications.states.outcomes import UNFINISHED, Status
+from notifications.states.transitions import UNFINISHED, Status
 from orders.models import Order
 from orders.privacy.persons import DIRECT, check_address, own_mails, own_orders
 from orders.privacy.stored_answers import erase_answers, erase_copies

@@ -30,9 +30,12 @@ from notifications.providers.sendgrid import make_key
 from notifications.providers.sendgrid.sandbox import sign
 from notifications.providers.sending import PROVIDERS
 from notifications.rendering import event_types, render_email
+from notifications.restored import mark_sent
 from notifications.services import give_up, resend
+from notifications.states import transitions
 from notifications.states.decision import RetryPolicy, decide
-from notifications.states.outcomes import LEASE_EXPIRED, TEXT_LIMIT, Outcome, Status, Verdict
+from notifications.states.outcomes import LEASE_EXPIRED, TEXT_LIMIT, Outcome, Verdict
+from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
 from notifications.template_checks import SAMPLE, check_templates
 from operations.apps import make_groups

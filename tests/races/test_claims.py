@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.plans import plan_of
 from tests.kit.races import together
-from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand, claim, recover
+from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand, claim, recover, transitions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 rows = EmailNotification.objects
@@ -64,7 +64,7 @@ def test_settling_overlapping_sets_in_different_orders_never_deadlocks():
             outcome = Outcome(Verdict.RETURNED) if number % 2 else Outcome(Verdict.TRANSIENT, code="503")
             rows.settle([(row, outcome) for row in some])
             recover(lease_seconds=0)
-            by_hand.change(ids=[row.id for row in chance.sample(claimed, 5)], act=by_hand.RESEND)
+            by_hand.change(ids=[row.id for row in chance.sample(claimed, 5)], act=transitions.RESEND)
             claim(limit=20)
 
     together(6, settle)  # a deadlock would raise OperationalError in one of them
@@ -112,7 +112,7 @@ def test_a_resend_and_a_claim_at_once_send_the_row_once():
 
     def work(number):
         if number < 3:
-            return [change.id for change in by_hand.change(ids=ids, act=by_hand.RESEND)[0]]
+            return [change.id for change in by_hand.change(ids=ids, act=transitions.RESEND)[0]]
         mine = []
         for _ in range(20):
             mine += [row.id for row in claim(limit=5)]
@@ -148,7 +148,7 @@ def test_a_reader_never_waits_for_a_claim_and_a_claim_never_for_a_reader():
 
 def test_a_resend_and_giving_up_at_once_leave_each_row_in_one_state_and_say_so():
     ids = [make_mail(status=Status.DEAD_LETTERED).id for _ in range(30)]
-    acts = (by_hand.RESEND, by_hand.DISCARD)
+    acts = (transitions.RESEND, transitions.DISCARD)
     results = together(2, lambda number: by_hand.change(ids=ids, act=acts[number]))
     resent, given_up = ({change.id for change in changes} for changes, _ in results)
     now = dict(rows.values_list("id", "status"))

@@ -28,7 +28,7 @@ from rich.progress import Progress
 
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
-from notifications.states.outcomes import DUE_STATES, Status
+from notifications.states.transitions import DUE_STATES, Status
 from operations.demo import DOWN, REFUSED, place_and_move, place_one
 from runtime.telemetry import context
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from notifications.states.outcomes import RECORDED
 from tests.kit.mails import make_mail
 from tests.kit.stateful import many
-from tests.kit.words import EmailNotification, Outcome, Verdict, by_hand, claim, recover
+from tests.kit.words import EmailNotification, Outcome, Verdict, by_hand, claim, recover, transitions
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects
@@ -160,7 +160,7 @@ class Life(RuleBasedStateMachine):
         if (id := self.pick(number)) is None:
             return
         mail = self.mails[id]
-        changes, refusals = by_hand.change(ids=[id], act=by_hand.RESEND)
+        changes, refusals = by_hand.change(ids=[id], act=transitions.RESEND)
         held = mail.held and mail.status in ("dead_lettered", "failed")
         may = mail.status in ("dead_lettered", "discarded", "suppressed", "failed") and not held
         assert (len(changes), len(refusals)) == ((1, 0) if may else (0, 1))
@@ -172,7 +172,7 @@ class Life(RuleBasedStateMachine):
         if (id := self.pick(number)) is None:
             return
         mail = self.mails[id]
-        changes, _ = by_hand.change(ids=[id], act=by_hand.DISCARD)
+        changes, _ = by_hand.change(ids=[id], act=transitions.DISCARD)
         assert len(changes) == (mail.status in ("dead_lettered", "failed") and not mail.held)
         if changes:
             mail.status = "discarded"

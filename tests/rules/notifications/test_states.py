@@ -22,6 +22,7 @@ from tests.kit.words import (
     by_hand,
     claim,
     recover,
+    transitions,
 )
 
 pytestmark = pytest.mark.django_db
@@ -295,7 +296,7 @@ class TestByHand:
     def test_a_resend_starts_a_new_round_and_keeps_the_history(self):
         errors = [error(Verdict.TRANSIENT, ago=60)]
         row = make_mail(status=Status.FAILED, retry_count=3, errors=errors, next_attempt_at=ago(-500))
-        changes, refusals = by_hand.change(ids=[row.id], act=by_hand.RESEND)
+        changes, refusals = by_hand.change(ids=[row.id], act=transitions.RESEND)
         row = rows.get()
         assert (len(changes), refusals) == (1, [])
         assert (row.status, row.retry_count, row.errors) == (Status.PENDING, 0, errors)
@@ -303,7 +304,7 @@ class TestByHand:
 
     def test_a_second_press_is_refused_with_the_states_that_would_do(self):
         row = make_mail(status=Status.PENDING)
-        changes, (refusal,) = by_hand.change(ids=[row.id], act=by_hand.RESEND)
+        changes, (refusal,) = by_hand.change(ids=[row.id], act=transitions.RESEND)
         assert changes == []
         assert refusal.text == "it is pending, not dead_lettered, failed, discarded or suppressed"
 
@@ -314,28 +315,30 @@ class TestByHand:
         dead = make_mail(status=Status.DEAD_LETTERED, errors=doubt, next_attempt_at=ago(1))
         over = make_mail(status=Status.FAILED, errors=old, next_attempt_at=ago(-500))
         again = make_mail(status=Status.DEAD_LETTERED, errors=doubt, resent_at=ago(45))
-        changes, refusals = by_hand.change(ids=[held.id, dead.id, over.id, again.id], act=by_hand.RESEND)
+        changes, refusals = by_hand.change(ids=[held.id, dead.id, over.id, again.id], act=transitions.RESEND)
         assert {change.id for change in changes} == {over.id, again.id}
         assert {refusal.id for refusal in refusals} == {held.id, dead.id}
         assert all(55 < wait_until(refusal) < 65 for refusal in refusals)
-        assert [refusal.id for refusal in by_hand.change(ids=[dead.id], act=by_hand.DISCARD)[1]] == [dead.id]
+        assert [refusal.id for refusal in by_hand.change(ids=[dead.id], act=transitions.DISCARD)[1]] == [
+            dead.id
+        ]
 
     def test_a_hold_that_was_prolonged_lasts_until_the_next_attempt(self):
         errors = [error(Verdict.AMBIGUOUS, ago=600)]
         row = make_mail(status=Status.FAILED, errors=errors, next_attempt_at=ago(-500))
-        _, (refusal,) = by_hand.change(ids=[row.id], act=by_hand.RESEND)
+        _, (refusal,) = by_hand.change(ids=[row.id], act=transitions.RESEND)
         assert refusal.until == row.next_attempt_at
 
     def test_giving_up_keeps_what_was_used_and_planned(self):
         row = make_mail(status=Status.DEAD_LETTERED, retry_count=3, next_attempt_at=ago(77))
-        by_hand.change(ids=[row.id], act=by_hand.DISCARD)
+        by_hand.change(ids=[row.id], act=transitions.DISCARD)
         stored = rows.get()
         assert (stored.status, stored.retry_count) == ("discarded", 3)
         assert stored.next_attempt_at == row.next_attempt_at
 
     def test_withdrawing_takes_what_waits_and_leaves_what_is_under_way_or_done(self):
         made = {status: make_mail(status=status).id for status in Status.values}
-        changes = by_hand.change(ids=made.values(), act=by_hand.WITHDRAW)[0]
+        changes = by_hand.change(ids=made.values(), act=transitions.WITHDRAW)[0]
         assert {change.id for change in changes} == {
             made[one] for one in ("pending", "failed", "dead_lettered")
         }
@@ -343,7 +346,7 @@ class TestByHand:
 
     def test_an_id_that_does_not_exist_is_refused(self):
         missing = uuid.uuid4()
-        changes, (refusal,) = by_hand.change(ids=[missing], act=by_hand.RESEND)
+        changes, (refusal,) = by_hand.change(ids=[missing], act=transitions.RESEND)
         assert (changes, refusal.id) == ([], missing)
 
 

@@ -27,6 +27,7 @@ from tests.kit.words import (
     read_timeline,
     send_copy,
     services,
+    transitions,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,7 +46,7 @@ def story(db) -> Order:
     services.pay_order(order_id=order.id)
     mail = EmailNotification.objects.get(order_id=order.id)
     settle(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400", text="no such user"))
-    by_hand.change(ids=[mail.id], act=by_hand.RESEND)
+    by_hand.change(ids=[mail.id], act=transitions.RESEND)
     LogEntry.objects.create(
         user=User.objects.create(username="rita"),
         content_type=ContentType.objects.get_for_model(EmailNotification),

@@ -1,0 +1,143 @@
+"""The states of an e-mail, and the table of its transitions. Pure values.
+
+Statements, `notifications.by_hand`, the admin and the model's constraints take the states from here, and
+docs/explain/guarantee.md shows the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from django.db import models
+
+
+class Status(models.TextChoices):
+    """The states of a row.
+
+    A row is `failed` if it is not known yet whose failure its last attempt was, or whether the provider
+    accepted it. A row that certainly failed by the provider's fault is `pending` again.
+    """
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    SENT = "sent"
+    FAILED = "failed"
+    DEAD_LETTERED = "dead_lettered"
+    SUPPRESSED = "suppressed"
+    DISCARDED = "discarded"
+
+
+S = Status
+#: States in which the customer may still get the e-mail, or a person has to decide.
+UNFINISHED = (S.PENDING, S.PROCESSING, S.FAILED, S.DEAD_LETTERED)
+#: States that only a person, or an acceptance that arrives late, changes.
+ENDED = (S.SENT, S.DEAD_LETTERED, S.SUPPRESSED, S.DISCARDED)
+#: The columns that have a value only in one state.
+COLUMNS_OF = {S.PROCESSING: ("claim_token", "claimed_at"), S.SENT: ("sent_at",)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Transition:
+    """A verb that moves rows out of the states `before` into one of the states `after`.
+
+    `by` says who calls it. `columns` are the columns that it may write, besides `status` and `updated_at`.
+    With `has_to_wait`, not while a row is held for a provider's evidence (`by_hand.held_until`).
+    """
+
+    verb: str
+    by: str
+    before: tuple[Status, ...]
+    after: tuple[Status, ...]
+    columns: tuple[str, ...] = ()
+    has_to_wait: bool = False
+
+    @property
+    def to(self) -> Status:
+        """The state after a verb that has only one."""
+        (status,) = self.after
+        return status
+
+
+CLAIM = Transition(
+    "claim",
+    "a drain, when the e-mail is due",
+    before=(S.PENDING, S.FAILED),
+    after=(S.PROCESSING,),
+    columns=("claimed_at", "claim_token"),
+)
+#: `decision.decide` chooses the state.
+SETTLE = Transition(
+    "settle",
+    "the drain that claimed it",
+    before=(S.PROCESSING,),
+    after=(S.SENT, S.FAILED, S.PENDING, S.DEAD_LETTERED, S.SUPPRESSED),
+    columns=(
+        *("retry_count", "next_attempt_at", "claimed_at", "claim_token", "sent_at"),
+        *("last_error", "errors", "provider", "provider_message_id"),
+    ),
+)
+RECOVER = Transition(
+    "recover",
+    "the poll, after the claim's lease",
+    before=(S.PROCESSING,),
+    after=(S.FAILED, S.DEAD_LETTERED),
+    columns=("retry_count", "next_attempt_at", "claimed_at", "claim_token", "last_error", "errors"),
+)
+ACCEPT = Transition(
+    "accept",
+    "a webhook or a log that proves the acceptance",
+    before=(S.PENDING, S.PROCESSING, S.FAILED, S.DEAD_LETTERED, S.SUPPRESSED, S.DISCARDED),
+    after=(S.SENT,),
+    columns=("claimed_at", "claim_token", "sent_at", "last_error", "provider", "provider_message_id"),
+)
+RESEND = Transition(
+    "resend",
+    "a person",
+    before=(S.DEAD_LETTERED, S.FAILED, S.DISCARDED, S.SUPPRESSED),
+    after=(S.PENDING,),
+    columns=("retry_count", "next_attempt_at", "resent_at"),
+    has_to_wait=True,
+)
+DISCARD = Transition(
+    "give up", "a person", before=(S.DEAD_LETTERED, S.FAILED), after=(S.DISCARDED,), has_to_wait=True
+)
+#: The person knows that the customer has the e-mail. This is evidence, so no row waits for another.
+MARK_SENT = Transition(
+    "mark as sent",
+    "a person",
+    before=(S.PENDING, S.FAILED, S.DEAD_LETTERED),
+    after=(S.SENT,),
+    columns=("sent_at", "last_error"),
+)
+#: An erasure must not wait for a provider's evidence.
+WITHDRAW = Transition(
+    "withdraw", "an erasure", before=(S.PENDING, S.FAILED, S.DEAD_LETTERED), after=(S.DISCARDED,)
+)
+SET_ASIDE_UNPROVEN = Transition(
+    "set aside",
+    "`after_restore`, if no log proves what became of it",
+    before=(S.PENDING, S.FAILED, S.PROCESSING),
+    after=(S.DEAD_LETTERED,),
+    columns=("claimed_at", "claim_token", "last_error", "errors"),
+)
+SET_ASIDE_REPLACED = Transition(
+    "set aside",
+    "`after_restore`, if a copy replaced it",
+    before=UNFINISHED,
+    after=(S.DEAD_LETTERED,),
+    columns=("claimed_at", "claim_token", "last_error", "errors"),
+)
+TRANSITIONS = (
+    *(CLAIM, SETTLE, RECOVER, ACCEPT),
+    *(RESEND, DISCARD, MARK_SENT),
+    *(WITHDRAW, SET_ASIDE_UNPROVEN, SET_ASIDE_REPLACED),
+)
+
+#: A row in one of these states is due at its `next_attempt_at`.
+DUE_STATES = CLAIM.before
+
+
+def list_in_sql(states: Iterable[Status]) -> str:
+    """Return states as SQL has them in `status IN (…)`."""
+    return ", ".join(f"'{status.value}'" for status in states)

@@ -1,0 +1,141 @@
+"""The table of transitions says what each verb does to a row in each state, and the docs show the table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db.models.functions import Now
+
+from notifications.states.transitions import (
+    ACCEPT,
+    CLAIM,
+    DISCARD,
+    ENDED,
+    MARK_SENT,
+    RECOVER,
+    RESEND,
+    SET_ASIDE_REPLACED,
+    SET_ASIDE_UNPROVEN,
+    SETTLE,
+    TRANSITIONS,
+    WITHDRAW,
+    Transition,
+)
+from tests.kit.mails import make_mail
+from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand, claim, mark_sent, recover
+
+rows = EmailNotification.objects
+PAGE = Path(__file__).parents[3] / "docs/explain/guarantee.md"
+#: The columns that every change of state may write.
+ALWAYS = {"status", "updated_at"}
+
+Verb = Callable[[EmailNotification], object]
+
+
+def settle(**outcome: object) -> Verb:
+    given = {"provider": "test", "provider_message_id": "new", "code": "500"} | outcome
+    return lambda mail: rows.settle([(mail, Outcome(**given))])
+
+
+def hand(act: Transition) -> Verb:
+    return lambda mail: by_hand.change(ids=[mail.id], act=act)
+
+
+#: An acceptance of an unclaimed row is `accept`.
+FAILURES = [
+    settle(verdict=one, has_used_retry=used)
+    for one in Verdict
+    for used in (False, True)
+    if one is not Verdict.ACCEPTED
+]
+ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "new")
+#: The calls of each verb.
+CALLS: dict[str, list[Verb]] = {
+    CLAIM.verb: [lambda _: claim(limit=1)],
+    SETTLE.verb: FAILURES,
+    RECOVER.verb: [lambda _: recover(lease_seconds=-60)],
+    ACCEPT.verb: [lambda mail: rows.accept({mail.id: ACCEPTED})],
+    RESEND.verb: [hand(RESEND)],
+    DISCARD.verb: [hand(DISCARD)],
+    MARK_SENT.verb: [lambda mail: mark_sent(ids=[mail.id])],
+    WITHDRAW.verb: [hand(WITHDRAW)],
+}
+ASIDE: dict[Transition, list[Verb]] = {
+    SET_ASIDE_UNPROVEN: [
+        lambda _: rows.set_aside(until=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1), reason="r", limit=1)
+    ],
+    SET_ASIDE_REPLACED: [lambda mail: rows.set_aside_replaced(ids=[mail.id], reason="r")],
+}
+
+
+def changes(verb: Verb, status: str, *, retries_left: int) -> tuple[str, set[str]]:
+    """Call a verb for a row in a state. Return its state then, and the columns that changed."""
+    error = {"at": "2026-01-01T00:00:00+00:00", "outcome": "transient", "code": "503", "text": "busy"}
+    mail = make_mail(
+        status=status,
+        errors=[error],
+        last_error="503 busy",
+        provider="old",
+        provider_message_id="old",
+        retry_count=1,
+        max_retries=1 + retries_left,
+        next_attempt_at=Now() - dt.timedelta(hours=1),
+    )
+    before = rows.filter(id=mail.id).values().get()
+    verb(mail)
+    after = rows.filter(id=mail.id).values().get()
+    mail.delete()
+    return after["status"], {name for name in before if before[name] != after[name]}
+
+
+def moved(verbs: list[Verb], status: str) -> Iterator[tuple[str, set[str]]]:
+    for verb in verbs:
+        for retries_left in (0, 1):
+            new, columns = changes(verb, status, retries_left=retries_left)
+            if columns:
+                yield new, columns
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("one", TRANSITIONS, ids=lambda one: f"{one.verb}, {one.by}")
+def test_a_verb_changes_rows_in_the_tables_states_and_columns(one, settings):
+    settings.AMBIGUOUS_HOLD_SECONDS = 0
+    verbs = ASIDE.get(one) or CALLS[one.verb]
+    before, after, columns = set(), set(), set()
+    for status in Status:
+        own = [settle(verdict=Verdict.ACCEPTED)] if one is SETTLE and status in SETTLE.before else []
+        for new, changed in moved([*verbs, *own], status):
+            before.add(status)
+            after.add(new)
+            columns |= changed
+    assert before == set(one.before)
+    assert after == set(one.after)
+    assert columns - ALWAYS == set(one.columns)
+
+
+def test_the_sender_leaves_ended_rows_alone():
+    assert set(ENDED) == set(Status) - {*CLAIM.before, *SETTLE.before}
+
+
+def test_the_guarantee_shows_the_table():
+    def names(states):
+        return ", ".join(f"`{state}`" for state in states)
+
+    lines = [f"| {one.verb} | {one.by} | {names(one.before)} | {names(one.after)} |" for one in TRANSITIONS]
+    table = "\n".join(("| verb | by | from | to |", "| --- | --- | --- | --- |", *lines))
+    assert f"\n{table}\n\n" in PAGE.read_text(), f"docs/explain/guarantee.md must have this table:\n{table}"
+
+
+def test_the_guarantees_diagram_has_the_claim_its_outcomes_and_what_a_person_resends_or_gives_up():
+    drawn = re.findall(r"^    (\w+) --> (\w+)$", PAGE.read_text(), re.MULTILINE)
+    assert len(drawn) == len(set(drawn))
+    assert set(drawn) == {
+        (str(before), str(after))
+        for one in (CLAIM, SETTLE, RESEND, DISCARD)
+        for before in one.before
+        for after in one.after
+    }
