@@ -36,7 +36,7 @@ def _dead_events(params: Mapping[str, str], started_at: dt.datetime | None) -> Q
 
 
 def _dead_inbound(params: Mapping[str, str], started_at: dt.datetime | None) -> QuerySet[Any]:
-    rows = InboundDeadLetter.objects.unresolved().filter(replay_requested_at=None)
+    rows = InboundDeadLetter.objects.undecided()
     return periods.narrow_to_period(rows, params, now=started_at or timezone.now())
 
 

@@ -1,6 +1,6 @@
 """The tables of domain events: sent ones, received ones, and inbound dead letters.
 
-`envelope_sql` writes the envelope of an event in SQL.
+`states` names their states. `envelope_sql` writes the envelope of an event in SQL.
 """
 
 from events.models.events import SHARDS, DomainEvent

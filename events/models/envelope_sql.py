@@ -8,6 +8,7 @@ from typing import NamedTuple
 from django.db.models.fields.json import KT
 
 from events.event_ids import event_ids
+from events.models.states import BLOCKED, UNPUBLISHED
 
 #: PostgreSQL builds the envelope, so Python does not parse JSON.
 ENVELOPE = """
@@ -34,22 +35,19 @@ LOG_IDS = {
 # The statements of `DomainEventQuerySet.blocking` and `due`, which a relay runs in each round. They are text,
 # because building them from querysets costs as much as reading fifty events. With an array, one plan serves
 # any number of values.
-BLOCKING = """
+BLOCKING = f"""
     SELECT DISTINCT aggregate_id FROM outbox_events
-    WHERE shard = ANY(%s::int[]) AND id < %s
-        AND published_at IS NULL AND discarded_at IS NULL
-        AND (dead_lettered_at IS NOT NULL OR retry_count > 0)
-        AND (dead_lettered_at IS NOT NULL OR next_attempt_at > statement_timestamp())
-"""
+    WHERE shard = ANY(%s::int[]) AND id < %s AND {BLOCKED.sql}
+"""  # noqa: S608 - texts of ours
 DUE_SQL = f"""
     SELECT id, aggregate_id, event_type, retry_count, position, metadata->>'correlationId',
         metadata->>'traceparent', payload->>'orderId', {ENVELOPE}
     FROM outbox_events
-    WHERE published_at IS NULL AND dead_lettered_at IS NULL
+    WHERE {UNPUBLISHED.sql}
         AND shard = ANY(%s::int[]) AND id < %s AND position >= %s
         AND aggregate_id <> ALL(%s::uuid[]) AND event_type <> ALL(%s::text[])
     ORDER BY position LIMIT %s
-"""  # noqa: S608 - texts of this module
+"""  # noqa: S608 - texts of ours
 
 
 class OutgoingEvent(NamedTuple):

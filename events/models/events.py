@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Self
 
@@ -17,6 +17,16 @@ from django.db.models.functions import Now
 
 from events.event_ids import event_ids
 from events.models.envelope_sql import BLOCKING, COLUMNS, DUE_SQL, ENVELOPE, LOG_IDS, OutgoingEvent
+from events.models.states import (
+    BLOCKED,
+    DEAD,
+    DISCARD,
+    PUBLISHED,
+    REPUBLISH,
+    STUCK,
+    UNPUBLISHED,
+    Transition,
+)
 from runtime.database.ids import id_floor, new_id
 from runtime.database.partitioned import ChosenText, Partitioned, RetentionRules
 from runtime.database.transactions import after_commit
@@ -31,20 +41,13 @@ _INT = attrgetter("int")  # UUIDs compare slowly
 _KEY_WITH_ADDRESS = "metadata->>'idempotencyKey' LIKE '%@%'"
 _KEY_ERASED = "jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text))"
 
-#: The relay must still publish these.
-_UNPUBLISHED = Q(published_at__isnull=True, dead_lettered_at__isnull=True)
-#: Refused at least once, and neither published nor discarded.
-_STUCK = Q(published_at__isnull=True, discarded_at__isnull=True) & (
-    Q(dead_lettered_at__isnull=False) | Q(retry_count__gt=0)
-)
-
 
 class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
-    """The states of an event: unpublished, then published, or refused until dead, and then discarded."""
+    """Filters by the states of `events.models.states`, and the verbs that change a state."""
 
     def unpublished(self) -> Self:
         """Filter the events that the relay still has to publish."""
-        return self.filter(_UNPUBLISHED)
+        return self.filter(UNPUBLISHED.rows)
 
     def failing(self) -> Self:
         """Filter the unpublished events that the broker has refused at least once."""
@@ -55,15 +58,15 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
 
         They wait for a retry, or are dead letters that nobody has republished or discarded.
         """
-        return self.filter(_STUCK).filter(Q(dead_lettered_at__isnull=False) | Q(next_attempt_at__gt=Now()))
+        return self.filter(BLOCKED.rows)
 
     def dead(self) -> Self:
         """Filter the dead letters that nobody has republished or discarded."""
-        return self.filter(_STUCK, dead_lettered_at__isnull=False)
+        return self.filter(DEAD.rows)
 
     def published(self) -> Self:
         """Filter the events that the broker has taken."""
-        return self.filter(published_at__isnull=False)
+        return self.filter(PUBLISHED.rows)
 
     def outgoing(self, *, limit: int | None = None) -> Iterator[OutgoingEvent]:
         """Yield the events in the relay's order, with their envelopes.
@@ -102,8 +105,9 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
 
     def mark_published(self, *, ids: Iterable[uuid.UUID]) -> None:
         """Record that the broker has taken these events."""
-        # One array costs less than hundreds of parameters. `coalesce` keeps the plan on the primary key,
-        # because the index of unpublished events may be full of dead entries although it seems small.
+        # One array costs less than hundreds of parameters. `coalesce`, instead of UNPUBLISHED, keeps the plan
+        # on the primary key, because the index of unpublished events may be full of dead entries although it
+        # seems small.
         with connections[self.db].cursor() as cursor:
             cursor.execute(
                 "UPDATE outbox_events SET published_at = statement_timestamp(), last_error = ''"
@@ -125,8 +129,7 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
 
     def republish(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
         """Retry failing and dead events at once, with all their retries. Return the ids of those changed."""
-        changes = {"dead_lettered_at": None, "retry_count": 0, "next_attempt_at": Now()}
-        lines = self._resolve(self.filter(_STUCK), ids, changes)
+        lines = self._resolve(ids, REPUBLISH)
 
         def tell() -> None:
             for line in lines.values():
@@ -137,7 +140,7 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
 
     def discard(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
         """Discard dead events, so that the relay publishes their aggregates' later ones. Return their ids."""
-        lines = self._resolve(self.dead(), ids, {"discarded_at": Now()})
+        lines = self._resolve(ids, DISCARD)
 
         def tell() -> None:
             for line in lines.values():
@@ -146,13 +149,11 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
         after_commit(tell, using=self.db)
         return list(lines)
 
-    def _resolve(
-        self, state: Self, ids: Iterable[uuid.UUID], changes: Mapping[str, Any]
-    ) -> dict[uuid.UUID, dict[str, str]]:
-        """Change those of `ids` that are in `state`. Return the fields of a log line for each."""
+    def _resolve(self, ids: Iterable[uuid.UUID], transition: Transition) -> dict[uuid.UUID, dict[str, str]]:
+        """Change those of `ids` that are in the state. Return the fields of a log line for each."""
         columns = ("id", "event_type", "order", "aggregate_id", "correlation", "trace")
         with transaction.atomic(using=self.db):
-            rows = state.filter(id__in=list(ids)).order_by("id").select_for_update().annotate(**LOG_IDS)
+            rows = self.filter(transition.before.rows, id__in=list(ids)).order_by("id")
             found = {
                 id: event_ids(
                     event_id=id,
@@ -162,9 +163,11 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
                     correlation_id=correlation or "",
                     traceparent=trace or "",
                 )
-                for id, topic, order, aggregate_id, correlation, trace in rows.values_list(*columns)
+                for id, topic, order, aggregate_id, correlation, trace in rows.select_for_update()
+                .annotate(**LOG_IDS)
+                .values_list(*columns)
             }
-            self.filter(id__in=list(found)).update(**changes)
+            self.filter(id__in=list(found)).update(**transition.columns)
         return found
 
 
@@ -194,8 +197,8 @@ class DomainEvent(Partitioned):
     retention = RetentionRules(
         interval="day",
         unfinished={
-            "not published": "published_at IS NULL AND dead_lettered_at IS NULL",
-            "dead-lettered": "published_at IS NULL AND dead_lettered_at IS NOT NULL AND discarded_at IS NULL",
+            "not published": UNPUBLISHED.sql,
+            "dead-lettered": DEAD.sql,
         },
         unfinished_help="They leave after the relay has published them or an operator has discarded them.",
         owner_column="aggregate_id",
@@ -240,9 +243,9 @@ class DomainEvent(Partitioned):
         permissions = [("resolve_domainevent", "Can republish and discard events")]
         indexes = [
             # the relay's next rows
-            models.Index(fields=["position"], name="outbox_events_next", condition=_UNPUBLISHED),
+            models.Index(fields=["position"], name="outbox_events_next", condition=UNPUBLISHED.rows),
             # events that hold back later ones of their aggregate: the relay, in each round; triage
-            models.Index(fields=["shard"], name="outbox_events_stuck", condition=_STUCK),
+            models.Index(fields=["shard"], name="outbox_events_stuck", condition=STUCK.rows),
             # GET /orders/{id}/events
             models.Index(fields=["aggregate_id", "sequence"], name="outbox_events_aggregate"),
         ]

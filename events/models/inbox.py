@@ -6,12 +6,19 @@ import datetime as dt
 import hashlib
 import uuid
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from django.db import connections, models, transaction
-from django.db.models import Q
 from django.db.models.functions import Now
 
+from events.models.states import (
+    DISCARD_LETTER,
+    REPLAY_REQUESTED,
+    REQUEST_REPLAY,
+    UNDECIDED,
+    UNRESOLVED,
+    Transition,
+)
 from runtime.database.ids import new_id
 
 
@@ -77,29 +84,33 @@ class ProcessedEvent(models.Model):
 
 
 class InboundDeadLetterQuerySet(models.QuerySet["InboundDeadLetter"]):
-    """The states of an inbound dead letter: dead, replay requested, and then replayed or discarded."""
+    """Filters by the states of `events.models.states`, and the verbs that change a state."""
 
     def unresolved(self) -> Self:
         """Filter the letters that are neither replayed nor discarded."""
-        return self.filter(replayed_at__isnull=True, discarded_at__isnull=True)
+        return self.filter(UNRESOLVED.rows)
+
+    def undecided(self) -> Self:
+        """Filter the letters about which a person has to decide."""
+        return self.filter(UNDECIDED.rows)
 
     def replay_requested(self) -> Self:
         """Filter the letters that their consumer must process now."""
-        return self.unresolved().filter(replay_requested_at__isnull=False)
+        return self.filter(REPLAY_REQUESTED.rows)
 
     def request_replay(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
         """Ask the consumer to process dead letters. Return the ids of those not yet requested."""
-        return self._resolve(self.filter(replay_requested_at=None), ids, replay_requested_at=Now())
+        return self._resolve(ids, REQUEST_REPLAY)
 
     def discard(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
         """Discard dead letters. Return the ids of those that were unresolved."""
-        return self._resolve(self, ids, discarded_at=Now())
+        return self._resolve(ids, DISCARD_LETTER)
 
-    def _resolve(self, state: Self, ids: Iterable[uuid.UUID], **changes: Any) -> list[uuid.UUID]:
+    def _resolve(self, ids: Iterable[uuid.UUID], transition: Transition) -> list[uuid.UUID]:
         with transaction.atomic(using=self.db):
-            rows = state.unresolved().filter(id__in=list(ids)).order_by("id").select_for_update()
+            rows = self.filter(transition.before.rows, id__in=list(ids)).order_by("id").select_for_update()
             found = list(rows.values_list("id", flat=True))
-            self.filter(id__in=found).update(**changes)
+            self.filter(id__in=found).update(**transition.columns)
         return found
 
 
@@ -131,17 +142,13 @@ class InboundDeadLetter(models.Model):
             models.Index(
                 fields=["consumer", "id"],
                 name="inbound_dead_letters_replay",
-                condition=Q(
-                    replay_requested_at__isnull=False, replayed_at__isnull=True, discarded_at__isnull=True
-                ),
+                condition=REPLAY_REQUESTED.rows,
             ),
             # the admin's first page: letters that wait for a decision
             models.Index(
                 fields=["-id"],
                 name="inbound_dead_letters_open",
-                condition=Q(
-                    replay_requested_at__isnull=True, replayed_at__isnull=True, discarded_at__isnull=True
-                ),
+                condition=UNDECIDED.rows,
             ),
         ]
 

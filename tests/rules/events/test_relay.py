@@ -328,35 +328,6 @@ def test_a_batch_is_a_handful_of_statements_and_reads_by_index(one, broker, djan
     assert all(texts == ["1", "2"] for texts in by_aggregate.values()) and len(by_aggregate) == 50
 
 
-def test_the_partitions_rules_and_the_states_say_the_same():
-    rules = DomainEvent.retention.unfinished
-    states = {"not published": DomainEvent.objects.unpublished(), "dead-lettered": DomainEvent.objects.dead()}
-    assert set(rules) == set(states)
-    now = dt.datetime.now(dt.UTC)
-    for published, dead, discarded, retries in (
-        (None, None, None, 0),
-        (None, None, None, 2),
-        (None, now, None, 4),
-        (None, now, now, 4),
-        (now, None, None, 0),
-    ):
-        DomainEvent.objects.create(
-            aggregate_type="t",
-            aggregate_id=uuid.uuid4(),
-            event_type="t.v1",
-            sequence=1,
-            payload={},
-            shard=1,
-            published_at=published,
-            dead_lettered_at=dead,
-            discarded_at=discarded,
-            retry_count=retries,
-        )
-    for name, rule in rules.items():
-        found = DomainEvent.objects.extra(where=[rule]).values_list("id", flat=True)
-        assert set(found) == set(states[name].values_list("id", flat=True)) and found
-
-
 @pytest.mark.parametrize(
     "wrong", [{"published_at": Now(), "dead_lettered_at": Now()}, {"discarded_at": Now()}]
 )
