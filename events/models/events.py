@@ -153,7 +153,8 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
         """Change those of `ids` that are in the state. Return the fields of a log line for each."""
         columns = ("id", "event_type", "order", "aggregate_id", "correlation", "trace")
         with transaction.atomic(using=self.db):
-            rows = self.filter(transition.before.rows, id__in=list(ids)).order_by("id")
+            rows = self.filter(transition.before.rows, id__in=list(ids)).order_by("id").annotate(**LOG_IDS)
+            locked = rows.select_for_update().values_list(*columns)
             found = {
                 id: event_ids(
                     event_id=id,
@@ -163,9 +164,7 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
                     correlation_id=correlation or "",
                     traceparent=trace or "",
                 )
-                for id, topic, order, aggregate_id, correlation, trace in rows.select_for_update()
-                .annotate(**LOG_IDS)
-                .values_list(*columns)
+                for id, topic, order, aggregate_id, correlation, trace in locked
             }
             self.filter(id__in=list(found)).update(**transition.columns)
         return found
