@@ -1,4 +1,4 @@
-"""Parse the URLs of a database and of the archives.
+"""Parse the URLs of a database and of the archive.
 
 A database's URL may name several servers: `postgresql://user@a:5432,b:5432/name`.
 """

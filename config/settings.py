@@ -403,6 +403,7 @@ SPECTACULAR_SETTINGS = {
 
 # --- Celery (read by config.celery under the prefix CELERY_; see docs/adr/0029) ------------
 CELERY_BROKER_URL = REDIS_URL
+CELERY_TASK_DEFAULT_QUEUE = "orderpost:tasks"  # "celery" would be any application's
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False  # PostgreSQL has the rows: a lost wake-up delays them until the next poll
 CELERY_TASK_PUBLISH_RETRY = False
@@ -416,7 +417,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "ack_emulation": False,  # do not keep a copy of each message in Redis until it is acknowledged
 }
 CELERY_WORKER_POOL = "threads"
-CELERY_WORKER_CONSUMER = "config.worker:Consumer"
+CELERY_WORKER_CONSUMER = "config.worker:WorkerConsumer"
 CELERY_WORKER_CONCURRENCY = 4  # a drain has its own threads; these also run polls and jobs
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

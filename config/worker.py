@@ -25,7 +25,7 @@ def _pause(seconds: float) -> None:
     time.sleep(seconds)
 
 
-class Consumer(consumer.Consumer):
+class WorkerConsumer(consumer.Consumer):
     """Celery's consumer of tasks, with a beat of its event loop.
 
     While it waits for a broker that is down, no loop runs, and the worker counts as healthy because a restart

@@ -15,7 +15,7 @@ from typing import TypedDict
 from django.db import connection
 
 from notifications.states.transitions import Status
-from runtime.database.statement import Part, insert
+from runtime.database.statement import StatementPart, insert
 
 _NEW = (("retry_count", "0"), ("errors", "'[]'"), ("provider", "''"), ("provider_message_id", "''"))
 #: An earlier statement has locked the order, so of two changes at the same moment the second sees the e-mail
@@ -47,7 +47,7 @@ class NewEmail(TypedDict):
 
 def insert_email(
     email: NewEmail, *, version: int, interval: dt.timedelta | None = None, on_commit: Callable[[], None]
-) -> Part:
+) -> StatementPart:
     """Return a part of a statement that inserts the e-mail.
 
     Use it only in the transaction that makes `version`, or under the order's lock after `has_email` returned
@@ -60,10 +60,10 @@ def insert_email(
         steps, values = (NONE_WITHIN,), [email["order_id"], email["event_type"], interval]
     key = _key(email["order_id"], email["event_type"], version)
     row = insert("email_notifications", {**email, "idempotency_key": key}, fixed=_NEW)
-    return Part((*steps, *row.steps), [*values, *row.values], on_commit)
+    return StatementPart((*steps, *row.steps), [*values, *row.values], on_commit)
 
 
-def insert_copy(email: NewEmail, *, of: uuid.UUID, on_commit: Callable[[], None]) -> Part:
+def insert_copy(email: NewEmail, *, of: uuid.UUID, on_commit: Callable[[], None]) -> StatementPart:
     """Return a part of a statement that inserts a copy of the e-mail `of`, with its own idempotency key."""
     row = {**email, "idempotency_key": f"copy:{email['id']}", "resend_of": of}
     return insert("email_notifications", row, fixed=_NEW, on_commit=on_commit)

@@ -27,7 +27,7 @@ from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress, suppressed_among
 from notifications.wake import waker
 from runtime.database.ids import new_id
-from runtime.database.statement import Part
+from runtime.database.statement import StatementPart
 from runtime.database.transactions import after_commit, require_transaction
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context as work_context
@@ -49,7 +49,7 @@ def email_part(
     locale: str,
     context: Callable[[], Mapping[str, object]],
     interval: dt.timedelta | None = None,
-) -> Part | None:
+) -> StatementPart | None:
     """Render an e-mail and return its insert, as a part of the statement that changes the order.
 
     Return None if `NOTIFY_ON` does not list the event. The part inserts nothing if the order has an e-mail

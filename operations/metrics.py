@@ -43,7 +43,7 @@ def numbers() -> Iterator[GaugeMetricFamily]:
     stuck = {state: one.orders for state, one in found.stuck.items()}
     yield gauge("stuck_orders", f"Orders stuck in a state, counted up to {facts.MOST}", "state", stuck)
     dead = {"out": events.dead, "in": events.dead_inbound}
-    yield gauge("dead_events", "Dead letters that nobody has resolved", "direction", dead)
+    yield gauge("event_dead_letters", "Dead letters that nobody has resolved", "direction", dead)
     yield gauge("heartbeat_age_seconds", "Time since a process last wrote its heartbeat", "name", found.jobs)
     for name, text in (
         ("partitions_ahead_seconds", "Time until the end of the last partition that follows without a gap"),
@@ -80,7 +80,7 @@ def sizes() -> Iterator[GaugeMetricFamily]:
 
 @at_scrape
 def replication_slots() -> Iterator[GaugeMetricFamily]:
-    slots = server.slots()
+    slots = server.replication_slots()
     kept, active = {one.name: one.kept for one in slots}, {one.name: int(one.is_active) for one in slots}
     yield gauge("replication_slot_kept_bytes", "WAL that a permanent slot keeps on the disk", "slot", kept)
     yield gauge("replication_slot_active", "1 if a client reads the permanent slot, else 0", "slot", active)

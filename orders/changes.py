@@ -25,7 +25,7 @@ from orders.transitions import (
     check,
     next_status,
 )
-from runtime.database.statement import Part, Written, execute
+from runtime.database.statement import StatementPart, Written, execute
 from runtime.telemetry import context, tracing
 
 
@@ -39,7 +39,7 @@ class OrderChange:
         self.row = row
         #: False if the order already has the wanted state.
         self.needed = True
-        self._inserts: list[Part] = []
+        self._inserts: list[StatementPart] = []
 
     def record(self, event: str, *, details: dict[str, Any] | None = None, **change: Any) -> None:
         """Add the event and the e-mail of a new version.
@@ -70,7 +70,7 @@ class OrderChange:
         if email is not None:
             self._inserts.append(email)
 
-    def write(self, *, guard: Part | None = None, inserts: Sequence[Part] = ()) -> Written:
+    def write(self, *, guard: StatementPart | None = None, inserts: Sequence[StatementPart] = ()) -> Written:
         """Write the order, its events, its e-mails and `inserts` in one statement.
 
         Write nothing if `guard` has no row, or if the order's row was changed since it was read.
@@ -84,7 +84,7 @@ class OrderChange:
             span.set_attribute("orderpost.order_id", str(self.order.id))
             return execute(guard=guard, change=self._order_part(), inserts=[*self._inserts, *inserts])
 
-    def _order_part(self) -> Part | None:
+    def _order_part(self) -> StatementPart | None:
         if not self.needed:
             return None
         if self.row is None:
@@ -92,7 +92,7 @@ class OrderChange:
         return Order.objects.update_part(self.order, row=self.row)
 
 
-#: Takes `Seen`, and the values of the change by keyword. Raises `Refused` (orders.transitions).
+#: Takes `Seen`, and the values of the change by keyword. Raises `ChangeRefused` (orders.transitions).
 Decide = Callable[..., OrderChange]
 
 

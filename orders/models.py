@@ -16,7 +16,7 @@ from django.db.models.functions import Now, Upper
 
 from runtime.database.ids import new_id
 from runtime.database.postgres.cursor import Prepared
-from runtime.database.statement import Part, insert, parameter
+from runtime.database.statement import StatementPart, insert, parameter
 
 
 class Seen(NamedTuple):
@@ -91,17 +91,17 @@ class OrderQuerySet(models.QuerySet["Order"]):
         values[_ITEMS] = json.loads(values[_ITEMS])
         return Seen(Order.from_db(self.db, _NAMES, values[:-1]), now, values[-1])
 
-    def insert_part(self, order: Order) -> Part:
+    def insert_part(self, order: Order) -> StatementPart:
         """Return the insert of a new order as a part of a statement."""
         return insert("orders", {name: getattr(order, name) for name in _NAMES})
 
-    def update_part(self, order: Order, *, row: str) -> Part:
+    def update_part(self, order: Order, *, row: str) -> StatementPart:
         """Return the update of an order as a part of a statement. It has no row if another change came first.
 
         `row` is that of the `Seen` on which the change was decided.
         """
         values = [parameter(getattr(order, name)) for name in _CHANGING]
-        return Part((_UPDATE,), [*values, order.id, row])
+        return StatementPart((_UPDATE,), [*values, order.id, row])
 
 
 class Order(models.Model):

@@ -50,10 +50,10 @@ def place_order(
     return change.order
 
 
-def change_order(*, order_id: uuid.UUID, decide: changes.Decide, **values: Any) -> Order:
+def lock_and_change(*, order_id: uuid.UUID, decide: changes.Decide, **values: Any) -> Order:
     """Lock an order and write the change that `decide` returns. `decide` gets `values` by keyword.
 
-    Raise `OrderNotFound`, or a `Refused` of `decide`, such as `InvalidTransition`.
+    Raise `OrderNotFound`, or a `ChangeRefused` of `decide`, such as `InvalidTransition`.
     """
     with transaction.atomic(savepoint=False):
         try:
@@ -73,42 +73,42 @@ def pay_order(
     amount: int | None = None,
     currency: str | None = None,
 ) -> Order:
-    """Mark an order paid, and confirm it if its stock was reserved before. Raise as `change_order`.
+    """Mark an order paid, and confirm it if its stock was reserved before. Raise as `lock_and_change`.
 
     `paid_at` is the payment service's time of the payment, if known. `amount` (minor units) and `currency`,
     if known, must be the order's.
     """
-    return change_order(
+    return lock_and_change(
         order_id=order_id, decide=changes.pay, paid_at=paid_at, amount=amount, currency=currency
     )
 
 
 def fail_payment(*, order_id: uuid.UUID, reason_code: str = "") -> Order:
-    """Record a failed payment of a pending order. Raise as `change_order`.
+    """Record a failed payment of a pending order. Raise as `lock_and_change`.
 
     Each has an event. It has an e-mail only if the order got none of this kind in the last hour.
     """
-    return change_order(order_id=order_id, decide=changes.fail_payment, reason_code=reason_code)
+    return lock_and_change(order_id=order_id, decide=changes.fail_payment, reason_code=reason_code)
 
 
 def confirm_order(*, order_id: uuid.UUID) -> Order:
-    """Confirm a paid order, or record that a pending one's stock is reserved. Raise as `change_order`."""
-    return change_order(order_id=order_id, decide=changes.confirm)
+    """Confirm a paid order, or record that a pending one's stock is reserved. Raise as `lock_and_change`."""
+    return lock_and_change(order_id=order_id, decide=changes.confirm)
 
 
 def complete_order(*, order_id: uuid.UUID, tracking_url: str = "") -> Order:
-    """Complete an order. Raise as `change_order`."""
-    return change_order(order_id=order_id, decide=changes.complete, tracking_url=tracking_url)
+    """Complete an order. Raise as `lock_and_change`."""
+    return lock_and_change(order_id=order_id, decide=changes.complete, tracking_url=tracking_url)
 
 
 def cancel_order(*, order_id: uuid.UUID, reason: str = "", cause: Mapping[str, str] | None = None) -> Order:
-    """Cancel an order. Raise as `change_order`."""
-    return change_order(order_id=order_id, decide=changes.cancel, reason=reason, cause=cause)
+    """Cancel an order. Raise as `lock_and_change`."""
+    return lock_and_change(order_id=order_id, decide=changes.cancel, reason=reason, cause=cause)
 
 
 def refund_order(*, order_id: uuid.UUID, amount: int | None = None, currency: str | None = None) -> Order:
-    """Refund `amount` minor units, or the whole balance. Raise as `change_order`.
+    """Refund `amount` minor units, or the whole balance. Raise as `lock_and_change`.
 
     `currency`, if known, must be the order's.
     """
-    return change_order(order_id=order_id, decide=changes.refund, amount=amount, currency=currency)
+    return lock_and_change(order_id=order_id, decide=changes.refund, amount=amount, currency=currency)

@@ -43,11 +43,11 @@ TRANSITIONS: dict[Action, dict[str, tuple[S, ...]]] = {
 }
 
 
-class Refused(Exception):
+class ChangeRefused(Exception):
     """The order was not changed. The text says why."""
 
 
-class ExternallyOwned(Refused):
+class ExternallyOwned(ChangeRefused):
     """Another system owns the order. `source` is its name."""
 
     def __init__(self, *, order: Order) -> None:
@@ -55,7 +55,7 @@ class ExternallyOwned(Refused):
         super().__init__(f"The order belongs to {order.source}. Only {order.source} can change it.")
 
 
-class InvalidTransition(Refused):
+class InvalidTransition(ChangeRefused):
     """The order's status does not allow the action. `allowed` maps the possible actions to their statuses."""
 
     def __init__(self, *, order: Order, action: Action) -> None:
@@ -74,7 +74,7 @@ class InvalidTransition(Refused):
         return list(dict.fromkeys(status for follow in self.allowed.values() for status in follow))
 
 
-class RefundExceedsBalance(Refused):
+class RefundExceedsBalance(ChangeRefused):
     """The amount exceeds the balance. `left`, the balance, is in minor units."""
 
     def __init__(self, *, amount: int | None, left: int) -> None:
@@ -84,7 +84,7 @@ class RefundExceedsBalance(Refused):
         super().__init__(f"{asked} is left to refund" + (f", not {amount}." if amount else "."))
 
 
-class OtherMoney(Refused):
+class OtherMoney(ChangeRefused):
     """A payment or a refund names an amount or a currency that is not the order's."""
 
 

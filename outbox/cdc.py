@@ -16,7 +16,7 @@ import structlog
 from django.conf import settings
 
 from events.transports import Lag, consumer_lags
-from events.transports.base import BrokerAway, Consumer, Received
+from events.transports.base import BrokerAway, BrokerConsumer, Received
 from runtime.models import Heartbeat
 from runtime.process.loop import run_until_stopped
 
@@ -50,12 +50,12 @@ class RowChangeConsumer:
     def __init__(
         self,
         *,
-        connect: Callable[[], Consumer],
+        connect: Callable[[], BrokerConsumer],
         wakes: Mapping[str, Callable[[], None]],
         alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._connect, self._wakes, self._alive = connect, wakes, alive
-        self._consumer: Consumer | None = None
+        self._consumer: BrokerConsumer | None = None
         self._unacknowledged: list[Received] = []
         self._acknowledge_at = 0.0  # monotonic
 
@@ -86,7 +86,7 @@ class RowChangeConsumer:
             self._unacknowledged.clear()
             consumer.close()
 
-    def _acknowledge(self, consumer: Consumer) -> None:
+    def _acknowledge(self, consumer: BrokerConsumer) -> None:
         messages, self._unacknowledged = self._unacknowledged, []
         self._acknowledge_at = time.monotonic() + COMMIT_SECONDS
         if messages:
@@ -95,7 +95,7 @@ class RowChangeConsumer:
 
 def run(
     *,
-    connect: Callable[[], Consumer],
+    connect: Callable[[], BrokerConsumer],
     wakes: Mapping[str, Callable[[], None]],
     alive: Callable[[], None],
     stopped: threading.Event,

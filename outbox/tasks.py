@@ -19,7 +19,7 @@ from runtime.process.waker import Waker
 @shared_task(name="drain_emails")
 def drain_emails(**_: Any) -> None:
     """Send due e-mails. Enqueue another drain if this one returns before all are sent."""
-    _go_on(drain.drain_emails())
+    _schedule_next_drain(drain.drain_emails())
 
 
 @shared_task(name="poll_outbox")
@@ -27,10 +27,10 @@ def poll_outbox(**_: Any) -> None:
     """Remove old exports, resume bulk jobs, recover expired claims, then drain."""
     BulkJob.objects.remove_old_results()
     bulk_jobs.wake_for_unfinished()
-    _go_on(drain.poll())
+    _schedule_next_drain(drain.poll())
 
 
-def _go_on(done: Drained | None) -> None:
+def _schedule_next_drain(done: Drained | None) -> None:
     """Start the next drain when its first row is due, instead of at the next poll."""
     if done is None:
         return
@@ -42,7 +42,7 @@ def _go_on(done: Drained | None) -> None:
 
 def _drain_when_due() -> None:
     close_old_connections()
-    _go_on(drain.drain_due())
+    _schedule_next_drain(drain.drain_due())
 
 
 #: Runs a drain in a worker when the earliest waiting row is due.

@@ -9,7 +9,7 @@ from runtime.database.ids import new_id
 
 
 class DetachedPartition(models.Model):
-    """A detached partition: the time of each later step, and the archive's manifest.
+    """A detached partition: the time of each later step, and the cold file's manifest.
 
     Records are kept for ever. The time of a step is null until the step is done. A step that was done but not
     recorded is repeated.
@@ -23,7 +23,7 @@ class DetachedPartition(models.Model):
     detached_at = models.DateTimeField(db_default=Now())
     archived_at = models.DateTimeField(null=True)
     dropped_at = models.DateTimeField(null=True)
-    deleted_at = models.DateTimeField(null=True)  # of the archive, after ARCHIVE_YEARS
+    deleted_at = models.DateTimeField(null=True)  # of the cold file, after ARCHIVE_YEARS
 
     class Meta:
         db_table = "detached_partitions"
@@ -39,10 +39,10 @@ class Erasure(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     address_hash = models.CharField(max_length=64, unique=True)
-    archives = models.JSONField(default=list)  # partitions whose archives must still be rewritten
+    cold_files = models.JSONField(default=list)  # partitions whose cold files must still be rewritten
     counts = models.JSONField(default=dict)  # rows changed, by table
     requested_at = models.DateTimeField(db_default=Now())
-    finished_at = models.DateTimeField(null=True)  # of everything except the archives
+    finished_at = models.DateTimeField(null=True)  # of everything except the cold files
 
     class Meta:
         db_table = "erasures"

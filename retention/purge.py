@@ -47,7 +47,7 @@ def rules() -> list[Rule]:
         Rule("api_tokens", "expires_at", TOKEN_DAYS),
         Rule("api_tokens", "revoked_at", TOKEN_DAYS),
         Rule("bulk_jobs", "finished_at", JOB_DAYS),  # failed ones, too
-        # As long as the archives of the rows that people acted on.
+        # As long as the cold files of the rows that people acted on.
         Rule("django_admin_log", "action_time", settings.ARCHIVE_YEARS * LONGEST_YEAR_DAYS),
         Rule("django_session", "expire_date", 0),
         Rule("heartbeats", "beat_at", 7),  # of relays that were killed

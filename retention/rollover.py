@@ -4,9 +4,9 @@ For each partitioned table, under a lock that only one run can hold:
 - finish the steps of a killed run;
 - detach partitions that are past their hot days and have no unfinished row;
 - drop detached days of events after their grace;
-- archive months of e-mails that are past their warm days, and rewrite archives that have rows of an erased
+- archive months of e-mails that are past their warm days, and rewrite cold files that have rows of an erased
 person;
-- drop archived months after their grace, and delete archives past their years.
+- drop archived months after their grace, and delete cold files past their years.
 
 Then purge the small tables. A run may be killed after every step, because the next one continues from the
 catalogue, the records and the store, and repeats no step.
@@ -25,16 +25,16 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from retention import purge
-from retention.cold_files import archive, files
-from retention.cold_files.files import Tick
-from retention.cold_files.manifest import ArchiveDiffers, Manifest
+from retention.cold_files import archive, storage
+from retention.cold_files.manifest import ColdFileDiffers, Manifest
+from retention.cold_files.storage import Tick
 from retention.models import DetachedPartition
 from retention.partitions import detach
 from retention.partitions.catalogue import PartitionTable, has_table, partition_tables
 from retention.partitions.detach import PartitionHeld, StillPending
 from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
 from retention.partitions.partitions import ensure_all, start_of
-from retention.rows_of_person import erase_from_archive
+from retention.rows_of_person import erase_from_cold_file
 from runtime.database.clock import read_database_time
 from runtime.database.partitioned import PartitionedModel, partitioned_models
 from runtime.models import Heartbeat
@@ -113,7 +113,7 @@ class _Run:
             except OperationalError as error:
                 self.result.waiting.append(f"{record.name}: {error}".strip())
             except Exception as error:  # each store has its own errors; continue with the next partition
-                log.error("a retired partition stays as it is", partition=record.name, exc_info=error)
+                log.error("a detached partition stays as it is", partition=record.name, exc_info=error)
                 self.report("failed", partition=record.name, reason=str(error))
                 self.result.failed.append(f"{record.name}: {error}")
 
@@ -140,29 +140,29 @@ class _Run:
         if warm is None:
             self._drop(record, since=record.detached_at)
         elif record.archived_at is not None:
-            self._keep_archive(record)
+            self._keep_cold_file(record)
         elif record.until + warm <= self.now:
             if self.dry_run:
                 self.report("would archive", partition=record.name)
             else:
                 archive_partition(record=record, report=self.report)
 
-    def _keep_archive(self, record: DetachedPartition) -> None:
+    def _keep_cold_file(self, record: DetachedPartition) -> None:
         """Do all due steps of an archived partition."""
         if record.deleted_at is not None:
             return
         if record.dropped_at is not None:
-            files.check_present(manifest=Manifest.of(record))
+            storage.check_present(manifest=Manifest.of(record))
         if not self.dry_run:
             before = start_of(interval="month", when=self.now)
-            erase_from_archive(model=self.model, record=record, report=self.report, before=before)
-        # Also just after an erasure changed the archive, because daily erasures would keep the table.
+            erase_from_cold_file(model=self.model, record=record, report=self.report, before=before)
+        # Also just after an erasure changed the cold file, because daily erasures would keep the table.
         self._drop(record, since=record.archived_at)
         if record.dropped_at is not None and years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
             if self.dry_run:
-                self.report("would delete the archive", partition=record.name)
+                self.report("would delete the cold file", partition=record.name)
             else:
-                delete_archive(record=record, report=self.report)
+                delete_cold_file(record=record, report=self.report)
 
     def _drop(self, record: DetachedPartition, *, since: dt.datetime | None) -> None:
         """Drop the table if its grace since the last step is over."""
@@ -186,11 +186,11 @@ def detach_from_any_state(*, model: PartitionedModel, table: PartitionTable, rep
 
 
 def archive_partition(*, record: DetachedPartition, report: Report) -> None:
-    """Archive a detached partition and record it, or record the archive that a killed run wrote."""
+    """Archive a detached partition and record it, or record the cold file that a killed run wrote."""
     manifest = archive.find_unrecorded(record=record)
     if manifest is None:
-        manifest = archive.write_archive(record=record, tick=_ticker(record, report))
-        report("archive written", partition=record.name, file=manifest.file)
+        manifest = archive.write_cold_file(record=record, tick=_ticker(record, report))
+        report("cold file written", partition=record.name, file=manifest.file)
     record.manifest = dataclasses.asdict(manifest)
     record.archived_at = read_database_time(using=OWNER_DATABASE)
     record.save(using=OWNER_DATABASE, update_fields=["manifest", "archived_at"])
@@ -206,7 +206,8 @@ def _ticker(record: DetachedPartition, report: Report) -> Tick:
 def drop_partition(*, model: PartitionedModel, record: DetachedPartition, report: Report) -> None:
     """Drop a detached table: a day of finished events, or a month of e-mails that equals its archive.
 
-    Raise `PartitionHeld` for an unfinished event, and `ArchiveDiffers` if the archive differs or is missing.
+    Raise `PartitionHeld` for an unfinished event, and `ColdFileDiffers` if the cold file differs or is
+    missing.
     """
     if model.warm() is not None:
         _compare(record, report)
@@ -221,21 +222,21 @@ def _compare(record: DetachedPartition, report: Report) -> None:
     table = record.name if has_table(name=record.name) else ""
     try:
         archive.verify(manifest=manifest, table=table, tick=_ticker(record, report))
-    except ArchiveDiffers:
-        if table:  # so the next run writes the archive again
+    except ColdFileDiffers:
+        if table:  # so the next run writes the cold file again
             record.archived_at = None
             record.save(using=OWNER_DATABASE, update_fields=["archived_at"])
         raise
     report("compared", partition=record.name)
 
 
-def delete_archive(*, record: DetachedPartition, report: Report) -> None:
-    """Delete an archive that is past its years. Keep the record and its manifest."""
-    for name in files.stored_names(record=record):
-        files.store().delete(name)
+def delete_cold_file(*, record: DetachedPartition, report: Report) -> None:
+    """Delete a cold file that is past its years. Keep the record and its manifest."""
+    for name in storage.stored_names(record=record):
+        storage.store().delete(name)
     record.deleted_at = read_database_time(using=OWNER_DATABASE)
     record.save(using=OWNER_DATABASE, update_fields=["deleted_at"])
-    report("archive deleted", partition=record.name)
+    report("cold file deleted", partition=record.name)
 
 
 def years_after(when: dt.datetime, years: int) -> dt.datetime:

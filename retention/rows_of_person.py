@@ -1,8 +1,8 @@
-"""Erase a person from the rows of partitioned tables (live, detached, restored) and from archives.
+"""Erase a person from the rows of partitioned tables (live, detached, restored) and from cold files.
 
 A model's `retention` rules say what is personal in a row. A person owns the rows that are addressed to them,
 or in a table without addresses the rows of their orders. stored_answers.py erases from tables that are not
-partitioned. orders.privacy.erasure calls this module, and for archives also retention.rollover.
+partitioned. orders.privacy.erasure calls this module, and for cold files also retention.rollover.
 """
 
 from __future__ import annotations
@@ -152,27 +152,27 @@ def _escaped(sql: str) -> str:
 
 
 def side_tables(*, model: PartitionedModel, using: str) -> list[str]:
-    """List partitions that are not attached, and tables that archives were restored into."""
+    """List partitions that are not attached, and tables that cold files were restored into."""
     tables = partition_tables(model=model, using=using)
     records = DetachedPartition.objects.using(using).filter(table=model._meta.db_table).order_by("since")
     names = [name + restore.RESTORED for name in records.values_list("name", flat=True)]
     return [table.name for table in tables if table.state != "attached"] + existing(names=names, using=using)
 
 
-def erase_from_archive(
+def erase_from_cold_file(
     *,
     model: PartitionedModel,
     record: DetachedPartition,
     report: Report,
     before: dt.datetime | None = None,
 ) -> int:
-    """Erase from an archive every person whose `Erasure` still lists it. Return the number of changed rows.
+    """Erase from a cold file every person whose `Erasure` still lists it. Return the number of changed rows.
 
-    While the detached table exists, erase there and write the archive again. After its drop, restore, change
-    and write the archive, but with `before` only if one of the persons asked before that time. The rollover
-    passes a month's start, so that this happens at most once a month.
+    While the detached table exists, erase there and write the cold file again. After its drop, restore,
+    change and write the cold file, but with `before` only if one of the persons asked before that time. The
+    rollover passes a month's start, so that this happens at most once a month.
     """
-    waiting = list(Erasure.objects.using(OWNER_DATABASE).filter(archives__contains=[record.name]))
+    waiting = list(Erasure.objects.using(OWNER_DATABASE).filter(cold_files__contains=[record.name]))
     late = before is None or any(erasure.requested_at < before for erasure in waiting)
     if not waiting or not (late or record.dropped_at is None):
         return 0
@@ -183,27 +183,27 @@ def erase_from_archive(
 
     if record.dropped_at is None:
         changed = erase(record.name)
-        manifest = archive.find_unrecorded(record=record) or archive.write_archive(record=record)
+        manifest = archive.find_unrecorded(record=record) or archive.write_cold_file(record=record)
         record.manifest = dataclasses.asdict(manifest)
         record.save(using=OWNER_DATABASE, update_fields=["manifest"])
         archive.delete_unrecorded(record=record)
-    elif any(archived_rows(model=model, record=record, hashes=hashes)):
-        changed = restore.change_archive(record=record, change=erase)
+    elif any(cold_rows(model=model, record=record, hashes=hashes)):
+        changed = restore.change_cold_file(record=record, change=erase)
     else:
         changed = 0
     for erasure in waiting:
         with transaction.atomic(using=OWNER_DATABASE):
             fresh = Erasure.objects.using(OWNER_DATABASE).select_for_update().get(id=erasure.id)
-            fresh.archives = [name for name in fresh.archives if name != record.name]
-            fresh.save(using=OWNER_DATABASE, update_fields=["archives"])
-    report("archive rewritten", partition=record.name, rows=changed)
+            fresh.cold_files = [name for name in fresh.cold_files if name != record.name]
+            fresh.save(using=OWNER_DATABASE, update_fields=["cold_files"])
+    report("cold file rewritten", partition=record.name, rows=changed)
     return changed
 
 
-def archived_rows(
+def cold_rows(
     *, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]
 ) -> Iterator[dict[str, str]]:
-    """Yield the rows of an archive that are addressed to one of these keyed hashes, as text."""
+    """Yield the rows of a cold file that are addressed to one of these keyed hashes, as text."""
     column = model.retention.address_column
     return archive.find_rows(record=record, wanted=lambda row: address_hash(row[column]) in hashes)
 

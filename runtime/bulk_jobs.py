@@ -84,7 +84,8 @@ Report = Callable[..., None]
 class PersonAction:
     """An action on one person's data.
 
-    `run(job, report)` may be killed at any point and run again. It raises `Waiting`, `Refused` or `Stopped`.
+    `run(job, report)` may be killed at any point and run again. It raises `Waiting`, `JobRefused` or
+    `Stopped`.
     """
 
     name: str  # stored, so it must keep its meaning in later releases
@@ -101,7 +102,7 @@ class Waiting(Exception):
     """A job cannot run now. It is tried again, and the message may say what it waits for."""
 
 
-class Refused(Exception):
+class JobRefused(Exception):
     """A job must not run. It is stopped, and the message says why."""
 
 
@@ -302,10 +303,10 @@ def _run_for_person(job: BulkJob, action: PersonAction, report: Report) -> None:
 
     try:
         if refused := _why_not_allowed(job):
-            raise Refused(refused)
+            raise JobRefused(refused)
         action.run(job, count)
         has_ended = BulkJob.objects.finish(id=job.id)
-    except Refused as reason:
+    except JobRefused as reason:
         has_ended = BulkJob.objects.stop(id=job.id, error=str(reason))
     except Waiting as reason:
         BulkJob.objects.postpone(id=job.id, error=str(reason))

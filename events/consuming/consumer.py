@@ -28,7 +28,7 @@ from events.consuming.inbox import (
     replay_next,
 )
 from events.pause_watch import PauseWatch
-from events.transports import BrokerAway, Consumer, Received
+from events.transports import BrokerAway, BrokerConsumer, Received
 from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
 from runtime.telemetry import context, instruments
@@ -51,14 +51,14 @@ class EventConsumer:
     def __init__(
         self,
         *,
-        connect: Callable[[], Consumer],
+        connect: Callable[[], BrokerConsumer],
         name: str,
         handlers: Mapping[str, Handler],
         own_topics: Collection[str] = (),
     ) -> None:
         self._connect, self._name, self._handlers = connect, name, handlers
         self._own_topics = own_topics
-        self._consumer: Consumer | None = None
+        self._consumer: BrokerConsumer | None = None
         self._pause = PauseWatch(Pause.Part.CONSUMERS)
         self._waiting: dict[Key, deque[Received]] = {}  # the first event of each will be tried again
         self._again: dict[Key, tuple[float, int]] = {}  # when to try it (monotonic), and how often it failed
@@ -180,7 +180,7 @@ class EventConsumer:
 
 def run(
     *,
-    connect: Callable[[], Consumer],
+    connect: Callable[[], BrokerConsumer],
     name: str,
     handlers: Mapping[str, Handler],
     stopped: threading.Event,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from opentelemetry.trace import SpanKind
 
 from events.models.envelope_sql import OutgoingEvent
-from events.transports import BrokerAnswer, Message, Publisher
+from events.transports import BrokerAnswer, BrokerPublisher, Message
 from runtime.telemetry import tracing
 
 
@@ -22,7 +22,7 @@ def message_of(event: OutgoingEvent, *, traceparent: str = "") -> Message:
     return Message(event.topic, str(event.aggregate_id), event.envelope, tuple(headers))
 
 
-def publish_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[BrokerAnswer]:
+def publish_events(transport: BrokerPublisher, events: Sequence[OutgoingEvent]) -> list[BrokerAnswer]:
     """Publish events, with a span for each event that has a trace."""
     messages = []
     with contextlib.ExitStack() as begun:

@@ -12,7 +12,7 @@ from django.conf import settings
 from events.models import SHARDS
 from events.publishing import notify
 from runtime.database.ids import new_id
-from runtime.database.statement import Part, execute, insert
+from runtime.database.statement import StatementPart, execute, insert
 from runtime.database.transactions import require_transaction
 from runtime.telemetry import context
 
@@ -59,7 +59,7 @@ def event_insert(
     sequence: int,
     payload: Mapping[str, Any],
     user_id: uuid.UUID | None = None,
-) -> Part:
+) -> StatementPart:
     """Return the insert of a domain event, for the statement of the change that it reports.
 
     `event_type` is the topic, such as `order.order.paid.v1`. `sequence` is the aggregate's version after the

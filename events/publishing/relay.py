@@ -38,7 +38,7 @@ from events.publishing.floor import Floor
 from events.publishing.messages import publish_events
 from events.publishing.notify import Listener
 from events.publishing.shards import Shards
-from events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
+from events.transports import BrokerAway, BrokerPublisher, MessageRefused, TopicUnavailable, publisher
 from runtime.database.clock import read_database_time
 from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
@@ -87,7 +87,7 @@ class RetryHold:
 class Relay:
     """One relay process. `step` publishes one batch."""
 
-    def __init__(self, *, using: str = "direct", transport: Publisher | None = None) -> None:
+    def __init__(self, *, using: str = "direct", transport: BrokerPublisher | None = None) -> None:
         self.using = using
         self.shards = Shards(using=using)
         self._pause = PauseWatch(Pause.Part.RELAY, using=using)
@@ -186,7 +186,7 @@ class Relay:
         for event, answer in zip(fit, publish_events(self._transport, fit), strict=True):
             if answer is None:
                 answers.published.append(event)
-            elif isinstance(answer, Refused):
+            elif isinstance(answer, MessageRefused):
                 answers.refused.append((event, answer.reason))
             elif isinstance(answer, TopicUnavailable):
                 _, waiting = answers.unavailable.get(event.topic, ("", []))

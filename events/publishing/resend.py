@@ -20,7 +20,7 @@ import structlog
 from events.models.envelope_sql import OutgoingEvent
 from events.models.events import DomainEventQuerySet
 from events.publishing.messages import message_of
-from events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
+from events.transports import BrokerAway, BrokerPublisher, MessageRefused, TopicUnavailable, publisher
 from runtime.database.ids import id_floor
 
 log = structlog.get_logger(__name__)
@@ -77,13 +77,13 @@ def resend_events(*, events: DomainEventQuerySet, limit: int | None = None) -> R
     return result
 
 
-def _send(transport: Publisher, batch: Sequence[OutgoingEvent], result: Resent) -> None:
+def _send(transport: BrokerPublisher, batch: Sequence[OutgoingEvent], result: Resent) -> None:
     messages = [message_of(event) for event in batch]
     stopped: BrokerAway | None = None
     for event, answer in zip(batch, transport.publish(messages), strict=True):
         if answer is None:
             result.sent += 1
-        elif isinstance(answer, Refused):
+        elif isinstance(answer, MessageRefused):
             result.refused[event.id] = answer.reason
         else:
             reason = answer.reason if isinstance(answer, TopicUnavailable) else str(answer)

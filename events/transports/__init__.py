@@ -1,6 +1,6 @@
 """The brokers: Redis Streams or Kafka, as EVENT_TRANSPORT says.
 
-Each has a module with a `Publisher` for the relay, a `Consumer` for `consume_events`, and `consumer_lags`.
+Each has a module with a publisher for the relay, a consumer for `consume_events`, and `consumer_lags`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,35 @@ from django.conf import settings
 from events.transports.base import (
     BrokerAnswer,
     BrokerAway,
-    Consumer,
+    BrokerConsumer,
+    BrokerPublisher,
     Lag,
     Message,
-    Publisher,
+    MessageRefused,
     Received,
-    Refused,
     TopicUnavailable,
 )
 
 
-def publisher() -> Publisher:
-    module = importlib.import_module(f"events.transports.{settings.EVENT_TRANSPORT}")
-    return cast(Publisher, module.Publisher())
+def publisher() -> BrokerPublisher:
+    if settings.EVENT_TRANSPORT == "kafka":
+        from events.transports.kafka import KafkaPublisher  # confluent-kafka may not be installed
+
+        return KafkaPublisher()
+    from events.transports.redis import RedisPublisher
+
+    return RedisPublisher()
 
 
-def consumer(*, topics: Sequence[str], group: str, name: str) -> Consumer:
+def consumer(*, topics: Sequence[str], group: str, name: str) -> BrokerConsumer:
     """Make a consumer of `topics` in a group. No other process may have its `name`."""
-    module = importlib.import_module(f"events.transports.{settings.EVENT_TRANSPORT}")
-    return cast(Consumer, module.Consumer(topics=topics, group=group, name=name))
+    if settings.EVENT_TRANSPORT == "kafka":
+        from events.transports.kafka import KafkaConsumer
+
+        return KafkaConsumer(topics=topics, group=group, name=name)
+    from events.transports.redis import RedisConsumer
+
+    return RedisConsumer(topics=topics, group=group, name=name)
 
 
 def consumer_lags(*, topics: Sequence[str], group: str, transport: str = "") -> list[Lag]:
@@ -56,12 +66,12 @@ def member_name() -> str:
 __all__ = [
     "BrokerAnswer",
     "BrokerAway",
-    "Consumer",
+    "BrokerConsumer",
+    "BrokerPublisher",
     "Lag",
     "Message",
-    "Publisher",
+    "MessageRefused",
     "Received",
-    "Refused",
     "TopicUnavailable",
     "consumer",
     "consumer_lags",

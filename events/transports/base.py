@@ -28,7 +28,7 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Received:
-    """A received message. `Consumer.done` uses `token`, whose type depends on the transport."""
+    """A received message. `BrokerConsumer.done` uses `token`, whose type depends on the transport."""
 
     topic: str
     key: str
@@ -38,7 +38,7 @@ class Received:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
+class MessageRefused:
     """Why the broker will never take one message."""
 
     reason: str
@@ -72,10 +72,10 @@ def time_of(milliseconds: float) -> dt.datetime | None:
 
 
 #: None means that the broker has the message. After `BrokerAway`, it may have it or not.
-BrokerAnswer = Refused | TopicUnavailable | BrokerAway | None
+BrokerAnswer = MessageRefused | TopicUnavailable | BrokerAway | None
 
 
-class Publisher(ABC):
+class BrokerPublisher(ABC):
     """Publish messages. Only one thread may use it."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Publisher(ABC):
         """Disconnect from the broker."""
 
 
-class Consumer(ABC):
+class BrokerConsumer(ABC):
     """Receive the messages of a group at least once, in order for each key. Only one thread may use it."""
 
     @abstractmethod

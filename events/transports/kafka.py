@@ -31,8 +31,8 @@ from events.transports.base import (
     BrokerAway,
     Lag,
     Message,
+    MessageRefused,
     Received,
-    Refused,
     TopicUnavailable,
     time_of,
 )
@@ -175,7 +175,7 @@ def check_options() -> None:
         raise ImproperlyConfigured(f"KAFKA_OPTIONS: {reason}") from None
 
 
-class Publisher(base.Publisher):
+class KafkaPublisher(base.BrokerPublisher):
     """One producer, which is replaced after it could not deliver a message."""
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class Publisher(base.Publisher):
         if not isinstance(answer, kafka.KafkaError):
             return cast(BrokerAnswer, answer)
         if answer.code() in _ABOUT_THE_MESSAGE:
-            return Refused(answer.str())
+            return MessageRefused(answer.str())
         if answer.code() in _ABOUT_THE_TOPIC:
             return TopicUnavailable(self._reasons.explain(answer))
         return BrokerAway(self._reasons.explain(answer))
@@ -269,7 +269,7 @@ class Publisher(base.Publisher):
         return None
 
 
-class Consumer(base.Consumer):
+class KafkaConsumer(base.BrokerConsumer):
     """A member of a group. It commits offsets up to the first message that is not done.
 
     With `creates`, a cluster with auto-creation makes missing topics.

@@ -25,8 +25,8 @@ from events.transports.base import (
     BrokerAway,
     Lag,
     Message,
+    MessageRefused,
     Received,
-    Refused,
     TopicUnavailable,
     time_of,
 )
@@ -97,7 +97,7 @@ def _client() -> redis.Redis:
     return make_client(connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS)
 
 
-class Publisher(base.Publisher):
+class RedisPublisher(base.BrokerPublisher):
     """Send XADD commands in one write. They need no transaction, because entries are independent."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Publisher(base.Publisher):
 def _read_answer(answer: redis.RedisError) -> BrokerAnswer:
     text = str(answer)
     if any(words in text for words in _ABOUT_THE_MESSAGE):
-        return Refused(text)
+        return MessageRefused(text)
     if isinstance(answer, _ABOUT_THE_BROKER) or text.startswith(_ABOUT_THE_BROKER_TOO):
         return BrokerAway(text)
     return TopicUnavailable(text)
@@ -150,7 +150,7 @@ class Stream:
         self.last_id = "$"
 
 
-class Consumer(base.Consumer):
+class RedisConsumer(base.BrokerConsumer):
     """Own a fair share of a group's streams, and read each of them in order."""
 
     def __init__(self, *, topics: Sequence[str], group: str, name: str) -> None:

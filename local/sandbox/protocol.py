@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from local.sandbox.mails import Mail
-from notifications.providers.dialect import Problem
+from notifications.providers.dialect import RefusalReason
 
 MAX_BODY = 30 * 1024 * 1024
 MAX_RECIPIENTS = 1000
@@ -72,7 +72,7 @@ def accept(
     )
 
 
-def check(payload: Mapping[str, Any]) -> list[Problem]:
+def check(payload: Mapping[str, Any]) -> list[RefusalReason]:
     """Return the reasons to refuse a payload, or an empty list."""
     return [
         *_check_recipients(payload),
@@ -83,59 +83,59 @@ def check(payload: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _check_recipients(payload: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_recipients(payload: Mapping[str, Any]) -> Iterator[RefusalReason]:
     personalizations = payload.get("personalizations")
     if not isinstance(personalizations, list) or not personalizations:
-        yield Problem("At least one personalization is required.", "personalizations")
+        yield RefusalReason("At least one personalization is required.", "personalizations")
         return
     for index, part in enumerate(personalizations):
         if not _list(_get(part, "to")):
-            yield Problem("At least one recipient is required.", f"personalizations.{index}.to")
+            yield RefusalReason("At least one recipient is required.", f"personalizations.{index}.to")
     seen: set[tuple[str, str]] = set()
     count = 0
     for field, address in _addresses(payload):
         count += 1
         email = _get(address, "email")
         if not _is_address(email):
-            yield Problem("Does not contain a valid address.", f"{field}.email")
+            yield RefusalReason("Does not contain a valid address.", f"{field}.email")
         elif (key := (field.split(".")[1], email.casefold())) in seen:
-            yield Problem("Each address may be in to, cc and bcc only once.", field)
+            yield RefusalReason("Each address may be in to, cc and bcc only once.", field)
         else:
             seen.add(key)
     if count > MAX_RECIPIENTS:
-        yield Problem(f"More than {MAX_RECIPIENTS} recipients.", "personalizations")
+        yield RefusalReason(f"More than {MAX_RECIPIENTS} recipients.", "personalizations")
 
 
-def _check_sender(payload: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_sender(payload: Mapping[str, Any]) -> Iterator[RefusalReason]:
     if not _is_address(_get(payload.get("from"), "email")):
-        yield Problem("A sender with a valid address is required.", "from.email")
+        yield RefusalReason("A sender with a valid address is required.", "from.email")
 
 
-def _check_subject(payload: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_subject(payload: Mapping[str, Any]) -> Iterator[RefusalReason]:
     if _is_text(payload.get("subject")):
         return
     personalizations = _list(payload.get("personalizations"))
     if not personalizations or not all(_is_text(_get(part, "subject")) for part in personalizations):
-        yield Problem("A subject of at least one character is required.", "subject")
+        yield RefusalReason("A subject of at least one character is required.", "subject")
 
 
-def _check_content(payload: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_content(payload: Mapping[str, Any]) -> Iterator[RefusalReason]:
     content = _list(payload.get("content"))
     if not content:
-        yield Problem("At least one content part is required.", "content")
+        yield RefusalReason("At least one content part is required.", "content")
     for index, part in enumerate(content):
         for name in ("type", "value"):
             if not _is_text(_get(part, name)):
-                yield Problem("Must be text of at least one character.", f"content.{index}.{name}")
+                yield RefusalReason("Must be text of at least one character.", f"content.{index}.{name}")
     types = [_get(part, "type") for part in content]
     if "text/plain" in types and types[0] != "text/plain":
-        yield Problem("The text/plain part must come first.", "content")
+        yield RefusalReason("The text/plain part must come first.", "content")
 
 
-def _check_extras(payload: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_extras(payload: Mapping[str, Any]) -> Iterator[RefusalReason]:
     arguments = custom_args_of(payload)
     if len(json.dumps(arguments)) > MAX_CUSTOM_ARGS:
-        yield Problem(f"More than {MAX_CUSTOM_ARGS} bytes of custom arguments.", "custom_args")
+        yield RefusalReason(f"More than {MAX_CUSTOM_ARGS} bytes of custom arguments.", "custom_args")
     parts = [("", payload)]
     parts += [
         (f"personalizations.{index}.", part)
@@ -147,11 +147,11 @@ def _check_extras(payload: Mapping[str, Any]) -> Iterator[Problem]:
             if values is None:
                 continue
             if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-                yield Problem("Must be an object of strings.", prefix + field)
+                yield RefusalReason("Must be an object of strings.", prefix + field)
             elif field == "headers":
                 for name in values:
                     if name.lower() in _RESERVED_HEADERS or not name.isascii():
-                        yield Problem("This header cannot be set.", f"{prefix}headers.{name}")
+                        yield RefusalReason("This header cannot be set.", f"{prefix}headers.{name}")
 
 
 def _addresses(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

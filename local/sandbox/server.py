@@ -22,7 +22,7 @@ from local.machine import HOST
 from local.sandbox import control, pages, protocol
 from local.sandbox.faults import Fault, reset, write_garbage
 from local.sandbox.state import State
-from notifications.providers.dialect import Dialect, Problem, ProviderAnswer
+from notifications.providers.dialect import Dialect, ProviderAnswer, RefusalReason
 
 _STATUSES = frozenset(HTTPStatus)
 
@@ -114,7 +114,7 @@ class Handler(BaseHTTPRequestHandler):
             if method == "POST":
                 self._send_mail(dialect, body)
             else:
-                self._answer(dialect.refusal(405, [Problem("method not allowed")]))
+                self._answer(dialect.refusal(405, [RefusalReason("method not allowed")]))
             return
         query = dict(urllib.parse.parse_qsl(url.query))
         state = self.server.state
@@ -203,18 +203,18 @@ class Handler(BaseHTTPRequestHandler):
         state = self.server.state
         key = dialect.key(self.headers.get)
         if key is None:
-            return dialect.refusal(401, [Problem("authorization required", "authorization")])
+            return dialect.refusal(401, [RefusalReason("authorization required", "authorization")])
         if state.api_key is not None and key != state.api_key:
-            return dialect.refusal(401, [Problem(protocol.MESSAGES_OF_STATUS[401])])
+            return dialect.refusal(401, [RefusalReason(protocol.MESSAGES_OF_STATUS[401])])
         if self.headers.get_content_type() != dialect.content_type:
-            problem = Problem(f"Content-Type must be {dialect.content_type}")
-            return dialect.refusal(415, [problem])
+            reason = RefusalReason(f"Content-Type must be {dialect.content_type}")
+            return dialect.refusal(415, [reason])
         if payload is None:
-            return dialect.refusal(400, [Problem("Bad Request")])
+            return dialect.refusal(400, [RefusalReason("Bad Request")])
         if before := dialect.seen_before(body, self.headers.get):
             return before
-        if problems := protocol.check(payload):
-            return dialect.refusal(400, problems)
+        if reasons := protocol.check(payload):
+            return dialect.refusal(400, reasons)
         raw = json.dumps(payload).encode()
         mail = protocol.accept(payload=payload, body=raw, header=self.headers.get, provider=dialect.name)
         dialect.took(mail.message_id, body, self.headers.get)
@@ -245,14 +245,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _refusal(status: int, reason: str) -> ProviderAnswer:
-    return control.as_json({"errors": [Problem(reason)._asdict()]}, status=status)
+    return control.as_json({"errors": [RefusalReason(reason)._asdict()]}, status=status)
 
 
 def _broken(dialect: Dialect, fault: Fault) -> ProviderAnswer:
     if fault.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):  # these have no body
         return ProviderAnswer(fault.status, content_type="", headers=fault.headers)
     message = fault.message or protocol.MESSAGES_OF_STATUS.get(fault.status) or _phrase(fault.status)
-    response = dialect.refusal(fault.status, [Problem(message)])
+    response = dialect.refusal(fault.status, [RefusalReason(message)])
     return dataclasses.replace(response, headers={**response.headers, **fault.headers})
 
 

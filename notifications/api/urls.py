@@ -7,5 +7,5 @@ from notifications.api import views
 urlpatterns = [
     path("notifications", views.Notifications.as_view()),
     path("notifications/<str:id>", views.OneNotification.as_view(), name="notification"),
-    path("notifications/<str:id>/resend", views.Resend.as_view()),
+    path("notifications/<str:id>/resend", views.ResendNotification.as_view()),
 ]

@@ -84,7 +84,7 @@ class OneNotification(ApiView):
         return json_response(present(NotificationSerializer, _find(path_id(id), self.first_read.token)))
 
 
-class Resend(ApiView):
+class ResendNotification(ApiView):
     scopes = {"POST": WRITE}
 
     @operation(

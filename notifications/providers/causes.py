@@ -1,6 +1,6 @@
 """Explain a provider's error. Pure.
 
-Written from RFC 3463 (enhanced codes), RFC 5321 and the documents that each provider's `sending` names. A
+Written from RFC 3463 (enhanced codes), RFC 5321 and the documents that each provider's `backend` names. A
 provider's declaration has the patterns of errors that only it gives.
 """
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 Header = Callable[[str], str | None]
 
 
-class Problem(NamedTuple):
+class RefusalReason(NamedTuple):
     """One reason to refuse a request."""
 
     message: str
@@ -71,7 +71,7 @@ class Dialect(ABC):
         """Return the answer to an accepted mail."""
 
     @abstractmethod
-    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
+    def refusal(self, status: int, reasons: Sequence[RefusalReason]) -> ProviderAnswer:
         """Return the answer to a refused request."""
 
     def seen_before(self, body: bytes, header: Header) -> ProviderAnswer | None:

@@ -68,7 +68,7 @@ class Protocol(enum.Enum):
 class Declaration:
     """The facts about a provider that other packages need without loading it.
 
-    sending      the dotted path of its `Provider`
+    provider     the dotted path of its `Provider`
     webhook      the dotted path of its `Webhook`; empty if it posts no events
     webhook_key  the name of the setting that verifies those posts
     check_key    raises ValueError, with the reason, for a webhook key that cannot be read
@@ -82,7 +82,7 @@ class Declaration:
     """
 
     name: str
-    sending: str
+    provider: str
     settings: tuple[Setting, ...]
     api_key: str = ""
     webhook: str = ""

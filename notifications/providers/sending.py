@@ -9,7 +9,7 @@ from notifications.providers.base import Provider
 from notifications.providers.registry import declarations
 
 PROVIDERS: dict[str, Provider] = {
-    name: import_string(declared.sending)() for name, declared in declarations().items()
+    name: import_string(declared.provider)() for name, declared in declarations().items()
 }
 
 

@@ -15,7 +15,7 @@ from django.http import HttpResponse
 from orders.changes import OrderChange
 from orders.models import Order
 from web.api.first_read import FirstRead
-from web.api.idempotency import KeyTaken, Once
+from web.api.idempotency import IdempotentRequest, KeyTaken
 from web.api.views import ApiView
 
 
@@ -31,25 +31,25 @@ def answer_change(
     The first two attempts lock nothing between read and write. The statement that writes checks the token,
     the key, and the row of a changed order again, and writes nothing if one of them has changed. If another
     change was first, read and decide again. The third attempt locks the order before it reads, so that no
-    other change can come between. Raise what `decide` raises, and the problems of `Once`.
+    other change can come between. Raise what `decide` raises, and the problems of `IdempotentRequest`.
     """
-    once = Once(view)
+    idempotent = IdempotentRequest(view)
     try:
         for attempt in (1, 2, 3):
-            with once.working(), _locked(order_id) if attempt == 3 else contextlib.nullcontext():
+            with idempotent.working(), _locked(order_id) if attempt == 3 else contextlib.nullcontext():
                 read = view.first_read if attempt == 1 else view.read_again()
-                stored = once.replay(read)
+                stored = idempotent.replay(read)
                 if stored is not None:
                     return stored
                 change = decide(read)
                 answer = present(change.order)
-                written = change.write(guard=once.guard, inserts=once.stored(answer))
+                written = change.write(guard=idempotent.guard, inserts=idempotent.stored(answer))
             if written.has_change:
                 return answer
             if not written.has_guard:
                 raise KeyTaken
     except KeyTaken:
-        return once.first_answer()
+        return idempotent.first_answer()
     raise RuntimeError(f"the locked order {order_id} was changed by another session")
 
 

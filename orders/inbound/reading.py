@@ -12,9 +12,9 @@ from rest_framework.fields import Field
 
 from events.consuming.envelope import Rejected
 from orders.services import OrderNotFound
-from orders.transitions import Refused
-from web.api.bodies import FORBIDDEN
-from web.api.fields import StrictSerializer, kept, unknown_field
+from orders.transitions import ChangeRefused
+from web.api.bodies import FORBIDDEN_CHARACTERS
+from web.api.fields import StrictSerializer, cached_serializer, unknown_field
 from web.api.problems import faults_of
 
 _MOST_FAULTS = 5
@@ -25,7 +25,7 @@ def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: 
 
     With `strict` refuse unknown fields and nulls, as the API does. Otherwise ignore them.
     """
-    serializer = kept(body)
+    serializer = cached_serializer(body)
     try:
         values: dict[str, Any] = serializer.run_validation(_renamed(data, serializer, "data", strict))
     except ValidationError as error:
@@ -42,7 +42,7 @@ def refusals_rejected() -> Iterator[None]:
     """Reject the event if its order does not exist or does not allow the change."""
     try:
         yield
-    except (Refused, OrderNotFound) as error:
+    except (ChangeRefused, OrderNotFound) as error:
         raise Rejected(str(error)) from error
 
 
@@ -53,7 +53,7 @@ def camel(name: str) -> str:
 
 def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: bool) -> Any:
     """Rename the keys of a value to the names of the serializer's fields, at every level."""
-    if isinstance(value, str) and FORBIDDEN.search(value):
+    if isinstance(value, str) and FORBIDDEN_CHARACTERS.search(value):
         raise Rejected(f"{place}: Control characters and line breaks are not allowed.")
     child = getattr(field, "child", None)
     if isinstance(value, list) and child is not None:

@@ -1,4 +1,4 @@
-"""Erase a person's data: detached tables, dead events, stored answers, typed texts, live rows, archives.
+"""Erase a person's data: detached tables, dead events, stored answers, typed texts, live rows, cold files.
 
 `persons` decides which rows belong to a person. Called by orders.privacy.jobs. An erasure may be killed at
 any point and repeated. It first records a keyed hash of the address. It erases the orders last, because until
@@ -26,14 +26,14 @@ from orders.models import Order
 from orders.privacy.persons import DIRECT, check_address, own_mails, own_orders
 from orders.privacy.stored_answers import erase_answers, erase_copies
 from orders.privacy.typed_texts import erase_reasons, erase_texts_with_address
-from retention.cold_files.archive import archived_partitions
+from retention.cold_files.archive import cold_partitions
 from retention.models import Erasure
 from retention.partitions.locks import Report, exclusive_lock, no_statement_timeout
 from retention.partitions.partitions import require_owner
 from retention.person import Person
 from retention.rows_of_person import (
     erase_chosen_texts,
-    erase_from_archive,
+    erase_from_cold_file,
     erase_rows,
     owned_ids,
     side_tables,
@@ -44,13 +44,13 @@ from runtime.personal_data import ERASED_ADDRESS, address_hash
 
 log = structlog.get_logger(__name__)
 
-#: The role that owns the tables. Only the rewriting of archives needs it.
+#: The role that owns the tables. Only the rewriting of cold files needs it.
 OWNER = "owner"
 CHUNK = 100
 PASSES = 5
 
 
-class InFlight(RuntimeError):
+class NotFinished(RuntimeError):
     """The person has orders or e-mails that are not finished."""
 
     def __init__(self, orders: Sequence[uuid.UUID], mails: Sequence[uuid.UUID]) -> None:
@@ -68,19 +68,19 @@ class StillSending(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """The number of changed rows by table, and the names of the archives that are still to be rewritten."""
+    """The number of changed rows by table, and the names of the cold files that are still to be rewritten."""
 
     counts: dict[str, int]
-    archives: list[str]
+    cold_files: list[str]
 
 
 def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureReport:
     """Erase a person's addresses, names, subjects and bodies, also those in errors and stored answers.
 
     Audit columns stay. With `force`, erase although orders or e-mails are in flight, and give up unsent
-    e-mails. The first rollover of next month rewrites the archives, or `rewrite_archives`. Raise `NoPerson`,
-    `InFlight` or `AlreadyRunning` without changing anything. Raise `StillSending` if the erasure has to be
-    run again.
+    e-mails. The first rollover of next month rewrites the cold files, or `rewrite_cold_files`. Raise
+    `NoPerson`, `NotFinished` or `AlreadyRunning` without changing anything. Raise `StillSending` if the
+    erasure has to be run again.
     """
     email = check_address(email)
     erasure = Erasure.objects.filter(address_hash=address_hash(email)).first()
@@ -112,14 +112,14 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
             Erasure.objects.filter(id=erasure.id).update(counts=dict(totals), finished_at=Now())
             erasure.refresh_from_db()
     changed = {table: count for table, count in counts.items() if count or erasure}
-    archives = erasure.archives if erasure else []
+    cold_files = erasure.cold_files if erasure else []
     if erasure or changed:
         after_commit(
             lambda: log.info(
-                "person erased", address_hash=address_hash(email), changed=changed, archives=archives
+                "person erased", address_hash=address_hash(email), changed=changed, cold_files=cold_files
             )
         )
-    return ErasureReport(changed, archives)
+    return ErasureReport(changed, cold_files)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,21 +148,21 @@ def _check_not_in_flight(email: str) -> None:
     mails = own_mails(email).filter(status__in=UNFINISHED)
     found = [list(rows.order_by("id").values_list("id", flat=True)[:20]) for rows in (orders, mails)]
     if any(found):
-        raise InFlight(*found)
+        raise NotFinished(*found)
 
 
 def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | None:
-    """Record the person and the archives before the rows that lead to them are erased.
+    """Record the person and the cold files before the rows that lead to them are erased.
 
-    Return None, and record nothing, if nothing is stored of the person. Only reading an archive tells whether
-    it has the person's e-mails, so record all of them.
+    Return None, and record nothing, if nothing is stored of the person. Only reading a cold file tells
+    whether it has the person's e-mails, so record all of them.
     """
-    waiting = set(erasure.archives) if erasure else set()
+    waiting = set(erasure.cold_files) if erasure else set()
     for model in partitioned_models():
-        waiting |= {one.name for one in archived_partitions(table=model._meta.db_table, using=DIRECT)}
+        waiting |= {one.name for one in cold_partitions(table=model._meta.db_table, using=DIRECT)}
     if erasure is None and not (found.owned or found.mailed or waiting):
         return None
-    values = {"archives": sorted(waiting), "finished_at": None}
+    values = {"cold_files": sorted(waiting), "finished_at": None}
     recorded, _ = Erasure.objects.update_or_create(address_hash=address_hash(email), defaults=values)
     return recorded
 
@@ -249,16 +249,16 @@ def _chunks(owners: Collection[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
     return (ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK))
 
 
-def rewrite_archives(*, report: Report) -> None:
-    """Erase from the archives now, instead of at the first rollover of next month.
+def rewrite_cold_files(*, report: Report) -> None:
+    """Erase from the cold files now, instead of at the first rollover of next month.
 
-    Raise `NotOwner` if this process cannot restore archives into tables, or `AlreadyRunning`.
+    Raise `NotOwner` if this process cannot restore cold files into tables, or `AlreadyRunning`.
     """
     require_owner(using=OWNER)
     for model in partitioned_models():
         with exclusive_lock(model=model, using=DIRECT):
-            for record in archived_partitions(table=model._meta.db_table, using=OWNER):
-                erase_from_archive(model=model, record=record, report=report)
+            for record in cold_partitions(table=model._meta.db_table, using=OWNER):
+                erase_from_cold_file(model=model, record=record, report=report)
 
 
 def _some(what: str, ids: Sequence[uuid.UUID]) -> str:

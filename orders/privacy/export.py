@@ -1,4 +1,4 @@
-"""Export a person's data: live rows, detached tables, archives, stored answers, dead events.
+"""Export a person's data: live rows, detached tables, cold files, stored answers, dead events.
 
 orders.privacy.persons decides which rows belong to a person. Called by orders.privacy.jobs.
 """
@@ -12,11 +12,11 @@ import structlog
 
 from orders.privacy.persons import DIRECT, check_address, own_orders
 from orders.privacy.stored_answers import export_answers
-from retention.cold_files.archive import archived_partitions
+from retention.cold_files.archive import cold_partitions
 from retention.models import DetachedPartition
 from retention.partitions.locks import Report, no_statement_timeout
 from retention.person import Person
-from retention.rows_of_person import archived_rows, side_tables, table_rows
+from retention.rows_of_person import cold_rows, side_tables, table_rows
 from runtime.database.partitioned import PartitionedModel, partitioned_models
 from runtime.personal_data import address_hash
 
@@ -29,8 +29,8 @@ def export_person(*, email: str, report: Report) -> dict[str, Any]:
     """Return everything that is stored of a person as one document.
 
     `orders` has rows of the orders, and each partitioned table has a list of rows, which name their table or
-    archive in `stored_in`. Archives are read from end to end. `archives_left_out` names those that cannot be
-    read here. Raise `NoPerson`.
+    cold file in `stored_in`. Cold files are read from end to end. `cold_files_left_out` names those that
+    cannot be read here. Raise `NoPerson`.
     """
     email = check_address(email)
     with no_statement_timeout(using="default"):
@@ -41,9 +41,9 @@ def export_person(*, email: str, report: Report) -> dict[str, Any]:
     left_out: LeftOut = []
     for model in partitioned_models():
         document[model._meta.db_table] = list(_export_rows(model, person, report, left_out))
-    document["archives_left_out"] = left_out
+    document["cold_files_left_out"] = left_out
     document |= export_answers(person=person)
-    names = [one["archive"] for one in left_out]
+    names = [one["cold_file"] for one in left_out]
     log.info("person exported", address_hash=address_hash(email), left_out=names)
     return document
 
@@ -60,9 +60,9 @@ def _export_rows(
 def _rows(
     model: PartitionedModel, person: Person, report: Report, left_out: LeftOut
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each of the person's rows after the name of its table or archive.
+    """Yield each of the person's rows after the name of its table or cold file.
 
-    Add the archives to `left_out` that cannot be read.
+    Add the cold files to `left_out` that cannot be read.
     """
     table = model._meta.db_table
     seen: set[str] = set()
@@ -72,18 +72,18 @@ def _rows(
         seen.update(str(row["id"]) for row in rows)
         report("read", table=name, rows=len(rows))
         yield from ((name, row) for row in rows)
-    for record in archived_partitions(table=table, using=DIRECT):
+    for record in cold_partitions(table=table, using=DIRECT):
         found = [row for row in _archived(model, record, person, left_out) if row["id"] not in seen]
-        report("read", archive=record.name, rows=len(found))
-        yield from ((f"archive {record.name}", {**row}) for row in found)
+        report("read", cold_file=record.name, rows=len(found))
+        yield from ((f"cold file {record.name}", {**row}) for row in found)
 
 
 def _archived(
     model: PartitionedModel, record: DetachedPartition, person: Person, left_out: LeftOut
 ) -> list[dict[str, str]]:
     try:
-        return list(archived_rows(model=model, record=record, hashes=[address_hash(person.address)]))
+        return list(cold_rows(model=model, record=record, hashes=[address_hash(person.address)]))
     except Exception as error:  # noqa: BLE001 - no or a damaged file, and a store has errors of its own
         if record.dropped_at is not None:  # else the detached table has all of its rows
-            left_out.append({"archive": record.name, "reason": type(error).__name__})
+            left_out.append({"cold_file": record.name, "reason": type(error).__name__})
         return []

@@ -11,11 +11,11 @@ import structlog
 from django.contrib.auth.models import AbstractUser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from orders.privacy.erasure import InFlight, StillSending, erase_person
+from orders.privacy.erasure import NotFinished, StillSending, erase_person
 from orders.privacy.export import export_person
 from orders.privacy.persons import DIRECT, check_address
 from retention.partitions.locks import AlreadyRunning, exclusive_lock
-from runtime.bulk_jobs import Refused, Report, Waiting, start_for_person
+from runtime.bulk_jobs import JobRefused, Report, Waiting, start_for_person
 from runtime.database.postgres.connection import PoolerFound
 from runtime.database.transactions import after_commit
 from runtime.models import BulkJob
@@ -59,8 +59,8 @@ def run_erasure(job: BulkJob, report: Report) -> None:
     with _alone():
         try:
             erase_person(email=job.address, report=report, force=job.filter.get("force") == "on")
-        except InFlight as error:
-            raise Refused(str(error)) from error
+        except NotFinished as error:
+            raise JobRefused(str(error)) from error
         except (AlreadyRunning, StillSending) as error:
             raise Waiting(str(error)) from error
         _remove_exports(job)
@@ -78,8 +78,8 @@ def _remove_exports(job: BulkJob) -> None:
 def _alone() -> Iterator[None]:
     """Let one job on a person run at a time, so that no export stores what an erasure erases meanwhile.
 
-    Raise `Waiting` without a reason, because the other process may run the same job, or `Refused` if a pooler
-    shares the session of the lock.
+    Raise `Waiting` without a reason, because the other process may run the same job, or `JobRefused` if a
+    pooler shares the session of the lock.
     """
     with contextlib.ExitStack() as locks:
         try:
@@ -87,5 +87,5 @@ def _alone() -> Iterator[None]:
         except AlreadyRunning as error:
             raise Waiting from error
         except PoolerFound as error:
-            raise Refused(str(error)) from error
+            raise JobRefused(str(error)) from error
         yield

@@ -26,7 +26,7 @@ from runtime.process.redis_client import make_client
 
 log = structlog.get_logger(__name__)
 
-RATE_PREFIX = "orderpost:gate:"
+GATE_PREFIX = "orderpost:gate:"
 BREAKER_PREFIX = "orderpost:breaker:"
 AWAY_SECONDS = 1.0
 ALIVE_SECONDS = 5.0
@@ -132,7 +132,7 @@ class SharedState:
         most one. Without it, take none.
         """
         each = 1_000_000 / self.rate if self.rate else 0
-        keys = [f"{RATE_PREFIX}rate", *(BREAKER_PREFIX + name for name in self.names)]
+        keys = [f"{GATE_PREFIX}rate", *(BREAKER_PREFIX + name for name in self.names)]
         wished = -1 if patience_seconds is None else int(patience_seconds * 1e6)
         swaps = self._swaps.copy()
         asked_at = time.monotonic()
@@ -159,7 +159,7 @@ class SharedState:
         microseconds = count * 1_000_000 / self.rate
         with self._lock:
             self._taken_until -= microseconds / 1e6
-        self._ask(lambda: self._return(keys=[f"{RATE_PREFIX}rate"], args=[due, microseconds]))
+        self._ask(lambda: self._return(keys=[f"{GATE_PREFIX}rate"], args=[due, microseconds]))
 
     def change(
         self, name: str, change: Callable[[Breaker, float], tuple[Breaker, Answer]], *, now: float
@@ -231,7 +231,7 @@ class SharedState:
         if now - self._alive_at < 1.0:
             return
         self._alive_at = now
-        key, at = f"{RATE_PREFIX}alive", time.time()
+        key, at = f"{GATE_PREFIX}alive", time.time()
         pipe = self._client.pipeline(transaction=False)
         pipe.zadd(key, {f"{os.uname().nodename}:{os.getpid()}": at})
         pipe.zremrangebyscore(key, 0, at - ALIVE_SECONDS)

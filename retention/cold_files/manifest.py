@@ -1,4 +1,4 @@
-"""The manifest of an archive, which is stored next to the archive and in the partition's record."""
+"""The manifest of a cold file, which is stored next to the cold file and in the partition's record."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import dataclasses
 from retention.models import DetachedPartition
 
 
-class ArchiveDiffers(RuntimeError):
-    """An archive is missing, damaged, or differs from its manifest or its table."""
+class ColdFileDiffers(RuntimeError):
+    """A cold file is missing, damaged, or differs from its manifest or its table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """The JSON document next to an archive. Times are ISO 8601 in UTC. The range is [since, until)."""
+    """The JSON document next to a cold file. Times are ISO 8601 in UTC. The range is [since, until)."""
 
     partition: str
     table: str
@@ -37,7 +37,7 @@ class Manifest:
 
     @classmethod
     def of(cls, record: DetachedPartition) -> Manifest:
-        """Read a record's manifest. Raise `ArchiveDiffers` if it has none."""
+        """Read a record's manifest. Raise `ColdFileDiffers` if it has none."""
         if not record.manifest:
-            raise ArchiveDiffers(f"{record.name} has no archive")
+            raise ColdFileDiffers(f"{record.name} has no cold file")
         return cls(**record.manifest)

@@ -1,4 +1,4 @@
-"""Load an archive into a table next to the live one, and replace archives by changed ones."""
+"""Load a cold file into a table next to the live one, and replace cold files by changed ones."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from django.db import connections, transaction
 
-from retention.cold_files import archive, files
-from retention.cold_files.files import Tick, ignore_ticks
-from retention.cold_files.manifest import ArchiveDiffers, Manifest
+from retention.cold_files import archive, storage
+from retention.cold_files.manifest import ColdFileDiffers, Manifest
+from retention.cold_files.storage import Tick, ignore_ticks
 from retention.models import DetachedPartition
 from retention.partitions.locks import OWNER_DATABASE, short_lock_timeout
 
@@ -19,21 +19,21 @@ _REWRITTEN = "_rewritten"
 
 
 def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = ignore_ticks) -> str:
-    """Load an archive into a new table next to the live one, and return the table's name.
+    """Load a cold file into a new table next to the live one, and return the table's name.
 
-    One transaction streams the archive once through COPY, and compares the table with the manifest before it
-    commits. So the transaction is not idle while the store is read. Raise `ArchiveDiffers`, also if the table
-    exists.
+    One transaction streams the cold file once through COPY, and compares the table with the manifest before
+    it commits. So the transaction is not idle while the store is read. Raise `ColdFileDiffers`, also if the
+    table exists.
     """
     manifest = Manifest.of(record)
     name = manifest.partition + suffix
     quote = connections[OWNER_DATABASE].ops.quote_name
-    chunks = files.read_csv(manifest=manifest, tick=tick)
+    chunks = storage.read_csv(manifest=manifest, tick=tick)
     first = next(chunks, b"")  # before the transaction, because a store may be slow to open
     with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
         if cursor.fetchone()[0]:
-            raise ArchiveDiffers(f"{name} already exists; drop it first")
+            raise ColdFileDiffers(f"{name} already exists; drop it first")
         columns = ", ".join(f"{quote(column)} {kind}" for column, kind in manifest.columns)
         cursor.execute(f"CREATE TABLE {quote(name)} ({columns})")
         names = ", ".join(quote(column) for column, _ in manifest.columns)
@@ -47,22 +47,22 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
 
 
 def drop_restored(*, name: str) -> None:
-    """Drop the table of a restored archive."""
+    """Drop the table of a restored cold file."""
     with short_lock_timeout() as cursor:
         cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER_DATABASE].ops.quote_name(name)}")
 
 
-def change_archive(*, record: DetachedPartition, change: Callable[[str], int]) -> int:
-    """Change an archive's rows by `change(table)` on a restored copy, and record the new archive.
+def change_cold_file(*, record: DetachedPartition, change: Callable[[str], int]) -> int:
+    """Change a cold file's rows by `change(table)` on a restored copy, and record the new cold file.
 
-    Return the number of changed rows. If the process is killed, the old archive stays valid until the new one
-    is recorded, and the next run deletes the other files and the copy.
+    Return the number of changed rows. If the process is killed, the old cold file stays valid until the new
+    one is recorded, and the next run deletes the other files and the copy.
     """
     drop_restored(name=record.name + _REWRITTEN)
     try:
         table = restore(record=record, suffix=_REWRITTEN)
         if changed := change(table):
-            manifest = archive.write_archive(record=record, table=table)
+            manifest = archive.write_cold_file(record=record, table=table)
             record.manifest = dataclasses.asdict(manifest)
             record.save(using=OWNER_DATABASE, update_fields=["manifest"])
     finally:

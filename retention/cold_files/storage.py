@@ -1,4 +1,4 @@
-"""The files of archives in a folder or on S3. Writes are durable, and reads as CSV check every byte."""
+"""The storage of cold files in a folder or on S3. Writes are durable, and reads as CSV check every byte."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import zstandard
 from django.core.files.base import File
 from django.core.files.storage import FileSystemStorage, Storage, storages
 
-from retention.cold_files.manifest import ArchiveDiffers, Manifest
+from retention.cold_files.manifest import ColdFileDiffers, Manifest
 from retention.models import DetachedPartition
 
 #: How many bytes of CSV to unpack at once, which bounds memory.
@@ -78,7 +78,7 @@ def _save(name: str, content: File) -> None:  # type: ignore[type-arg]
     if store().exists(name):  # of a killed run, or the same file
         store().delete(name)
     if (stored := store().save(name, content)) != name:
-        raise ArchiveDiffers(f"the store named {name} {stored}")
+        raise ColdFileDiffers(f"the store named {name} {stored}")
 
 
 def _fsync(path: Path) -> None:
@@ -108,9 +108,9 @@ class _Counted:
 
 
 def read_csv(*, manifest: Manifest, tick: Tick = ignore_ticks) -> Iterator[bytes]:
-    """Yield the CSV of an archive in chunks.
+    """Yield the CSV of a cold file in chunks.
 
-    Raise `ArchiveDiffers`, for a wrong checksum only after the last chunk.
+    Raise `ColdFileDiffers`, for a wrong checksum only after the last chunk.
     """
     packed, plain = Digest(), Digest(tick)
     try:
@@ -120,23 +120,25 @@ def read_csv(*, manifest: Manifest, tick: Tick = ignore_ticks) -> Iterator[bytes
             reader = zstandard.ZstdDecompressor().stream_reader(counted, read_across_frames=True)
             yield from plain.of(iter(lambda: reader.read(_CHUNK), b""))
     except FileNotFoundError as error:  # perhaps because an erasure has just replaced it
-        raise ArchiveDiffers(f"{manifest.file} is not in the store") from error
+        raise ColdFileDiffers(f"{manifest.file} is not in the store") from error
     except zstandard.ZstdError as error:
-        raise ArchiveDiffers(f"{manifest.file} cannot be read: {error}") from error
+        raise ColdFileDiffers(f"{manifest.file} cannot be read: {error}") from error
     if packed.value != (manifest.file_sha256, manifest.file_bytes):
-        raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
+        raise ColdFileDiffers(f"{manifest.file} is not the file that its manifest names")
     if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
-        raise ArchiveDiffers(f"{manifest.file} does not contain what its manifest says")
+        raise ColdFileDiffers(f"{manifest.file} does not contain what its manifest says")
 
 
 def check_present(*, manifest: Manifest) -> None:
-    """Raise `ArchiveDiffers` if the store has no archive of that name and size."""
+    """Raise `ColdFileDiffers` if the store has no cold file of that name and size."""
     try:
         size = store().size(manifest.file)
     except FileNotFoundError as error:
-        raise ArchiveDiffers(f"{manifest.file} is not in the store") from error
+        raise ColdFileDiffers(f"{manifest.file} is not in the store") from error
     if size != manifest.file_bytes:
-        raise ArchiveDiffers(f"{manifest.file} has {size} bytes, but its manifest says {manifest.file_bytes}")
+        raise ColdFileDiffers(
+            f"{manifest.file} has {size} bytes, but its manifest says {manifest.file_bytes}"
+        )
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -37,7 +37,7 @@ class Migration(migrations.Migration):
                     models.UUIDField(default=new_id, editable=False, primary_key=True, serialize=False),
                 ),
                 ("address_hash", models.CharField(max_length=64, unique=True)),
-                ("archives", models.JSONField(default=list)),
+                ("cold_files", models.JSONField(default=list)),
                 ("counts", models.JSONField(default=dict)),
                 ("requested_at", models.DateTimeField(db_default=Now())),
                 ("finished_at", models.DateTimeField(null=True)),

@@ -41,7 +41,7 @@ def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:
                     "unfinished": unfinished.get(name, 0),
                     "held": bool(over and unfinished.get(name)),
                     "help": model.retention.unfinished_help,
-                    "archive": manifest.get("file") if record and not record.deleted_at else None,
+                    "cold_file": manifest.get("file") if record and not record.deleted_at else None,
                 }
             )
     return lines

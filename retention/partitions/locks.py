@@ -15,7 +15,7 @@ Report = Callable[..., None]  # report(step, **facts) is called after each step
 #: The direct connection of the tables' owner, which changes partitions.
 OWNER_DATABASE = "owner"
 LOCK_TIMEOUT = "5s"
-_LOCK = "retire:"
+_LOCK = "exclusive:"
 
 
 class AlreadyRunning(RuntimeError):

@@ -22,7 +22,7 @@ class Sizes(NamedTuple):
     tables: dict[str, int]  # with indexes, partitions and TOAST
 
 
-class Slot(NamedTuple):
+class ReplicationSlot(NamedTuple):
     """A replication slot of this database that outlives its reader, such as Debezium's."""
 
     name: str
@@ -82,7 +82,7 @@ def _read_sizes() -> Sizes:
         return Sizes(database, {name: int(size) for name, size in cursor.fetchall() if size is not None})
 
 
-def slots() -> list[Slot]:
+def replication_slots() -> list[ReplicationSlot]:
     """Return the permanent replication slots of this database."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -91,4 +91,4 @@ def slots() -> list[Slot]:
             FROM pg_replication_slots WHERE database = current_database() AND NOT temporary
             """
         )
-        return [Slot(*row) for row in cursor.fetchall()]
+        return [ReplicationSlot(*row) for row in cursor.fetchall()]

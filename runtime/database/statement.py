@@ -21,7 +21,7 @@ from runtime.database.transactions import after_commit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Part:
+class StatementPart:
     """SQL that reads or writes one row for each row of the part that it depends on.
 
     Each of `steps` has one column, and `{source}` in place of its FROM clause. A step takes its rows from the
@@ -46,7 +46,11 @@ class Written(NamedTuple):
 
 
 def execute(
-    *, guard: Part | None = None, change: Part | None = None, inserts: Sequence[Part], using: str = "default"
+    *,
+    guard: StatementPart | None = None,
+    change: StatementPart | None = None,
+    inserts: Sequence[StatementPart],
+    using: str = "default",
 ) -> Written:
     """Run the parts as one statement. After the commit, call `on_commit` of those that had a row."""
     chain = [part for part in (guard, change) if part is not None]
@@ -92,14 +96,14 @@ def insert(
     *,
     fixed: Fixed = (),
     on_commit: Callable[[], None] | None = None,
-) -> Part:
+) -> StatementPart:
     """Return the insert of a row, with a value for each column.
 
     `fixed` values need no parameters, because psycopg parses a statement with more than 50 parameters again
     at each use, which takes 0.1 ms.
     """
     step = _insert_text(table, tuple(values), fixed)
-    return Part((step,), [parameter(value) for value in values.values()], on_commit)
+    return StatementPart((step,), [parameter(value) for value in values.values()], on_commit)
 
 
 _AS_TEXT: dict[type, Callable[[Any], str]] = {str: str, int: str, list: json.dumps, dict: json.dumps}

@@ -16,7 +16,7 @@ from orders.api.serializers import OrderQuery
 from orders.bodies import CancelBody, RefundBody
 from tests.kit.api import order_body
 from tests.kit.words import OrderBody
-from web.api.fields import kept
+from web.api.fields import cached_serializer
 
 
 def test_the_api_and_webhooks_read_no_session_and_no_user(api, settings):
@@ -57,10 +57,10 @@ def _fields(field: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("body", [OrderBody, CancelBody, RefundBody, OrderQuery, NotificationQuery])
 def test_a_serializer_is_made_once_and_its_texts_are_formatted_before_threads_share_it(body):
-    assert kept(body) is kept(body)
+    assert cached_serializer(body) is cached_serializer(body)
     texts = [
         validator.message
-        for field in _fields(kept(body))
+        for field in _fields(cached_serializer(body))
         for validator in field.validators
         if isinstance(getattr(validator, "message", None), lazy_format)
     ]
@@ -75,7 +75,7 @@ def test_two_threads_that_validate_at_once_get_their_own_values_and_errors():
         barrier.wait(10)
         for _ in range(300):
             try:
-                found[name].append(kept(OrderBody).run_validation(data))
+                found[name].append(cached_serializer(OrderBody).run_validation(data))
             except ValidationError as error:
                 found[name].append(error.detail)
 
@@ -97,6 +97,6 @@ def test_what_one_request_gets_is_no_part_of_the_next():
     class Body(serializers.Serializer[Any]):
         amount = serializers.IntegerField()
 
-    first = kept(Body).run_validation({"amount": 1})
+    first = cached_serializer(Body).run_validation({"amount": 1})
     first["amount"] = 2
-    assert kept(Body).run_validation({"amount": 1}) == {"amount": 1}
+    assert cached_serializer(Body).run_validation({"amount": 1}) == {"amount": 1}

@@ -304,7 +304,7 @@ class TestLagWithAcls:
         on_topics, on_group = documented("`consume_cdc`")
         grant(shared_kafka, admin.ResourceType.TOPIC, topic, *on_topics)
         grant(shared_kafka, admin.ResourceType.GROUP, group, *on_group)
-        consumer = kafka.Consumer(topics=[topic], group=group, name="a", creates=False)
+        consumer = kafka.KafkaConsumer(topics=[topic], group=group, name="a", creates=False)
         consumer.done(receive(consumer, 3))
         consumer.close()
         (lag,) = cdc.read_cdc_lags()

@@ -30,8 +30,8 @@ def made(monkeypatch, settings) -> list[dict[str, Any]]:
 
 
 def make() -> None:
-    kafka.Publisher().check()
-    kafka.Consumer(topics=["test.v1"], group="shop", name="one")
+    kafka.KafkaPublisher().check()
+    kafka.KafkaConsumer(topics=["test.v1"], group="shop", name="one")
 
 
 def test_each_option_that_orderpost_sets_is_reserved(made):

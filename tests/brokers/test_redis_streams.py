@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from events.transports import redis as streams
-from events.transports.redis import Consumer
+from events.transports.redis import RedisConsumer
 from tests.kit.brokers import receive
 from tests.kit.events import PAID, REFUNDED, envelope, order, status
 from tests.kit.waiting import until
@@ -24,9 +24,9 @@ from tests.kit.words import (
     EventConsumer,
     InboundDeadLetter,
     Message,
-    Publisher,
+    MessageRefused,
     Received,
-    Refused,
+    RedisPublisher,
     TopicUnavailable,
     consumer_lags,
 )
@@ -45,12 +45,12 @@ def client(valkey_url, settings, monkeypatch) -> Iterator[redis.Redis]:
         yield one
 
 
-def consumer(name: str, *topics: str) -> Consumer:
-    return Consumer(topics=topics or ["t.v1"], group=GROUP, name=name)
+def consumer(name: str, *topics: str) -> RedisConsumer:
+    return RedisConsumer(topics=topics or ["t.v1"], group=GROUP, name=name)
 
 
 def publish(*numbers: int, topic: str = "t.v1") -> None:
-    answers = Publisher().publish([Message(topic, str(n % 3), b"%d" % n) for n in numbers])
+    answers = RedisPublisher().publish([Message(topic, str(n % 3), b"%d" % n) for n in numbers])
     assert answers == [None] * len(numbers)
 
 
@@ -177,7 +177,7 @@ def test_a_waiting_owner_gets_a_new_entry_at_once():
 
 def test_large_entries_come_a_few_at_a_time_and_all_of_them(monkeypatch):
     monkeypatch.setattr(streams, "BATCH_BYTES", 2_500_000)
-    Publisher().publish([Message("t.v1", "k", b"%d" % n + b" " * 1_000_000) for n in range(7)])
+    RedisPublisher().publish([Message("t.v1", "k", b"%d" % n + b" " * 1_000_000) for n in range(7)])
     first = consumer("a")
     rounds = [numbers(first.receive(seconds=0.1)) for _ in range(5)]
     assert [number for some in rounds for number in some] == list(range(7))
@@ -249,7 +249,7 @@ def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
         ),
         (redis.exceptions.NoPermissionError("No permissions to access a key"), TopicUnavailable),
         (redis.ResponseError("The stream has exhausted the last possible ID"), TopicUnavailable),
-        (redis.ResponseError("string exceeds maximum allowed size (proto-max-bulk-len)"), Refused),
+        (redis.ResponseError("string exceeds maximum allowed size (proto-max-bulk-len)"), MessageRefused),
         (
             redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
             BrokerAway,
@@ -261,7 +261,7 @@ def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
 )
 def test_an_answer_is_about_the_entry_its_stream_or_the_broker(answer, kind, monkeypatch):
     monkeypatch.setattr("redis.client.Pipeline.execute", lambda *_, **__: [answer])
-    (found,) = Publisher().publish([Message("t.v1", "k", b"{}")])
+    (found,) = RedisPublisher().publish([Message("t.v1", "k", b"{}")])
     assert type(found) is kind
 
 
@@ -269,7 +269,7 @@ def test_an_event_that_too_few_replicas_have_is_not_published(settings, monkeypa
     monkeypatch.setattr(streams, "REPLICAS_SECONDS", 0.01)
     settings.EVENT_REPLICAS = 1
     with pytest.raises(BrokerAway, match="0 of 1 replicas have the events"):
-        Publisher().publish([Message("t.v1", "key", b"1")])
+        RedisPublisher().publish([Message("t.v1", "key", b"1")])
 
 
 def paid(it) -> dict[str, str]:

@@ -51,7 +51,7 @@ def ours(valkey: EmbeddedValkey) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(url_of(valkey, "", "DEFAULT_PASSWORD")) as client:
         client.flushall()
         client.xadd(TOPIC, {"key": "1", "value": "{}"})
-        client.lpush("celery", "a task")
+        client.lpush("orderpost:tasks", "a task")
         yield client
 
 
@@ -113,8 +113,8 @@ def test_the_shop_may(shop: redis.Redis, use: Use) -> None:
         lambda shop: shop.xadd("payment.payment.succeeded.v1", {"key": "1", "value": "{}"}),
         lambda shop: shop.xadd("order.command.cancel_order.v1", {"key": "1", "value": "{}"}),
         lambda shop: shop.xadd("order.order.placed.v1.dlt", {"key": "1", "value": "{}"}),
-        lambda shop: shop.lrange("celery", 0, -1),
-        lambda shop: shop.lpush("celery", "another task"),
+        lambda shop: shop.lrange("orderpost:tasks", 0, -1),
+        lambda shop: shop.lpush("orderpost:tasks", "another task"),
         lambda shop: shop.get("orderpost:owner:orderpost:" + TOPIC),
         lambda shop: shop.set("anything", "1"),
         lambda shop: shop.keys(),

@@ -53,7 +53,7 @@ def make_old_partitions(*, back: int) -> None:
     print(month.name, day.name)
 
 
-def check_archives(world: World) -> None:
+def check_cold_files(world: World) -> None:
     """Restore each archived month, and find it incomplete unless it has all rows."""
     for month in world.months:
         _manage(world, "partitions", "restore", month)

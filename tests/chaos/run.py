@@ -17,7 +17,7 @@ from notifications.providers.dialect import Dialect
 from notifications.providers.registry import declarations
 from tests.chaos.faults import FAULTS, FULL_DISK, Fault
 from tests.chaos.provider_faults import slow_smtp
-from tests.chaos.rollovers import check_archives
+from tests.chaos.rollovers import check_cold_files
 from tests.chaos.trends import Sampler, Trend, describe, trends
 from tests.chaos.world import PROCESSES, SPARED, World
 from tests.kit.audit import Findings, audit, settle, wait_for_listener
@@ -149,7 +149,7 @@ def run(
             shop.sandbox.heal()
         dead, dead_events = settle(shop)
         wait_for_bad_items(world)
-        check_archives(world)
+        check_cold_files(world)
         world.supervise()
         wait_for_listener(listener, shop)
         listener.stop()

@@ -90,7 +90,7 @@ def test_a_months_whole_life(archive_folder, settings):
 
     settings.WARM_DAYS = {"email_notifications": 730}
     with timed("write, read back and compare"):
-        assert roll()[1] == ["archive written", "archived"]
+        assert roll()[1] == ["cold file written", "archived"]
     age_records(7)
     with timed("compare again and drop"):
         assert roll()[1] == ["compared", "dropped", "drop recorded"]
@@ -104,8 +104,8 @@ def test_a_months_whole_life(archive_folder, settings):
         assert erase_person(email=ANN, report=Steps(), force=True).archives == [month.name]
     Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
     with timed("next month's rollover, which rewrites the file"):
-        assert roll()[1] == ["archive rewritten"]
-    assert Erasure.objects.get().archives == [] and len(list(archive_folder.rglob("*.zst"))) == 1
+        assert roll()[1] == ["cold file rewritten"]
+    assert Erasure.objects.get().cold_files == [] and len(list(archive_folder.rglob("*.zst"))) == 1
     assert export_person(email=ANN, report=Steps())["email_notifications"] == []
 
     with timed("restore"):
@@ -116,4 +116,4 @@ def test_a_months_whole_life(archive_folder, settings):
     assert not has_table(name=f"{month.name}_restored", using="default")
 
     DetachedPartition.objects.update(until=Now() - dt.timedelta(days=366 * settings.ARCHIVE_YEARS))
-    assert roll()[1] == ["archive deleted"] and list(archive_folder.rglob("*.zst")) == []
+    assert roll()[1] == ["cold file deleted"] and list(archive_folder.rglob("*.zst")) == []

@@ -176,7 +176,7 @@ def test_wake_ups_that_no_worker_takes_stay_few_and_a_worker_that_comes_back_is_
         orders = [shop.place(f"u{n}@example.com") for n in range(40)]
 
         def waiting() -> int:
-            return int(broker.llen("celery"))
+            return int(broker.llen("orderpost:tasks"))
 
         def taken() -> bool:  # and dropped: "unacked" holds those that a worker has fetched and not looked at
             return waiting() + int(broker.hlen("unacked")) == 0

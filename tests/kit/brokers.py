@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from events.transports import BrokerAnswer, Consumer, Publisher
+from events.transports import BrokerAnswer, BrokerConsumer, BrokerPublisher
 from tests.kit.waiting import until
 from tests.kit.words import (
     HANDLERS,
@@ -20,14 +20,14 @@ from tests.kit.words import (
     DomainEvent,
     EventConsumer,
     Message,
+    MessageRefused,
     Received,
-    Refused,
     TopicUnavailable,
     write_event,
 )
 
 
-class Memory(Publisher):
+class Memory(BrokerPublisher):
     """A broker in memory, told whom to refuse and when to be away."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Memory(Publisher):
                 answers.append(TopicUnavailable("no such topic"))
                 continue
             reason = next((why for part, why in self.refuse.items() if part.encode() in message.value), None)
-            answers.append(Refused(reason) if reason else None)
+            answers.append(MessageRefused(reason) if reason else None)
             if not reason:
                 self.taken.append(message)
         return answers
@@ -81,7 +81,7 @@ def due() -> None:
     DomainEvent.objects.filter(published_at=None).update(next_attempt_at=Now() - dt.timedelta(seconds=1))
 
 
-class Hand(Consumer):
+class Hand(BrokerConsumer):
     """A broker that gives out what the test says, and keeps what was acknowledged."""
 
     def __init__(self, *rounds: list[Received]) -> None:
@@ -107,7 +107,7 @@ def consume(hand: Hand, **more: Callable[..., Any]) -> EventConsumer:
     return EventConsumer(connect=lambda: hand, name=NAME, handlers=HANDLERS | more)
 
 
-def receive(consumer: Consumer, count: int) -> list[Received]:
+def receive(consumer: BrokerConsumer, count: int) -> list[Received]:
     """Receive until `count` messages have come."""
     found: list[Received] = []
     until(

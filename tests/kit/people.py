@@ -80,7 +80,7 @@ def grep(text: str) -> list[str]:
     return found
 
 
-def grep_archives(tmp_path, text: str) -> list[str]:
+def grep_cold_files(tmp_path, text: str) -> list[str]:
     """Every file of the archive that has `text` in it, unpacked."""
     found = []
     for path in (tmp_path / "archive").rglob("*"):
@@ -159,8 +159,8 @@ def export(email: str) -> dict[str, Any]:
     return person_export.export_person(email=email, report=Steps())
 
 
-def erase(email: str, *, force: bool = False, archives_now: bool = False) -> erasure.ErasureReport:
+def erase(email: str, *, force: bool = False, cold_files_now: bool = False) -> erasure.ErasureReport:
     done = erasure.erase_person(email=email, report=Steps(), force=force)
-    if archives_now:
-        erasure.rewrite_archives(report=Steps())
+    if cold_files_now:
+        erasure.rewrite_cold_files(report=Steps())
     return done

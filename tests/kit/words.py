@@ -15,8 +15,16 @@ from events.publishing import relay
 from events.publishing.publish import shard_of, write_event
 from events.publishing.relay import Relay
 from events.schemas.schemas import find_schemas, read_schema
-from events.transports import BrokerAway, Message, Received, Refused, TopicUnavailable, consumer_lags, kafka
-from events.transports.redis import Publisher
+from events.transports import (
+    BrokerAway,
+    Message,
+    MessageRefused,
+    Received,
+    TopicUnavailable,
+    consumer_lags,
+    kafka,
+)
+from events.transports.redis import RedisPublisher
 from notifications import by_hand, pulse, webhooks
 from notifications import services as mail_services
 from notifications.bulk_actions import RESEND

@@ -25,7 +25,7 @@ WATCHED = (
     "orderpost_oldest_processing_seconds",
     "orderpost_relay_lag_seconds",
     "orderpost_relay_blocked_keys",
-    "orderpost_dead_events",
+    "orderpost_event_dead_letters",
     "orderpost_stuck_orders",
     "orderpost_partitions_ahead_seconds",
     "orderpost_archive_overdue_seconds",
@@ -92,7 +92,7 @@ CASES = [
     *map(_missing, WATCHED),
     Case(
         "MetricMissing",
-        _shown(orderpost_unfinished="", orderpost_dead_events="", orderpost_database_up="0x60"),
+        _shown(orderpost_unfinished="", orderpost_event_dead_letters="", orderpost_database_up="0x60"),
         story="but not what a database that is down would show",
         silent="10m 30m",
     ),

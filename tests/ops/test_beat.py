@@ -135,7 +135,8 @@ class TestStopping:
 
     def test_ends_as_it_ticks_once_the_database_lets_it_go(self, valkey_url):
         with redis.Redis.from_url(valkey_url) as broker, beat_process(POLL_INTERVAL="0.5") as process:
-            until(lambda: broker.llen("celery") > 1)  # the first is written at once, the second is not
+            # The first is written at once, the second is not.
+            until(lambda: broker.llen("orderpost:tasks") > 1)
             with held("LOCK TABLE django_celery_beat_periodictask, django_celery_beat_periodictasks"):
                 until(someone_waits)
                 process.terminate()
@@ -158,8 +159,8 @@ def test_a_beat_sends_its_tasks_to_the_replica_that_took_over(tmp_path):
                 if change:
                     pair.switch_over()
                 with pair.primary.client() as broker:
-                    broker.delete("celery")
-                    until(lambda to=broker: to.llen("celery") > 1)
+                    broker.delete("orderpost:tasks")
+                    until(lambda to=broker: to.llen("orderpost:tasks") > 1)
             assert process.poll() is None
     finally:
         pair.stop()

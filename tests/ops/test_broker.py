@@ -51,7 +51,7 @@ def test_a_worker_outlives_outages_of_its_broker_in_which_messages_are_not_ackno
     for outage in range(3):
         for number in range(6):  # four run, two are delivered and wait
             app.send_task("busy", [f"{outage}-{number}", f"go-{outage}"])
-        until(lambda: not client.llen("celery"))
+        until(lambda: not client.llen("orderpost:tasks"))
         client.shutdown(nosave=True, now=True)
         broker.stop()
         time.sleep(0.3)
@@ -99,6 +99,6 @@ def test_a_process_that_enqueues_follows_the_address_to_the_replica_that_took_ov
             app.send_task("busy", ["2", "go"])
         app.send_task("busy", ["3", "go"])
         with pair.primary.client() as client:
-            assert client.llen("celery") == 2
+            assert client.llen("orderpost:tasks") == 2
     finally:
         pair.stop()

@@ -106,7 +106,7 @@ def test_consume_events_takes_events_until_it_is_told_to_stop(valkey_url, settin
             call_command("consume_events")
 
 
-def test_keep_partitions_makes_and_retires_until_it_is_told_to_stop_and_outlives_the_database(
+def test_keep_partitions_makes_and_detaches_until_it_is_told_to_stop_and_outlives_the_database(
     archive_folder, monkeypatch
 ):
     old = make_partition(EmailNotification, back=4)

@@ -244,12 +244,12 @@ def test_a_lasting_slot_that_nobody_reads_is_shown_with_what_it_keeps():
         session.execute("SELECT pg_create_logical_replication_slot('tried_' || pg_backend_pid(), 'pgoutput')")
         session.execute("SELECT pg_create_logical_replication_slot('passing', 'pgoutput', temporary => true)")
         try:
-            (slot,) = server.slots()
+            (slot,) = server.replication_slots()
             assert not slot.is_active
             session.execute(
                 "SELECT pg_logical_emit_message(false, 'test', repeat('x', 100000)), pg_switch_wal()"
             )
-            (later,) = server.slots()
+            (later,) = server.replication_slots()
             assert later.kept >= slot.kept + 100_000
             text = Api().get("/metrics").content.decode()
             assert f'orderpost_replication_slot_active{{slot="{slot.name}"}} 0.0' in text

@@ -18,7 +18,7 @@ from web.api.problems import Fault, Problem, invalid, malformed, too_large
 
 MAX_DEPTH = 8  # the API's deepest body has three levels
 #: C0 (with NUL, CR and LF), DEL, C1, Unicode's two line separators, and surrogates.
-FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+FORBIDDEN_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class StrictJSONParser(BaseParser):
@@ -64,11 +64,11 @@ def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[Fault
     if len(path) > MAX_DEPTH:
         raise _too_deep()
     if isinstance(value, str):
-        if FORBIDDEN.search(value):
+        if FORBIDDEN_CHARACTERS.search(value):
             yield Fault(path, "Control characters and line breaks are not allowed.")
     elif isinstance(value, dict):
         for key, member in value.items():
-            if FORBIDDEN.search(key):
+            if FORBIDDEN_CHARACTERS.search(key):
                 yield Fault((*path, key), "Control characters and line breaks are not allowed in a name.")
             yield from _unfit_strings(member, (*path, key))
     elif isinstance(value, list):

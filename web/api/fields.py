@@ -43,11 +43,11 @@ def unknown_field(*, known: Iterable[str]) -> str:
     )
 
 
-Kept = TypeVar("Kept", bound=serializers.Serializer[Any])
+SerializerT = TypeVar("SerializerT", bound=serializers.Serializer[Any])
 
 
 @functools.cache
-def kept(serializer: type[Kept]) -> Kept:
+def cached_serializer(serializer: type[SerializerT]) -> SerializerT:
     """Return the single instance of a serializer's class, which all threads share.
 
     Call only `run_validation` and `to_representation`, because `is_valid` would change the instance.

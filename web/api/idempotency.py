@@ -24,7 +24,7 @@ from django.db import IntegrityError, connection, transaction
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from runtime.database.statement import Part, execute
+from runtime.database.statement import StatementPart, execute
 from runtime.personal_data import key_hash
 from runtime.telemetry import context
 from web.api.first_read import HEADER, LIVE, FirstRead, read_key
@@ -39,7 +39,7 @@ class KeyTaken(Exception):
     """Nothing was written, because another request has the key, or because the token was revoked."""
 
 
-class Once:
+class IdempotentRequest:
     """A request that must have its effect once. Without a key, every request counts as the first."""
 
     def __init__(self, view: ApiView) -> None:
@@ -96,15 +96,15 @@ class Once:
         return answer
 
     @property
-    def guard(self) -> Part:
+    def guard(self) -> StatementPart:
         """Return a query that has a row if the token is live and this session gets the key's lock."""
         if self.key is None:
-            return Part((_LIVE_TOKEN,), [self._token])
+            return StatementPart((_LIVE_TOKEN,), [self._token])
         digest = hashlib.sha256(f"{self._scope}\0{self.key}".encode()).digest()
         lock = int.from_bytes(digest[:8], signed=True)
-        return Part((f"{_LIVE_TOKEN} AND pg_try_advisory_xact_lock(%s)",), [self._token, str(lock)])
+        return StatementPart((f"{_LIVE_TOKEN} AND pg_try_advisory_xact_lock(%s)",), [self._token, str(lock)])
 
-    def stored(self, response: HttpResponse) -> list[Part]:
+    def stored(self, response: HttpResponse) -> list[StatementPart]:
         """Return the insert of the answer under the key.
 
         It is a plain INSERT, so that a taken key aborts the whole statement. PostgreSQL executes all parts of
@@ -114,7 +114,7 @@ class Once:
             return []
         body, location = response.content.decode(), response.headers.get("Location", "")
         row = [self._scope, self.key, self._request_hash, str(response.status_code), body, location]
-        return [Part((_INSERT,), row)]
+        return [StatementPart((_INSERT,), row)]
 
     @functools.cached_property
     def _request_hash(self) -> str:
@@ -142,22 +142,22 @@ def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpRespo
     """Do `work` in a transaction and store its answer, or return the answer that is stored for the key.
 
     Without a key only call `work`. An error of `work` rolls back and stores nothing. Raise the problems of
-    `Once`.
+    `IdempotentRequest`.
     """
-    once = Once(view)
-    if once.key is None:
+    idempotent = IdempotentRequest(view)
+    if idempotent.key is None:
         return work()
     try:
-        with once.working(), transaction.atomic(durable=True):
-            if not execute(guard=once.guard, inserts=[]).has_guard:
+        with idempotent.working(), transaction.atomic(durable=True):
+            if not execute(guard=idempotent.guard, inserts=[]).has_guard:
                 raise KeyTaken
-            answer = once.replay(view.read_again())
+            answer = idempotent.replay(view.read_again())
             if answer is None:
                 answer = work()
-                execute(inserts=once.stored(answer))
+                execute(inserts=idempotent.stored(answer))
             return answer
     except KeyTaken:
-        return once.first_answer()
+        return idempotent.first_answer()
 
 
 def _hash(request: Request) -> str:

@@ -20,7 +20,7 @@ from rest_framework.request import Request
 from runtime.database import partitioned
 from runtime.database.keyset import columns_of, read_page
 from runtime.database.partitioned import PartitionedModel
-from web.api.fields import Digits, Instant, StrictSerializer, Text, kept, parse_uuid
+from web.api.fields import Digits, Instant, StrictSerializer, Text, cached_serializer, parse_uuid
 from web.api.problems import Fault, invalid
 
 DEFAULT_SIZE = 50
@@ -78,7 +78,7 @@ def paginate(
     return {
         "next": link("n", more or backwards, last),
         "previous": link("p", more if backwards else position is not None, first),
-        "results": [kept(serializer).to_representation(row) for row in page],
+        "results": [cached_serializer(serializer).to_representation(row) for row in page],
     }
 
 

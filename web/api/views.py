@@ -21,8 +21,8 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from runtime.telemetry import instruments
-from web.api.bodies import FORBIDDEN
-from web.api.fields import Nothing, StrictSerializer, kept, parse_uuid
+from web.api.bodies import FORBIDDEN_CHARACTERS
+from web.api.fields import Nothing, StrictSerializer, cached_serializer, parse_uuid
 from web.api.first_read import Beside, FirstRead, read_first, well_formed_key
 from web.api.problem_types import LENGTH_REQUIRED
 from web.api.problems import Fault, Problem, invalid, malformed, not_found
@@ -99,7 +99,9 @@ class ApiView(APIView):
 
     def body(self) -> dict[str, Any]:
         """Validate and return the request's body. Raise the 400 problem if it is not valid."""
-        values: dict[str, Any] = kept(self.body_serializer).run_validation(dict(self.request.data))
+        values: dict[str, Any] = cached_serializer(self.body_serializer).run_validation(
+            dict(self.request.data)
+        )
         return values
 
     def _read_query(self, request: Request) -> dict[str, Any]:
@@ -115,13 +117,13 @@ class ApiView(APIView):
         faults += [
             Fault((key,), "Control characters are not allowed.", "query")
             for key, values in given.items()
-            if any(FORBIDDEN.search(text) for text in (key, *values))
+            if any(FORBIDDEN_CHARACTERS.search(text) for text in (key, *values))
         ]
         if faults:
             raise invalid(faults)
         single = {key: values[0] for key, values in given.items()}
         try:
-            checked: dict[str, Any] = kept(self.query_serializer).run_validation(single)
+            checked: dict[str, Any] = cached_serializer(self.query_serializer).run_validation(single)
         except ValidationError as error:
             texts_of: Any = error.detail
             raise invalid(Fault((key,), str(texts[0]), "query") for key, texts in texts_of.items()) from None
@@ -150,7 +152,7 @@ NO_SUCH_ID = "Unknown id. Use the id of a stored row that this token can see."
 
 def present(serializer: type[Serializer[Any]], row: Any) -> Any:
     """Return a row as its serializer renders it."""
-    return kept(serializer).to_representation(row)
+    return cached_serializer(serializer).to_representation(row)
 
 
 def json_response(data: Any, *, status: int = 200, location: str = "") -> HttpResponse:

@@ -22,7 +22,7 @@ def make_key() -> tuple[str, str]:
 
 DECLARATION = Declaration(
     name="mailgun",
-    sending="notifications.providers.mailgun.backend.Mailgun",
+    provider="notifications.providers.mailgun.backend.MailgunProvider",
     settings=(
         Setting("MAILGUN_API_KEY", anymail="MAILGUN_API_KEY"),
         Setting("MAILGUN_API_URL", "https://api.mailgun.net/v3/", anymail="MAILGUN_API_URL"),
@@ -30,12 +30,12 @@ DECLARATION = Declaration(
         Setting("MAILGUN_WEBHOOK_SIGNING_KEY"),
     ),
     api_key="MAILGUN_API_KEY",
-    webhook="notifications.providers.mailgun.webhook.Mailgun",
+    webhook="notifications.providers.mailgun.webhook.MailgunWebhook",
     webhook_key="MAILGUN_WEBHOOK_SIGNING_KEY",
     check_key=check_signing_key,
     make_key=make_key,
     key_pattern=r"\b(key-)[0-9a-f]{32}\b",
     causes=((r"'?from'? parameter", SENDER),),
-    dialect="notifications.providers.mailgun.sandbox.Mailgun",
+    dialect="notifications.providers.mailgun.sandbox.MailgunDialect",
     sandbox={"MAILGUN_API_KEY": "sandbox", "MAILGUN_API_URL": "{sandbox}/v3/"},
 )

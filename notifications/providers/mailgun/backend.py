@@ -30,7 +30,7 @@ from notifications.states.outcomes import Verdict
 _ABOUT_SENDER = re.compile(r"'?from'? parameter")
 
 
-class Mailgun(HttpProvider):
+class MailgunProvider(HttpProvider):
     name = "mailgun"
     backend = "notifications.providers.mailgun.backend.Backend"
 

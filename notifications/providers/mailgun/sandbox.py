@@ -22,8 +22,8 @@ from notifications.providers.dialect import (
     Event,
     Header,
     Post,
-    Problem,
     ProviderAnswer,
+    RefusalReason,
     address,
     addresses,
     parts,
@@ -38,7 +38,7 @@ _FAILED: dict[str, dict[str, str]] = {
 _EVENTS = {"processed": "accepted", "delivered": "delivered", "spamreport": "complained"}
 
 
-class Mailgun(Dialect):
+class MailgunDialect(Dialect):
     """`POST /v3/{domain}/messages`, urlencoded."""
 
     name = "mailgun"
@@ -81,8 +81,8 @@ class Mailgun(Dialect):
             200, json.dumps({"id": _id(message_id), "message": "Queued. Thank you."}).encode()
         )
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
-        message = "; ".join(problem.message for problem in problems)
+    def refusal(self, status: int, reasons: Sequence[RefusalReason]) -> ProviderAnswer:
+        message = "; ".join(reason.message for reason in reasons)
         return ProviderAnswer(status, json.dumps({"message": message}).encode())
 
     def posts(self, events: Sequence[Event], *, key: str) -> list[Post]:

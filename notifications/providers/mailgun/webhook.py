@@ -26,7 +26,7 @@ _REASONS = {
 }
 
 
-class Mailgun(Webhook):
+class MailgunWebhook(Webhook):
     def verify(self, request: HttpRequest) -> None:
         """Raise anymail's error unless the signature is right, `Unsigned` unless its time is."""
         if request.content_type != "application/json":

@@ -12,7 +12,7 @@ from notifications.providers.registry import (
 
 DECLARATION = Declaration(
     name="postmark",
-    sending="notifications.providers.postmark.backend.Postmark",
+    provider="notifications.providers.postmark.backend.PostmarkProvider",
     settings=(
         Setting("POSTMARK_SERVER_TOKEN", anymail="POSTMARK_SERVER_TOKEN"),
         Setting("POSTMARK_API_URL", "https://api.postmarkapp.com/", anymail="POSTMARK_API_URL"),
@@ -20,7 +20,7 @@ DECLARATION = Declaration(
         Setting("POSTMARK_WEBHOOK_BASIC_AUTH"),
     ),
     api_key="POSTMARK_SERVER_TOKEN",
-    webhook="notifications.providers.postmark.webhook.Postmark",
+    webhook="notifications.providers.postmark.webhook.PostmarkWebhook",
     webhook_key="POSTMARK_WEBHOOK_BASIC_AUTH",
     check_key=check_password_setting,
     make_key=make_password_setting,
@@ -31,6 +31,6 @@ DECLARATION = Declaration(
         (r"\b(400|401): |\b300: .*'from'", SENDER),
         (r"\b300: .*(address|'to')", MALFORMED_ADDRESS),
     ),
-    dialect="notifications.providers.postmark.sandbox.Postmark",
+    dialect="notifications.providers.postmark.sandbox.PostmarkDialect",
     sandbox={"POSTMARK_SERVER_TOKEN": "sandbox", "POSTMARK_API_URL": "{sandbox}/"},
 )

@@ -31,7 +31,7 @@ from notifications.providers.http import HttpProvider, LeanBackend
 from notifications.states.outcomes import Outcome, Verdict
 
 
-class Postmark(HttpProvider):
+class PostmarkProvider(HttpProvider):
     name = "postmark"
     backend = "notifications.providers.postmark.backend.Backend"
     verdicts = {

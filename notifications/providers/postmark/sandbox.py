@@ -18,8 +18,8 @@ from notifications.providers.dialect import (
     Event,
     Header,
     Post,
-    Problem,
     ProviderAnswer,
+    RefusalReason,
     address,
     addresses,
     as_object,
@@ -36,7 +36,7 @@ _BOUNCES = {
 }
 
 
-class Postmark(Dialect):
+class PostmarkDialect(Dialect):
     """`POST /email`."""
 
     name = "postmark"
@@ -69,9 +69,9 @@ class Postmark(Dialect):
             200, json.dumps({"MessageID": message_id, "ErrorCode": 0, "Message": "OK"}).encode()
         )
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
+    def refusal(self, status: int, reasons: Sequence[RefusalReason]) -> ProviderAnswer:
         """Name the error by its code. A fault can set it by a message that begins with a number."""
-        message = "; ".join(problem.message for problem in problems)
+        message = "; ".join(reason.message for reason in reasons)
         code, _, rest = message.partition(" ")
         if code.isdigit():
             body = {"ErrorCode": int(code), "Message": rest or "no reason given"}

@@ -17,7 +17,7 @@ from notifications.models import Suppression
 from notifications.providers.webhook import Webhook, raw
 
 
-class Postmark(Webhook):
+class PostmarkWebhook(Webhook):
     has_password = True
 
     def verify(self, request: HttpRequest) -> None:

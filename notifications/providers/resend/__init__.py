@@ -18,18 +18,18 @@ def check_secret(text: str) -> None:
 
 DECLARATION = Declaration(
     name="resend",
-    sending="notifications.providers.resend.backend.Resend",
+    provider="notifications.providers.resend.backend.ResendProvider",
     settings=(
         Setting("RESEND_API_KEY", anymail="RESEND_API_KEY"),
         Setting("RESEND_API_URL", "https://api.resend.com/", anymail="RESEND_API_URL"),
         Setting("RESEND_WEBHOOK_SECRET"),
     ),
     api_key="RESEND_API_KEY",
-    webhook="notifications.providers.resend.webhook.Resend",
+    webhook="notifications.providers.resend.webhook.ResendWebhook",
     webhook_key="RESEND_WEBHOOK_SECRET",
     check_key=check_secret,
     key_pattern=r"\b(re_|whsec_)[\w+/=-]{8,}",
     causes=((r"invalid_idempotent_request|concurrent_idempotent", IDEMPOTENCY),),
-    dialect="notifications.providers.resend.sandbox.Resend",
+    dialect="notifications.providers.resend.sandbox.ResendDialect",
     sandbox={"RESEND_API_KEY": "sandbox", "RESEND_API_URL": "{sandbox}/"},
 )

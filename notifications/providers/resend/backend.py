@@ -34,7 +34,7 @@ from notifications.providers.http import HttpProvider, LeanBackend
 from notifications.states.outcomes import Verdict
 
 
-class Resend(HttpProvider):
+class ResendProvider(HttpProvider):
     name = "resend"
     backend = "notifications.providers.resend.backend.Backend"
     is_idempotent = True

@@ -15,8 +15,8 @@ from typing import Any
 from notifications.providers.dialect import (
     Dialect,
     Header,
-    Problem,
     ProviderAnswer,
+    RefusalReason,
     address,
     as_object,
     bearer,
@@ -37,7 +37,7 @@ _NAMES = {
 }
 
 
-class Resend(Dialect):
+class ResendDialect(Dialect):
     """`POST /emails`. It remembers idempotency keys until the sandbox exits."""
 
     name = "resend"
@@ -69,10 +69,10 @@ class Resend(Dialect):
     def accepted(self, message_id: str) -> ProviderAnswer:
         return ProviderAnswer(200, json.dumps({"id": message_id}).encode())
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
+    def refusal(self, status: int, reasons: Sequence[RefusalReason]) -> ProviderAnswer:
         """Name the error. A fault can set the name by a message that is one word with an underscore."""
         name = _NAMES.get(status, "application_error")
-        message = "; ".join(problem.message for problem in problems)
+        message = "; ".join(reason.message for reason in reasons)
         if " " not in message and "_" in message:
             name = message
         return ProviderAnswer(
@@ -86,7 +86,9 @@ class Resend(Dialect):
         if known is None:
             return None
         if known[0] != hashlib.sha256(body).hexdigest():
-            return self.refusal(409, [Problem("Same idempotency key used with a different request payload.")])
+            return self.refusal(
+                409, [RefusalReason("Same idempotency key used with a different request payload.")]
+            )
         return self.accepted(known[1])
 
     def took(self, message_id: str, body: bytes, header: Header) -> None:

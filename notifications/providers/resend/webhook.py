@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from notifications.providers.webhook import Webhook, raw
 
 
-class Resend(Webhook):
+class ResendWebhook(Webhook):
     def verify(self, request: HttpRequest) -> None:
         """Raise anymail's error unless Svix signed this body within the last five minutes."""
         ResendTrackingWebhookView(signing_secret=self.key).run_validators(request)

@@ -39,18 +39,18 @@ def make_key() -> tuple[str, str]:
 
 DECLARATION = Declaration(
     name="sendgrid",
-    sending="notifications.providers.sendgrid.backend.SendGrid",
+    provider="notifications.providers.sendgrid.backend.SendGridProvider",
     settings=(
         Setting("SENDGRID_API_KEY", anymail="SENDGRID_API_KEY"),
         Setting("SENDGRID_API_URL", "https://api.sendgrid.com/v3/", anymail="SENDGRID_API_URL"),
         Setting("SENDGRID_WEBHOOK_VERIFICATION_KEY"),
     ),
     api_key="SENDGRID_API_KEY",
-    webhook="notifications.providers.sendgrid.webhook.SendGrid",
+    webhook="notifications.providers.sendgrid.webhook.SendGridWebhook",
     webhook_key="SENDGRID_WEBHOOK_VERIFICATION_KEY",
     check_key=check_verification_key,
     make_key=make_key,
     key_pattern=r"\b(SG\.)[\w-]+\.[\w-]+",
-    dialect="notifications.providers.sendgrid.sandbox.SendGrid",
+    dialect="notifications.providers.sendgrid.sandbox.SendGridDialect",
     sandbox={"SENDGRID_API_KEY": "sandbox", "SENDGRID_API_URL": "{sandbox}/v3/"},
 )

@@ -25,7 +25,7 @@ from notifications.providers.http import HttpProvider, LeanBackend
 from notifications.states.outcomes import Outcome, Verdict
 
 
-class SendGrid(HttpProvider):
+class SendGridProvider(HttpProvider):
     name = "sendgrid"
     backend = "notifications.providers.sendgrid.backend.Backend"
 

@@ -19,8 +19,8 @@ from notifications.providers.dialect import (
     Event,
     Header,
     Post,
-    Problem,
     ProviderAnswer,
+    RefusalReason,
     as_object,
     bearer,
 )
@@ -34,7 +34,7 @@ _MORE: dict[str, dict[str, str]] = {
 }
 
 
-class SendGrid(Dialect):
+class SendGridDialect(Dialect):
     """`POST /v3/mail/send`. The sandbox keeps the mails for all providers in this form."""
 
     name = "sendgrid"
@@ -49,9 +49,9 @@ class SendGrid(Dialect):
     def accepted(self, message_id: str) -> ProviderAnswer:
         return ProviderAnswer(202, headers={"X-Message-Id": message_id}, content_type="")
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
+    def refusal(self, status: int, reasons: Sequence[RefusalReason]) -> ProviderAnswer:
         return ProviderAnswer(
-            status, json.dumps({"errors": [problem._asdict() for problem in problems]}).encode()
+            status, json.dumps({"errors": [reason._asdict() for reason in reasons]}).encode()
         )
 
     def posts(self, events: Sequence[Event], *, key: str) -> list[Post]:

@@ -20,7 +20,7 @@ from notifications.providers.webhook import UNREADABLE, Webhook, check_time, raw
 log = structlog.get_logger(__name__)
 
 
-class SendGrid(Webhook):
+class SendGridWebhook(Webhook):
     def verify(self, request: HttpRequest) -> None:
         """Raise anymail's error unless the key signed this body, `Unsigned` unless its time is about now."""
         SendGridTrackingWebhookView(tracking_webhook_verification_key=self.key).run_validators(request)

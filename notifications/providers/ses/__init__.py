@@ -9,20 +9,20 @@ from notifications.providers.registry import Declaration, Setting, check_passwor
 # (AWS_ENDPOINT_URL_SESV2).
 DECLARATION = Declaration(
     name="ses",
-    sending="notifications.providers.ses.backend.Ses",
+    provider="notifications.providers.ses.backend.SesProvider",
     settings=(
         Setting("AWS_REGION", None, fallback="AWS_DEFAULT_REGION"),
         Setting("SES_CONFIGURATION_SET", None, anymail="AMAZON_SES_CONFIGURATION_SET_NAME"),
         Setting("WEBHOOK_BASIC_AUTH"),
     ),
-    webhook="notifications.providers.ses.webhook.Ses",
+    webhook="notifications.providers.ses.webhook.SesWebhook",
     webhook_key="WEBHOOK_BASIC_AUTH",
     check_key=check_password_setting,
     causes=(
         (r"sendingpaused|accountsuspended", ACCOUNT),
         (r"internalfailure|serviceunavailable", PROVIDER_DOWN),
     ),
-    dialect="notifications.providers.ses.sandbox.Ses",
+    dialect="notifications.providers.ses.sandbox.SesDialect",
     sandbox={
         "AWS_REGION": "eu-central-1",
         "AWS_ACCESS_KEY_ID": "sandbox",

@@ -52,7 +52,7 @@ _ABOUT_US = frozenset(
 _NOT_VERIFIED = "address is not verified"
 
 
-class Ses(Provider):
+class SesProvider(Provider):
     name = "ses"
     backend = "notifications.providers.ses.anymail_backend.Backend"
 

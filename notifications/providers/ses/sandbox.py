@@ -18,8 +18,8 @@ from typing import Any
 from notifications.providers.dialect import (
     Dialect,
     Header,
-    Problem,
     ProviderAnswer,
+    RefusalReason,
     address,
     addresses,
     as_object,
@@ -37,7 +37,7 @@ _NAMES = {
 _KEPT_HEADERS = ("Message-ID", "Auto-Submitted")
 
 
-class Ses(Dialect):
+class SesDialect(Dialect):
     name = "ses"
     path = re.compile(r"/v2/email/outbound-emails")
 
@@ -71,10 +71,10 @@ class Ses(Dialect):
     def accepted(self, message_id: str) -> ProviderAnswer:
         return ProviderAnswer(200, json.dumps({"MessageId": message_id}).encode())
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
+    def refusal(self, status: int, reasons: Sequence[RefusalReason]) -> ProviderAnswer:
         """Name the error in a header. A fault can set the name by a message of one word."""
         name = _NAMES.get(status, "InternalServiceErrorException")
-        message = "; ".join(problem.message for problem in problems)
+        message = "; ".join(reason.message for reason in reasons)
         if message.isalnum():
             name = message
         elif "not verified" in message:

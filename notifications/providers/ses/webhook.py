@@ -26,7 +26,7 @@ _GREETING = "Successfully validated SNS topic for Amazon SES event publishing."
 _RETRIED_FOR_SECONDS = 3600.0
 
 
-class Ses(Webhook):
+class SesWebhook(Webhook):
     has_password = True
 
     def verify(self, request: HttpRequest) -> None:

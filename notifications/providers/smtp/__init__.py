@@ -39,7 +39,7 @@ def parse_url(url: str) -> dict[str, Any]:
 
 DECLARATION = Declaration(
     name="smtp",
-    sending="notifications.providers.smtp.backend.Smtp",
+    provider="notifications.providers.smtp.backend.SmtpProvider",
     settings=(Setting("EMAIL_URL", "smtp://localhost:25", parse=parse_url),),
     protocol=Protocol.SMTP,
 )

@@ -33,7 +33,7 @@ _THROTTLED = 454
 _TOO_LARGE = 552
 
 
-class Smtp(Provider):
+class SmtpProvider(Provider):
     name = "smtp"
     backend = "notifications.providers.smtp.backend.Backend"
 

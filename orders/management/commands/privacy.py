@@ -5,7 +5,7 @@ Exit codes:
 0   done
 1   the job was refused, stopped or failed, or the database role is wrong
 2   the address is wrong
-75  a rollover is running, so the archives were not rewritten: run the command again
+75  a rollover is running, so the cold files were not rewritten: run the command again
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runtime.progress import Reporter
 
 
 class Command(BaseCommand):
-    help = "Export a person's data as JSON, or erase it, in live rows, detached tables and archives."
+    help = "Export a person's data as JSON, or erase it, in live rows, detached tables and cold files."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         erase.add_argument(
             "--force", action="store_true", help="erase even if an order or e-mail is not finished"
         )
-        erase.add_argument("--now", action="store_true", help="rewrite the archives at once")
+        erase.add_argument("--now", action="store_true", help="rewrite the cold files at once")
 
     def handle(self, *args: Any, verb: str, email: str, **options: Any) -> None:
         if "@" not in email:
@@ -70,13 +70,15 @@ class Command(BaseCommand):
         job = self._run(jobs.start_erasure(email=email, force=force))
         if now:
             with Reporter(self.stderr) as report:
-                erasure.rewrite_archives(report=report)
+                erasure.rewrite_cold_files(report=report)
         recorded = Erasure.objects.filter(address_hash=job.filter["person"]).first()
-        archives = recorded.archives if recorded else []
-        self.stdout.write(json.dumps({"changed": job.done_count, "archives_to_rewrite": archives}, indent=2))
-        if archives:
+        cold_files = recorded.cold_files if recorded else []
+        self.stdout.write(
+            json.dumps({"changed": job.done_count, "cold_files_to_rewrite": cold_files}, indent=2)
+        )
+        if cold_files:
             self.stderr.write(
-                "The first rollover of next month rewrites these archives. --now rewrites them at once."
+                "The first rollover of next month rewrites these cold files. --now rewrites them at once."
             )
 
     def _run(self, job: BulkJob) -> BulkJob:

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
 from events.publishing import notify
-from events.transports import Consumer, member_name
+from events.transports import BrokerConsumer, member_name
 from notifications.wake import waker
 from outbox import cdc
 from runtime.models import Heartbeat
@@ -49,7 +49,7 @@ def beat() -> None:
         connections.close_all()  # so that the next one connects again
 
 
-def _connector() -> Callable[[], Consumer]:
+def _connector() -> Callable[[], BrokerConsumer]:
     if not settings.KAFKA_BOOTSTRAP_SERVERS:
         raise CommandError("consume_cdc needs KAFKA_BOOTSTRAP_SERVERS, such as kafka:9092.")
     try:
@@ -58,8 +58,8 @@ def _connector() -> Callable[[], Consumer]:
         raise CommandError("consume_cdc needs confluent-kafka: install the extra `kafka`.") from error
     member = member_name()
 
-    def connect() -> Consumer:
+    def connect() -> BrokerConsumer:
         # The connector creates the topics, with its own retention.
-        return kafka.Consumer(topics=cdc.TOPICS, group=cdc.GROUP, name=member, creates=False)
+        return kafka.KafkaConsumer(topics=cdc.TOPICS, group=cdc.GROUP, name=member, creates=False)
 
     return connect

@@ -1,4 +1,4 @@
-"""`manage.py keep_partitions`: the process that makes partitions ahead and retires old ones.
+"""`manage.py keep_partitions`: the process that makes partitions ahead and detaches old ones.
 
 It is the only long-running process with the database URL of the tables' owner (`PARTITION_DATABASE_URL`). It
 makes missing partitions at its start and every hour, and runs a rollover once a day. Several may run. One of
@@ -33,7 +33,7 @@ STEP_SECONDS = 7200.0
 
 
 class Command(BaseCommand):
-    help = "Make partitions ahead and retire old ones until stopped."
+    help = "Make partitions ahead and detach old ones until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="do what is due now, and exit")

@@ -17,7 +17,7 @@ from django.db import OperationalError
 
 from retention import rollover
 from retention.cold_files import restore
-from retention.cold_files.manifest import ArchiveDiffers
+from retention.cold_files.manifest import ColdFileDiffers
 from retention.models import DetachedPartition
 from retention.partitions import detach, partitions
 from retention.partitions.catalogue import has_table, partition_named
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         ensure.add_argument("--ahead", type=int, help="how many intervals ahead (default: 6 months, 35 days)")
         verbs.add_parser("rollover", help="do everything that is due today, as keep_partitions does daily")
         for verb, words in {
-            "restore": "load an archive into a separate table, NAME_restored",
+            "restore": "load a cold file into a separate table, NAME_restored",
             "drop": "drop a detached day, an archived month, or a restored one (NAME_restored)",
         }.items():
             verbs.add_parser(verb, help=words).add_argument(
@@ -75,7 +75,7 @@ class Command(BaseCommand):
             "rows",
             "unfinished",
             "held",
-            "archive",
+            "cold_file",
         )
         report.table([{name: line[name] for name in shown} for line in list_partitions()])
 
@@ -139,7 +139,7 @@ def _ending() -> Iterator[None]:
     """Turn an error into an exit code for cron."""
     try:
         yield
-    except (detach.PartitionHeld, ArchiveDiffers, partitions.NotOwner) as error:
+    except (detach.PartitionHeld, ColdFileDiffers, partitions.NotOwner) as error:
         raise CommandError(str(error), returncode=OPERATOR) from error
     except (AlreadyRunning, detach.StillPending, OperationalError) as error:
         raise CommandError(str(error).strip(), returncode=LATER) from error

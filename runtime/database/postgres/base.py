@@ -21,7 +21,7 @@ from django.db.utils import DatabaseErrorWrapper, OperationalError
 from django.utils.functional import cached_property
 from psycopg.errors import ReadOnlySqlTransaction
 
-from runtime.database.postgres.connection import BoundedConnection, Gate, PoolerFound
+from runtime.database.postgres.connection import BoundedConnection, ConnectTurn, PoolerFound
 from runtime.database.postgres.cursor import PreparingCursor
 
 #: An idle connection must answer its health check within this time. Otherwise it is replaced.
@@ -33,8 +33,8 @@ RECENT_SECONDS = 1.0
 #: A `prepare_threshold` that no statement reaches, so that only `Prepared` statements are prepared.
 ON_REQUEST = 2**31
 
-#: The gate of each server, by host and port.
-_gates: defaultdict[tuple[str, str], Gate] = defaultdict(Gate)
+#: The turn to connect to each server, by host and port.
+_turns: defaultdict[tuple[str, str], ConnectTurn] = defaultdict(ConnectTurn)
 
 
 #: Parameters that a server reports without a request. If one is on, the server refuses writes.
@@ -90,7 +90,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         server = str(params.get("host", "")), str(params.get("port", ""))
         return params | {
             "deadline": None if self.alias == NO_DB_ALIAS else deadline,
-            "gate": _gates[server],
+            "turn": _turns[server],
             "prepare_threshold": ON_REQUEST,
             "cursor_factory": PreparingCursor,
         }

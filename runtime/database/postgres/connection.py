@@ -1,4 +1,4 @@
-"""A psycopg connection with bounded waits, and a gate that prevents threads from queueing to connect."""
+"""A psycopg connection with bounded waits, and turns that prevent threads from queueing to connect."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class PoolerFound(ImproperlyConfigured):
         )
 
 
-class Gate:
+class ConnectTurn:
     """Let one thread at a time connect to a server that has just been silent.
 
-    Without the gate, each thread of a web process would wait for its own connect timeout, and the requests
+    Without turns, each thread of a web process would wait for its own connect timeout, and the requests
     behind them would wait even longer.
     """
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         #: Whether the server left the last request without an answer.
         self.silent = False
         #: Host and port of the last connection, if the URL names several servers.
@@ -58,7 +58,7 @@ class Gate:
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
         """Enclose one attempt to connect. Raise `ServerSilent` if another thread tries for `TURN_SECONDS`."""
-        mine = self.silent and self._turn.acquire(timeout=TURN_SECONDS)
+        mine = self.silent and self._lock.acquire(timeout=TURN_SECONDS)
         try:
             if self.silent and not mine:
                 raise ServerSilent("the database server does not answer; another thread is trying to connect")
@@ -69,7 +69,7 @@ class Gate:
             raise
         finally:
             if mine:
-                self._turn.release()
+                self._lock.release()
 
 
 def _last_first(params: Mapping[str, Any], *, last: tuple[str, str] | None) -> dict[str, Any]:
@@ -94,20 +94,20 @@ class BoundedConnection(psycopg.Connection[Any]):
     deadline_seconds: float | None = None
     #: The minimum of all deadlines of this process, see `patient`.
     patience_seconds: ClassVar[float] = 0.0
-    gate: Gate
+    turn: ConnectTurn
     #: The number of uses and the present text of each statement that PreparingCursor prepares.
     uses: dict[str, tuple[int, str]]
     _answered_at = 0.0
 
     @classmethod
     def connect(  # type: ignore[override]  # Django's alone: by keyword
-        cls, *, deadline: float | None, gate: Gate, **params: Any
+        cls, *, deadline: float | None, turn: ConnectTurn, **params: Any
     ) -> Self:
-        with gate.attempt():
-            connection = super().connect(**_last_first(params, last=gate.last))
-            gate.last = connection.info.host, str(connection.info.port)
-            connection.gate, connection.uses = gate, {}
-            if gate.silent:  # a pooler accepts connections even if its server does not answer
+        with turn.attempt():
+            connection = super().connect(**_last_first(params, last=turn.last))
+            turn.last = connection.info.host, str(connection.info.port)
+            connection.turn, connection.uses = turn, {}
+            if turn.silent:  # a pooler accepts connections even if its server does not answer
                 connection.autocommit = True
                 with connection.waiting(seconds=FIRST_ANSWER_SECONDS):
                     connection.execute("SELECT 1")
@@ -127,7 +127,7 @@ class BoundedConnection(psycopg.Connection[Any]):
         except errors._WaitTimeout:
             # The answer may still come at any time, so the socket cannot be used again.
             self.pgconn.finish()
-            self.gate.silent = True
+            self.turn.silent = True
             raise ServerSilent(
                 f"the database server did not answer within {seconds:g} s; the connection was closed"
             ) from None

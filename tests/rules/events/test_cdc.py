@@ -136,7 +136,7 @@ def read_status(capsys) -> dict[str, Any]:
 @pytest.mark.django_db
 def test_the_lag_of_the_group_is_shown_next_to_that_of_the_consumers_of_events(topic):
     Heartbeat.beat(name=CDC)
-    publisher = kafka.Publisher()
+    publisher = kafka.KafkaPublisher()
     assert publisher.publish([Message(topic, "k", b"{}")] * 3) == [None] * 3
     publisher.close()
     found = shown()

@@ -37,7 +37,7 @@ from tests.kit.words import (
     relay,
     shard_of,
 )
-from tests.kit.words import Publisher as Streams
+from tests.kit.words import RedisPublisher as Streams
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from events.publishing import resend
 from runtime.database import partitioned
-from tests.kit.words import DomainEvent, Refused, complete_order, pay_order, place_order
+from tests.kit.words import DomainEvent, MessageRefused, complete_order, pay_order, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 PLACED, PAID, COMPLETED = (f"order.order.{name}.v1" for name in ("placed", "paid", "completed"))
@@ -117,7 +117,7 @@ def test_a_call_that_makes_no_sense_is_refused_with_a_sentence(arguments, words)
 def test_a_refused_event_holds_back_no_other(orders, monkeypatch, capsys):
     class Picky:
         def publish(self, messages):
-            return [Refused("too large") if one.topic == PLACED else None for one in messages]
+            return [MessageRefused("too large") if one.topic == PLACED else None for one in messages]
 
         def close(self):
             pass

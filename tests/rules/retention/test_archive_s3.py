@@ -45,7 +45,7 @@ def test_a_month_is_archived_compared_dropped_restored_and_deleted_there():
     record = DetachedPartition.objects.get()
     assert count(restore.restore(record=record)) == 50
     assert len(list(archive.find_rows(record=record, wanted=lambda row: row["idempotency_key"] == "7"))) == 1
-    rollover.delete_archive(record=record, report=Steps())
+    rollover.delete_cold_file(record=record, report=Steps())
     assert keys() == []
 
 

@@ -33,7 +33,7 @@ DYING = """
 import os, signal, sys
 import django
 django.setup()
-from retention.cold_files import files
+from retention.cold_files import storage
 from retention import rollover
 
 def report(step, **facts):
@@ -46,7 +46,7 @@ def dies_after(function):
         report(function.__name__)
     return wrapped
 
-files.save = dies_after(files.save)  # the file is stored, the manifest is not
+storage.save = dies_after(storage.save)  # the file is stored, the manifest is not
 rollover.rollover(report=report)
 """
 STEPS = [
@@ -54,7 +54,7 @@ STEPS = [
     "detached",
     "recorded",
     "save",
-    "archive written",
+    "cold file written",
     "archived",
     "compared",
     "dropped",

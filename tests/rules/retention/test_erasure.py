@@ -18,7 +18,7 @@ from tests.kit import events, warm
 from tests.kit.events import handle, received
 from tests.kit.mails import statuses
 from tests.kit.months import Steps, dying_environment, files, make_partition, states
-from tests.kit.people import ADDRESS, BOB, bought, dead_event, erase, everywhere, grep, grep_archives
+from tests.kit.people import ADDRESS, BOB, bought, dead_event, erase, everywhere, grep, grep_cold_files
 from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
@@ -91,11 +91,11 @@ class TestDeadEvents:
 class TestErase:
     def test_leaves_the_address_in_no_table_no_archive_and_no_log(self, tmp_path, capfd, caplog):
         everywhere()
-        assert grep(ADDRESS) and grep_archives(tmp_path, ADDRESS)
+        assert grep(ADDRESS) and grep_cold_files(tmp_path, ADDRESS)
         caplog.clear()
         call_command("privacy", "erase", "--email", ADDRESS, "--now")
         assert grep(ADDRESS) == [] and grep("Anna Example") == []
-        assert grep_archives(tmp_path, ADDRESS) == [] and grep_archives(tmp_path, "Anna Example") == []
+        assert grep_cold_files(tmp_path, ADDRESS) == [] and grep_cold_files(tmp_path, "Anna Example") == []
         out, err = capfd.readouterr()
         assert ADDRESS.lower() not in (out + err + caplog.text).lower()
 
@@ -136,7 +136,7 @@ class TestErase:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(EmailNotification, "retention", later)
                 call_command("privacy", "erase", "--email", ADDRESS, "--now")
-            assert grep(ADDRESS) == [] and grep_archives(tmp_path, ADDRESS) == []
+            assert grep(ADDRESS) == [] and grep_cold_files(tmp_path, ADDRESS) == []
             assert "email_notifications" not in grep("Anna Example")
         finally:
             with connection.cursor() as cursor:
@@ -161,7 +161,7 @@ class TestErase:
         bob.refresh_from_db()
         assert bob.email == BOB
         assert set(grep(BOB)) >= {"orders", "idempotency_keys"}
-        assert grep_archives(tmp_path, BOB)
+        assert grep_cold_files(tmp_path, BOB)
 
     def test_rewritten_archives_have_new_checksums_and_the_old_files_are_gone(self, tmp_path):
         everywhere()
@@ -178,16 +178,16 @@ class TestErase:
     def test_without_now_the_report_names_the_archives_and_next_month_rewrites_them(self, tmp_path, capsys):
         everywhere()
         call_command("privacy", "erase", "--email", ADDRESS)
-        waiting = json.loads(capsys.readouterr().out)["archives_to_rewrite"]
+        waiting = json.loads(capsys.readouterr().out)["cold_files_to_rewrite"]
         assert len(waiting) == 2
         assert grep(ADDRESS) == []
         rollover.rollover(report=Steps())  # the detached table's at once, it is about to go
-        assert len(Erasure.objects.get().archives) == 1
-        assert grep_archives(tmp_path, ADDRESS)
+        assert len(Erasure.objects.get().cold_files) == 1
+        assert grep_cold_files(tmp_path, ADDRESS)
         Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
         rollover.rollover(report=Steps())
-        assert grep_archives(tmp_path, ADDRESS) == []
-        assert Erasure.objects.get().archives == []
+        assert grep_cold_files(tmp_path, ADDRESS) == []
+        assert Erasure.objects.get().cold_files == []
 
     def test_refuses_while_an_order_is_in_flight_and_changes_nothing(self):
         place_order(user_id=uuid.uuid4(), email=ADDRESS, total_amount=500)
@@ -282,7 +282,7 @@ class TestErase:
     def test_of_a_stranger_changes_nothing(self, capsys):
         bought(BOB)
         call_command("privacy", "erase", "--email", "nobody@example.com")
-        assert json.loads(capsys.readouterr().out) == {"changed": 0, "archives_to_rewrite": []}
+        assert json.loads(capsys.readouterr().out) == {"changed": 0, "cold_files_to_rewrite": []}
         assert not Erasure.objects.exists()
 
     def test_a_repeated_request_gets_the_ids_alone_and_other_answers_stay_byte_for_byte(self):
@@ -333,7 +333,7 @@ def die(*args, **options):
 
 setattr(erasure, name, die)
 erasure.erase_person(email=sys.argv[2], report=lambda step, **facts: None)
-erasure.rewrite_archives(report=lambda step, **facts: None)
+erasure.rewrite_cold_files(report=lambda step, **facts: None)
 """
 FUNCTIONS = [
     "_record",
@@ -347,7 +347,7 @@ FUNCTIONS = [
     "_erase_live",
     "_erase_everywhere",
     "_erase_late",
-    "erase_from_archive",
+    "erase_from_cold_file",
 ]
 
 
@@ -372,8 +372,8 @@ def test_an_erasure_killed_right_after_this_function_is_ended_by_the_next(name, 
     assert died.returncode == -signal.SIGKILL
     call_command("privacy", "erase", "--email", ADDRESS, "--now")
     for left in (ADDRESS, "Anna Example", "track.example"):
-        assert grep(left) == [] and grep_archives(tmp_path, left) == []
-    assert grep(BOB) and grep_archives(tmp_path, BOB)
+        assert grep(left) == [] and grep_cold_files(tmp_path, left) == []
+    assert grep(BOB) and grep_cold_files(tmp_path, BOB)
 
 
 OHARA = "Ann.O'Hara+tea@example.com"

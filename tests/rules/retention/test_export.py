@@ -30,7 +30,7 @@ class TestExport:
         assert [one["id"] for one in document["orders"]] == [str(order.id)]
         places = {mail["stored_in"].partition(" ")[0] for mail in document["email_notifications"]}
         assert len(document["email_notifications"]) == 2 + 3 + 3
-        assert len(places) == 3 and "archive" in places and "email_notifications" in places
+        assert len(places) == 3 and "cold" in places and "email_notifications" in places
         assert len(document["outbox_events"]) == 3
         assert BOB not in json.dumps(document)
 
@@ -68,7 +68,7 @@ class TestArchivesOfAnExport:
     @pytest.mark.parametrize("content", [b"", b"damaged"])
     def test_are_named_if_they_cannot_be_read(self, tmp_path, content):
         order = everywhere()
-        assert export_person(email=order.email, report=Steps())["archives_left_out"] == []
+        assert export_person(email=order.email, report=Steps())["cold_files_left_out"] == []
         dropped, kept = DetachedPartition.objects.order_by("name")
         assert dropped.dropped_at and not kept.dropped_at
         for path in (tmp_path / "archive").rglob("*.zst"):
@@ -77,5 +77,5 @@ class TestArchivesOfAnExport:
             else:
                 path.unlink()
         document = export_person(email=order.email, report=Steps())
-        assert [one["archive"] for one in document["archives_left_out"]] == [dropped.name]
+        assert [one["cold_file"] for one in document["cold_files_left_out"]] == [dropped.name]
         assert len(document["email_notifications"]) == 2 + 3

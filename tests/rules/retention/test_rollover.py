@@ -62,7 +62,7 @@ class TestRollover:
             "detaching",
             "detached",
             "recorded",
-            "archive written",
+            "cold file written",
             "archived",
         ]
         assert roll()[1] == []  # a second run has nothing to do
@@ -78,7 +78,7 @@ class TestRollover:
         age_records(700)
         assert roll()[1] == [] and files(tmp_path) == [] and count(old.name) == 5
         DetachedPartition.objects.update(until=Now() - dt.timedelta(days=731))
-        assert roll()[1] == ["archive written", "archived"]
+        assert roll()[1] == ["cold file written", "archived"]
         assert count(old.name) == 5
 
     def test_never_drops_a_month_in_the_run_that_writes_its_file(self, old, settings):
@@ -98,7 +98,7 @@ class TestRollover:
         assert roll()[1] == ["dropped", "drop recorded"]
         assert day.name not in states(DomainEvent) and files(tmp_path) == [] and roll()[1] == []
         (line,) = [one for one in list_partitions(using="default") if one["partition"] == day.name]
-        assert (line["state"], line["archive"]) == ("dropped", None)
+        assert (line["state"], line["cold_file"]) == ("dropped", None)
 
     def test_never_drops_a_detached_day_with_an_unfinished_event(self):
         day = make_partition(DomainEvent, back=12)
@@ -165,7 +165,7 @@ class TestRollover:
 
     def test_does_nothing_to_a_table_that_another_run_is_at(self, old):
         with psycopg.connect(dsn(), autocommit=True) as other:
-            other.execute("SELECT pg_advisory_lock(hashtext('retire:email_notifications'))")
+            other.execute("SELECT pg_advisory_lock(hashtext('exclusive:email_notifications'))")
             result, steps = roll()
             assert result.waiting and "busy" in steps
             assert states()[old.name] == "attached"
@@ -180,7 +180,7 @@ class TestRollover:
         roll()
         years = dt.timedelta(days=366 * settings.ARCHIVE_YEARS)
         DetachedPartition.objects.update(until=Now() - years)
-        assert roll()[1] == ["archive deleted"]
+        assert roll()[1] == ["cold file deleted"]
         assert files(tmp_path) == []
         record = DetachedPartition.objects.get()
         assert record.deleted_at and record.manifest["rows"] == 10
@@ -216,7 +216,7 @@ class TestRollover:
         result, _ = roll()
         assert result.failed
         assert count(old.name) == 10
-        assert roll()[1] == ["archive written", "archived"]
+        assert roll()[1] == ["cold file written", "archived"]
         assert path.read_bytes() == data and len(files(tmp_path)) == 2
         age_records()
         assert roll()[1] == ["compared", "dropped", "drop recorded"]
@@ -355,7 +355,7 @@ class TestArchive:
             path.unlink()
         (tmp_path / "archive/email_notifications" / f"{old.name}.000000000000.csv.zst").write_bytes(b"half")
         _, steps = roll()
-        assert steps == ["archive written", "archived", "swept"]
+        assert steps == ["cold file written", "archived", "swept"]
         assert files(tmp_path) == good
 
 
@@ -394,7 +394,7 @@ class TestCommands:
         settings.WARM_DAYS = {"email_notifications": 730}
         fill(old)
         call_command("partitions", "rollover")
-        with pytest.raises(CommandError, match="has no archive") as caught:
+        with pytest.raises(CommandError, match="has no cold file") as caught:
             call_command("partitions", "drop", old.name)
         assert caught.value.returncode == 1
         assert count(old.name) == 10

@@ -24,7 +24,7 @@ from tests.kit.people import (
     erase,
     export,
     grep,
-    grep_archives,
+    grep_cold_files,
     mails,
     send_all,
 )
@@ -227,10 +227,10 @@ class TestArchives:
         archived(BOB, ANN, order=order.id)
         assert whose(export(BOB)["email_notifications"]) == [BOB, BOB]
         assert whose(export(ANN)["email_notifications"]) == [ANN] * 3
-        erase(BOB, archives_now=True)
-        assert grep_archives(tmp_path, BOB) == [] and len(grep_archives(tmp_path, ANN)) == 1
-        erase(ANN, archives_now=True)
-        assert grep_archives(tmp_path, ANN) == []
+        erase(BOB, cold_files_now=True)
+        assert grep_cold_files(tmp_path, BOB) == [] and len(grep_cold_files(tmp_path, ANN)) == 1
+        erase(ANN, cold_files_now=True)
+        assert grep_cold_files(tmp_path, ANN) == []
 
     def test_tell_next_month_by_the_hash_alone_which_emails_are_erased(self, tmp_path):
         order = corrected()
@@ -238,30 +238,30 @@ class TestArchives:
         assert erase(BOB).archives == [name]
         assert grep(BOB) == []
         next_month()
-        assert grep_archives(tmp_path, BOB) == [] and len(grep_archives(tmp_path, ANN)) == 1
-        assert Erasure.objects.get().archives == []
+        assert grep_cold_files(tmp_path, BOB) == [] and len(grep_cold_files(tmp_path, ANN)) == 1
+        assert Erasure.objects.get().cold_files == []
 
     def test_are_searched_for_a_person_who_has_nothing_else_left(self, tmp_path):
         name = archived(BOB, ANN, order=new_id())
         assert len(export(BOB)["email_notifications"]) == 1
         assert erase(BOB).archives == [name]
         next_month()
-        assert grep_archives(tmp_path, BOB) == [] and len(grep_archives(tmp_path, ANN)) == 1
+        assert grep_cold_files(tmp_path, BOB) == [] and len(grep_cold_files(tmp_path, ANN)) == 1
 
     @pytest.mark.parametrize("other", ["joann@example.com", "ann@example.com.au", "o'ann@example.com"])
     def test_of_a_namesake_are_left_out_and_byte_for_byte_the_same(self, other):
         name = archived(other, order=new_id())
         before = DetachedPartition.objects.get(name=name).manifest
         assert export(ANN)["email_notifications"] == []
-        erase(ANN, archives_now=True)
-        assert Erasure.objects.get().archives == []
+        erase(ANN, cold_files_now=True)
+        assert Erasure.objects.get().cold_files == []
         assert DetachedPartition.objects.get(name=name).manifest == before
 
     def test_wait_for_everybody_because_only_reading_them_tells_whose_they_are(self, tmp_path):
         name = archived(BOB, ANN, order=new_id())
         assert erase("carl@example.com").archives == erase(BOB).archives == [name]
         next_month()
-        assert grep_archives(tmp_path, BOB) == [] and len(grep_archives(tmp_path, ANN)) == 1
+        assert grep_cold_files(tmp_path, BOB) == [] and len(grep_cold_files(tmp_path, ANN)) == 1
 
     def test_restored_beside_the_table_lose_only_the_emails_to_the_person(self):
         name = archived("BOB@example.com", ANN, order=corrected().id)
@@ -312,7 +312,7 @@ class TestCopies:
         copy = send_copy(notification_id=mails(BOB)[0].id, recipient_email=ANN)
         erase(BOB, force=True)
         assert [(mail.id, mail.status) for mail in mails(ANN)] == [(copy, "pending")]
-        with pytest.raises(erasure.InFlight):
+        with pytest.raises(erasure.NotFinished):
             erase(ANN)
         erase(ANN, force=True)
         assert EmailNotification.objects.get(id=copy).status == "discarded" and grep(ANN) == []

@@ -7,7 +7,7 @@ import uuid
 import pytest
 from django.db import connection, transaction
 
-from runtime.database.statement import Part, execute, insert
+from runtime.database.statement import StatementPart, execute, insert
 from runtime.database.transactions import after_commit
 from tests.kit.words import Context, context
 
@@ -47,7 +47,7 @@ def test_has_one_text_and_one_kind_of_parameters_for_all_values_of_the_same_colu
 
 
 def test_inserts_nothing_after_a_step_without_a_row(table):
-    execute(guard=Part(("SELECT 1 WHERE false",), []), inserts=[insert(TABLE, row())])
+    execute(guard=StatementPart(("SELECT 1 WHERE false",), []), inserts=[insert(TABLE, row())])
     assert stored() == []
 
 

@@ -66,7 +66,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* Not empty if the archives are in a bucket instead of a volume. */}}
+{{/* Not empty if the archive is in a bucket instead of a volume. */}}
 {{- define "orderpost.bucket" -}}
 {{- if hasPrefix "s3://" (.Values.settings.ARCHIVE_URL | default "") }}s3{{ end }}
 {{- end }}
