@@ -5,9 +5,9 @@ neither a table nor the network.
 
 An event has an e-mail if the folder templates/emails/<event>/ exists. A file of EMAIL_TEMPLATES_DIR replaces
 the file of the same name; notifications.template_checks renders all of them when the process starts. One
-Jinja2 template serves all languages: gettext translates its sentences from the catalogues in locale/. Short
-labels carry a context, because "Order" and "Paid" alone are ambiguous. docs/guides/templates.md
-explains the variables and how to compile a catalogue.
+Jinja2 template serves all languages: gettext translates its sentences from the catalogues in
+notifications/locale. Short labels carry a context, because "Order" and "Paid" alone are ambiguous.
+docs/guides/templates.md explains the variables and how to compile a catalogue.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from jinja2 import (
     select_autoescape,
 )
 
+CATALOGUES = Path(__file__).parent / "locale"
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}")
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _INVISIBLE = re.compile(
@@ -226,7 +227,7 @@ def _reader(tag: str) -> Locale:
 
 @functools.cache
 def _translations(language: str) -> gettext.NullTranslations:
-    return gettext.translation("django", settings.LOCALE_PATHS[0], [language], fallback=True)
+    return gettext.translation("django", CATALOGUES, [language], fallback=True)
 
 
 @functools.cache

@@ -146,7 +146,7 @@ def test_the_image_has_every_package_and_the_lock_every_extra() -> None:
     copied = (PROJECT / "docker" / "Dockerfile").read_text()
     allowed = (PROJECT / ".dockerignore").read_text().split()
     assert "COPY local " not in copied  # nothing that runs in production imports it
-    for package in {*project["tool"]["importlinter"]["root_packages"], "templates", "locale"} - {"local"}:
+    for package in {*project["tool"]["importlinter"]["root_packages"], "templates"} - {"local"}:
         assert f"COPY {package} {package}\n" in copied and f"!{package}" in allowed
     lock = (PROJECT / "requirements" / "image.txt").read_text()
     extras = project["project"]["optional-dependencies"]

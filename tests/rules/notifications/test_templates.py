@@ -15,7 +15,7 @@ from django.conf import settings as project
 from django.core.exceptions import ImproperlyConfigured
 from jinja2.ext import extract_from_ast
 
-from notifications.rendering import environment
+from notifications.rendering import CATALOGUES, environment
 from notifications.template_checks import warm_up
 from tests.kit.words import EMAILS, SAMPLE, Order, check_templates, email_context, event_types, render_email
 
@@ -195,7 +195,7 @@ def test_a_file_that_changes_later_is_not_read_again(replacements):
 
 
 def folder(language: str) -> Path:
-    return project.BASE_DIR / "locale" / language / "LC_MESSAGES"
+    return CATALOGUES / language / "LC_MESSAGES"
 
 
 def catalogue(language: str) -> Catalog:
