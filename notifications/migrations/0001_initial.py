@@ -1,9 +1,8 @@
-import django.contrib.postgres.indexes
-import django.db.models.deletion
-import django.db.models.expressions
-import django.db.models.functions.text
+from django.contrib.postgres.indexes import BrinIndex, HashIndex
 from django.db import migrations, models
-from django.db.models.functions import Now
+from django.db.models import F, Q
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now, Upper
 
 from retention.partitions.migrations import CreatePartitionedModel
 from runtime.database.ids import new_id
@@ -12,68 +11,39 @@ from runtime.database.ids import new_id
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("orders", "0001_initial"),
-    ]
+    dependencies = [("orders", "0001_initial")]
 
     operations = [
-        migrations.CreateModel(
-            name="Suppression",
-            fields=[
-                (
-                    "id",
-                    models.UUIDField(default=new_id, editable=False, primary_key=True, serialize=False),
-                ),
-                ("address_hash", models.CharField(editable=False, max_length=64, unique=True)),
-                (
-                    "reason",
-                    models.CharField(
-                        choices=[
-                            ("hard_bounce", "the address bounced"),
-                            ("complaint", "its owner complained"),
-                            ("manual", "a person said so"),
-                        ],
-                        max_length=20,
-                    ),
-                ),
-                ("provider", models.CharField(blank=True, default="", editable=False, max_length=50)),
-                ("notification_id", models.UUIDField(editable=False, null=True)),
-                (
-                    "created_at",
-                    models.DateTimeField(db_default=Now(), editable=False),
-                ),
-            ],
-            options={
-                "db_table": "suppressions",
-                "permissions": [("lift_suppression", "Can lift suppressions")],
-                "default_permissions": ("view", "add"),
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(("reason__in", ["hard_bounce", "complaint", "manual"])),
-                        name="suppressions_reason_known",
-                    )
-                ],
-            },
-        ),
+        # PARTITION BY RANGE (id), because an id begins with its time. Only the key of the partitions can be unique.
         CreatePartitionedModel(
             name="EmailNotification",
             fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                # Without a constraint, because with one, work on partitions would lock the orders.
                 (
-                    "id",
-                    models.UUIDField(default=new_id, editable=False, primary_key=True, serialize=False),
+                    "order",
+                    models.ForeignKey(
+                        "orders.Order",
+                        on_delete=models.DO_NOTHING,
+                        related_name="notifications",
+                        db_constraint=False,
+                        db_index=False,
+                    ),
                 ),
                 ("event_type", models.CharField(max_length=50)),
                 ("recipient_email", models.CharField(max_length=255)),
-                ("to_name", models.CharField(blank=True, default="", max_length=255)),
-                ("locale", models.CharField(default="en", max_length=20)),
+                ("to_name", models.CharField(max_length=255, default="", blank=True)),
+                ("locale", models.CharField(max_length=20, default="en")),
                 ("subject", models.CharField(max_length=255)),
                 ("body", models.TextField()),
                 ("body_text", models.TextField()),
                 ("idempotency_key", models.CharField(max_length=255)),
-                ("resend_of", models.UUIDField(editable=False, null=True)),
+                ("resend_of", models.UUIDField(null=True, editable=False)),
                 (
                     "status",
                     models.CharField(
+                        max_length=20,
+                        default="pending",
                         choices=[
                             ("pending", "Pending"),
                             ("processing", "Processing"),
@@ -83,47 +53,26 @@ class Migration(migrations.Migration):
                             ("suppressed", "Suppressed"),
                             ("discarded", "Discarded"),
                         ],
-                        default="pending",
-                        max_length=20,
                     ),
                 ),
                 ("retry_count", models.PositiveIntegerField(default=0)),
                 ("max_retries", models.PositiveIntegerField(default=3)),
-                (
-                    "next_attempt_at",
-                    models.DateTimeField(db_default=Now()),
-                ),
-                ("claimed_at", models.DateTimeField(editable=False, null=True)),
-                ("claim_token", models.UUIDField(editable=False, null=True)),
-                ("last_error", models.TextField(blank=True, default="")),
-                ("errors", models.JSONField(blank=True, default=list)),
-                ("provider", models.CharField(blank=True, default="", max_length=50)),
-                ("provider_message_id", models.CharField(blank=True, default="", max_length=255)),
-                ("correlation_id", models.CharField(blank=True, default="", max_length=128)),
-                ("traceparent", models.CharField(blank=True, default="", max_length=64)),
-                (
-                    "created_at",
-                    models.DateTimeField(db_default=Now(), editable=False),
-                ),
-                (
-                    "updated_at",
-                    models.DateTimeField(db_default=Now(), editable=False),
-                ),
-                ("sent_at", models.DateTimeField(editable=False, null=True)),
-                ("resent_at", models.DateTimeField(editable=False, null=True)),
-                ("delivered_at", models.DateTimeField(editable=False, null=True)),
-                ("bounced_at", models.DateTimeField(editable=False, null=True)),
-                ("complained_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "order",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="notifications",
-                        to="orders.order",
-                    ),
-                ),
+                ("next_attempt_at", models.DateTimeField(db_default=Now())),
+                ("claimed_at", models.DateTimeField(null=True, editable=False)),
+                ("claim_token", models.UUIDField(null=True, editable=False)),
+                ("last_error", models.TextField(default="", blank=True)),
+                ("errors", models.JSONField(default=list, blank=True)),
+                ("provider", models.CharField(max_length=50, default="", blank=True)),
+                ("provider_message_id", models.CharField(max_length=255, default="", blank=True)),
+                ("correlation_id", models.CharField(max_length=128, default="", blank=True)),
+                ("traceparent", models.CharField(max_length=64, default="", blank=True)),
+                ("created_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("updated_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("sent_at", models.DateTimeField(null=True, editable=False)),
+                ("resent_at", models.DateTimeField(null=True, editable=False)),
+                ("delivered_at", models.DateTimeField(null=True, editable=False)),
+                ("bounced_at", models.DateTimeField(null=True, editable=False)),
+                ("complained_at", models.DateTimeField(null=True, editable=False)),
             ],
             options={
                 "db_table": "email_notifications",
@@ -135,105 +84,114 @@ class Migration(migrations.Migration):
                 ],
                 "indexes": [
                     models.Index(
-                        condition=models.Q(("status__in", ("pending", "failed"))),
                         fields=["next_attempt_at"],
                         name="emailnotification_due",
+                        condition=Q(status__in=("pending", "failed")),
                     ),
                     models.Index(
-                        condition=models.Q(("status", "processing")),
                         fields=["claimed_at"],
                         name="emailnotification_lease",
+                        condition=Q(status="processing"),
                     ),
                     models.Index(
-                        condition=models.Q(("status", "dead_lettered")),
                         fields=["-id"],
                         name="emailnotification_dead",
+                        condition=Q(status="dead_lettered"),
                     ),
-                    models.Index(
-                        django.db.models.functions.text.Upper("recipient_email"),
-                        models.OrderBy(models.F("id"), descending=True),
-                        name="emailnotification_any_case",
-                    ),
+                    models.Index(Upper("recipient_email"), F("id").desc(), name="emailnotification_any_case"),
                     models.Index(fields=["order"], name="emailnotification_order"),
-                    django.contrib.postgres.indexes.HashIndex(
-                        fields=["correlation_id"], name="emailnotification_correlated"
-                    ),
-                    django.contrib.postgres.indexes.HashIndex(
-                        condition=models.Q(("provider_message_id", ""), _negated=True),
+                    HashIndex(fields=["correlation_id"], name="emailnotification_correlated"),
+                    HashIndex(
                         fields=["provider_message_id"],
                         name="emailnotification_at_provider",
+                        condition=~Q(provider_message_id=""),
                     ),
                     models.Index(
-                        condition=models.Q(("status", "suppressed")),
                         fields=["-id"],
                         name="emailnotification_suppressed",
+                        condition=Q(status="suppressed"),
                     ),
                     models.Index(
-                        condition=models.Q(("status", "discarded")),
                         fields=["-id"],
                         name="emailnotification_discarded",
+                        condition=Q(status="discarded"),
                     ),
-                    django.contrib.postgres.indexes.BrinIndex(
-                        django.db.models.expressions.RawSQL(
-                            "(date_bin('1 minute', sent_at, '2000-01-01 00:00+00'))", []
-                        ),
-                        django.db.models.expressions.RawSQL(
-                            "(date_bin('1 minute', delivered_at, '2000-01-01 00:00+00'))", []
-                        ),
-                        django.db.models.expressions.RawSQL(
-                            "(date_bin('1 minute', bounced_at, '2000-01-01 00:00+00'))", []
-                        ),
-                        autosummarize=True,
+                    # The sums of each minute. Rows come almost in the order of these times, and further rows
+                    # of a minute change no entry.
+                    BrinIndex(
+                        RawSQL("(date_bin('1 minute', sent_at, '2000-01-01 00:00+00'))", []),
+                        RawSQL("(date_bin('1 minute', delivered_at, '2000-01-01 00:00+00'))", []),
+                        RawSQL("(date_bin('1 minute', bounced_at, '2000-01-01 00:00+00'))", []),
                         name="emailnotification_minutes",
+                        autosummarize=True,
                         pages_per_range=64,
                     ),
+                    # The time of the last error. An index on updated_at would make each update write to all
+                    # indexes.
                     models.Index(
-                        django.db.models.expressions.RawSQL("((errors -> -1 ->> 'at') COLLATE \"C\")", []),
-                        condition=models.Q(("errors", []), _negated=True),
+                        RawSQL("((errors -> -1 ->> 'at') COLLATE \"C\")", []),
                         name="emailnotification_errors",
+                        condition=~Q(errors=[]),
                     ),
                 ],
                 "constraints": [
                     models.CheckConstraint(
-                        condition=models.Q(
-                            (
-                                "status__in",
-                                [
-                                    "pending",
-                                    "processing",
-                                    "sent",
-                                    "failed",
-                                    "dead_lettered",
-                                    "suppressed",
-                                    "discarded",
-                                ],
-                            )
+                        condition=Q(
+                            status__in=[
+                                "pending",
+                                "processing",
+                                "sent",
+                                "failed",
+                                "dead_lettered",
+                                "suppressed",
+                                "discarded",
+                            ]
                         ),
                         name="emailnotification_status_known",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("sent_at__isnull", False), ("status", "sent")),
-                            models.Q(models.Q(("status", "sent"), _negated=True), ("sent_at__isnull", True)),
-                            _connector="OR",
-                        ),
+                        condition=Q(status="sent", sent_at__isnull=False)
+                        | (~Q(status="sent") & Q(sent_at__isnull=True)),
                         name="emailnotification_sent_has_its_time",
                     ),
+                    # A claim without its token could not be settled, and one without its time would never
+                    # expire.
                     models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("claim_token__isnull", False),
-                                ("claimed_at__isnull", False),
-                                ("status", "processing"),
-                            ),
-                            models.Q(
-                                models.Q(("status", "processing"), _negated=True),
-                                ("claim_token__isnull", True),
-                                ("claimed_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
+                        condition=Q(status="processing", claim_token__isnull=False, claimed_at__isnull=False)
+                        | (~Q(status="processing") & Q(claim_token__isnull=True, claimed_at__isnull=True)),
                         name="emailnotification_claim_is_whole",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Suppression",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                ("address_hash", models.CharField(max_length=64, unique=True, editable=False)),
+                (
+                    "reason",
+                    models.CharField(
+                        max_length=20,
+                        choices=[
+                            ("hard_bounce", "the address bounced"),
+                            ("complaint", "its owner complained"),
+                            ("manual", "a person said so"),
+                        ],
+                    ),
+                ),
+                ("provider", models.CharField(max_length=50, default="", blank=True, editable=False)),
+                ("notification_id", models.UUIDField(null=True, editable=False)),
+                ("created_at", models.DateTimeField(db_default=Now(), editable=False)),
+            ],
+            options={
+                "db_table": "suppressions",
+                "default_permissions": ("view", "add"),
+                "permissions": [("lift_suppression", "Can lift suppressions")],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=Q(reason__in=["hard_bounce", "complaint", "manual"]),
+                        name="suppressions_reason_known",
                     ),
                 ],
             },

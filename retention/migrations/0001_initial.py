@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="DetachedPartition",
             fields=[
-                ("name", models.CharField(max_length=63, primary_key=True, serialize=False)),
+                ("name", models.CharField(primary_key=True, serialize=False, max_length=63)),
                 ("table", models.CharField(max_length=63)),
                 ("since", models.DateTimeField()),
                 ("until", models.DateTimeField()),
@@ -24,27 +24,21 @@ class Migration(migrations.Migration):
                 ("deleted_at", models.DateTimeField(null=True)),
             ],
             options={
-                "verbose_name": "partition",
                 "db_table": "detached_partitions",
+                "verbose_name": "partition",
                 "default_permissions": ("view",),
             },
         ),
         migrations.CreateModel(
             name="Erasure",
             fields=[
-                (
-                    "id",
-                    models.UUIDField(default=new_id, editable=False, primary_key=True, serialize=False),
-                ),
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
                 ("address_hash", models.CharField(max_length=64, unique=True)),
                 ("cold_files", models.JSONField(default=list)),
                 ("counts", models.JSONField(default=dict)),
                 ("requested_at", models.DateTimeField(db_default=Now())),
                 ("finished_at", models.DateTimeField(null=True)),
             ],
-            options={
-                "db_table": "erasures",
-                "default_permissions": ("view",),
-            },
+            options={"db_table": "erasures", "default_permissions": ("view",)},
         ),
     ]

@@ -1,6 +1,6 @@
-import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from runtime.database.ids import new_id
@@ -9,21 +9,17 @@ from runtime.database.ids import new_id
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
-    ]
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL)]
 
     operations = [
         migrations.CreateModel(
             name="Heartbeat",
             fields=[
-                ("name", models.CharField(max_length=50, primary_key=True, serialize=False)),
+                ("name", models.CharField(primary_key=True, serialize=False, max_length=50)),
                 ("beat_at", models.DateTimeField(db_default=Now())),
                 ("since", models.DateTimeField(db_default=Now())),
             ],
-            options={
-                "db_table": "heartbeats",
-            },
+            options={"db_table": "heartbeats"},
         ),
         migrations.CreateModel(
             name="Pause",
@@ -31,78 +27,63 @@ class Migration(migrations.Migration):
                 (
                     "part",
                     models.CharField(
+                        primary_key=True,
+                        serialize=False,
+                        max_length=20,
                         choices=[
                             ("delivery", "e-mails are sent"),
                             ("relay", "events are published"),
                             ("consumers", "events of other services are processed"),
                         ],
-                        max_length=20,
-                        primary_key=True,
-                        serialize=False,
                     ),
                 ),
-                ("reason", models.CharField(blank=True, default="", max_length=200)),
-                ("username", models.CharField(blank=True, default="", max_length=150)),
-                (
-                    "paused_at",
-                    models.DateTimeField(db_default=Now(), editable=False),
-                ),
-                ("restored_to", models.DateTimeField(editable=False, null=True)),
-                ("reconciled_at", models.DateTimeField(editable=False, null=True)),
+                ("reason", models.CharField(max_length=200, default="", blank=True)),
+                ("username", models.CharField(max_length=150, default="", blank=True)),
+                ("paused_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("restored_to", models.DateTimeField(null=True, editable=False)),
+                ("reconciled_at", models.DateTimeField(null=True, editable=False)),
             ],
             options={
                 "db_table": "pauses",
-                "permissions": [("set_pause", "Can pause and resume delivery, relay and consumers")],
                 "default_permissions": ("view",),
-            },
-        ),
-        migrations.CreateModel(
-            name="TrafficSum",
-            fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "span", "start", blank=True, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
-                ("span", models.PositiveSmallIntegerField()),
-                ("start", models.DateTimeField()),
-                ("counts", models.JSONField(default=dict)),
-                ("spreads", models.JSONField(default=dict)),
-                ("samples", models.JSONField(default=dict)),
-            ],
-            options={
-                "db_table": "traffic_sums",
-                "default_permissions": (),
+                "permissions": [("set_pause", "Can pause and resume delivery, relay and consumers")],
             },
         ),
         migrations.CreateModel(
             name="BulkJob",
             fields=[
-                (
-                    "id",
-                    models.UUIDField(default=new_id, editable=False, primary_key=True, serialize=False),
-                ),
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
                 (
                     "state",
                     models.CharField(
+                        max_length=10,
+                        default="running",
                         choices=[
                             ("running", "Running"),
                             ("done", "Done"),
                             ("stopped", "Stopped"),
                             ("failed", "Failed"),
                         ],
-                        default="running",
-                        max_length=10,
                     ),
                 ),
                 ("action", models.CharField(max_length=50)),
                 ("filter", models.JSONField(default=dict)),
-                ("address", models.TextField(blank=True, db_default="", default="")),
+                ("address", models.TextField(default="", db_default="", blank=True)),
                 ("last_id", models.UUIDField(null=True)),
-                ("reason", models.CharField(blank=True, default="", max_length=200)),
+                ("reason", models.CharField(max_length=200, default="", blank=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        settings.AUTH_USER_MODEL,
+                        on_delete=models.SET_NULL,
+                        related_name="+",
+                        null=True,
+                        db_constraint=False,
+                        db_index=False,
+                    ),
+                ),
                 ("username", models.CharField(max_length=150)),
-                ("correlation_id", models.CharField(blank=True, default="", max_length=128)),
+                ("correlation_id", models.CharField(max_length=128, default="", blank=True)),
                 ("total", models.PositiveIntegerField(null=True)),
                 ("position", models.UUIDField(null=True)),
                 ("done_count", models.PositiveIntegerField(default=0)),
@@ -110,61 +91,48 @@ class Migration(migrations.Migration):
                 ("refusals", models.JSONField(default=dict)),
                 ("result", models.BinaryField(null=True)),
                 ("tries", models.SmallIntegerField(db_default=0)),
-                ("error", models.TextField(blank=True, default="")),
-                (
-                    "created_at",
-                    models.DateTimeField(db_default=Now(), editable=False),
-                ),
-                (
-                    "updated_at",
-                    models.DateTimeField(db_default=Now(), editable=False),
-                ),
-                ("finished_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "user",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
+                ("error", models.TextField(default="", blank=True)),
+                ("created_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("updated_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("finished_at", models.DateTimeField(null=True, editable=False)),
             ],
             options={
-                "verbose_name": "background job",
                 "db_table": "bulk_jobs",
+                "verbose_name": "background job",
                 "default_permissions": ("view",),
                 "indexes": [
                     models.Index(
-                        condition=models.Q(("state", "running")),
-                        fields=["updated_at"],
-                        name="bulk_jobs_running",
-                    )
+                        fields=["updated_at"], name="bulk_jobs_running", condition=Q(state="running")
+                    ),
                 ],
                 "constraints": [
                     models.CheckConstraint(
-                        condition=models.Q(("state__in", ["running", "done", "stopped", "failed"])),
+                        condition=Q(state__in=["running", "done", "stopped", "failed"]),
                         name="bulk_jobs_state_known",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("finished_at__isnull", True), ("state", "running")),
-                            models.Q(
-                                models.Q(("state", "running"), _negated=True), ("finished_at__isnull", False)
-                            ),
-                            _connector="OR",
-                        ),
+                        condition=Q(state="running", finished_at__isnull=True)
+                        | (~Q(state="running") & Q(finished_at__isnull=False)),
                         name="bulk_jobs_finished_has_its_time",
                     ),
+                    # A person's address must not outlive the job. A failed job may be restarted.
                     models.CheckConstraint(
-                        condition=models.Q(
-                            ("address", ""), ("state__in", ["running", "failed"]), _connector="OR"
-                        ),
+                        condition=Q(address="") | Q(state__in=["running", "failed"]),
                         name="bulk_jobs_ended_has_no_address",
                     ),
                 ],
             },
+        ),
+        migrations.CreateModel(
+            name="TrafficSum",
+            fields=[
+                ("pk", models.CompositePrimaryKey("span", "start", serialize=False)),
+                ("span", models.PositiveSmallIntegerField()),
+                ("start", models.DateTimeField()),
+                ("counts", models.JSONField(default=dict)),
+                ("spreads", models.JSONField(default=dict)),
+                ("samples", models.JSONField(default=dict)),
+            ],
+            options={"db_table": "traffic_sums", "default_permissions": ()},
         ),
     ]

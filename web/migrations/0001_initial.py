@@ -11,41 +11,12 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name="ApiToken",
-            fields=[
-                (
-                    "id",
-                    models.UUIDField(default=new_id, editable=False, primary_key=True, serialize=False),
-                ),
-                ("name", models.CharField(max_length=100)),
-                ("prefix", models.CharField(editable=False, max_length=12)),
-                ("digest", models.CharField(editable=False, max_length=64, unique=True)),
-                ("scopes", models.JSONField(default=list)),
-                ("source", models.CharField(blank=True, db_default="", default="", max_length=100)),
-                (
-                    "created_at",
-                    models.DateTimeField(db_default=Now(), editable=False),
-                ),
-                ("expires_at", models.DateTimeField(blank=True, null=True)),
-                ("revoked_at", models.DateTimeField(blank=True, null=True)),
-                ("last_used_at", models.DateTimeField(editable=False, null=True)),
-            ],
-            options={
-                "db_table": "api_tokens",
-            },
-        ),
-        migrations.CreateModel(
             name="IdempotencyKey",
             fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "scope", "key", blank=True, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
+                ("pk", models.CompositePrimaryKey("scope", "key", serialize=False)),
                 ("scope", models.CharField(max_length=50)),
                 ("key", models.CharField(max_length=255)),
-                ("request_hash", models.CharField(default="", max_length=64)),
+                ("request_hash", models.CharField(max_length=64, default="")),
                 ("answer_status", models.PositiveSmallIntegerField(null=True)),
                 ("answer_body", models.TextField(default="")),
                 ("answer_location", models.TextField(default="")),
@@ -55,6 +26,22 @@ class Migration(migrations.Migration):
                 "db_table": "idempotency_keys",
                 "indexes": [models.Index(fields=["created_at"], name="idempotency_keys_age")],
             },
+        ),
+        migrations.CreateModel(
+            name="ApiToken",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                ("name", models.CharField(max_length=100)),
+                ("prefix", models.CharField(max_length=12, editable=False)),
+                ("digest", models.CharField(max_length=64, unique=True, editable=False)),
+                ("scopes", models.JSONField(default=list)),
+                ("source", models.CharField(max_length=100, default="", db_default="", blank=True)),
+                ("created_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("expires_at", models.DateTimeField(null=True, blank=True)),
+                ("revoked_at", models.DateTimeField(null=True, blank=True)),
+                ("last_used_at", models.DateTimeField(null=True, editable=False)),
+            ],
+            options={"db_table": "api_tokens"},
         ),
         # An order's timeline reads the admin's log by object, and the audit log reads it by time.
         migrations.RunSQL(
