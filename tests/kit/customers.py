@@ -59,7 +59,8 @@ class Acknowledged:
 class Customers:
     """`with Customers(shop, rate=12) as customers:` makes so many changes a second in all.
 
-    At the end, each customer finishes the current order. Requests go to `ports`, by default to the shop's.
+    At the end, each customer finishes the current order. Requests go to `ports`, by default to the shop's,
+    which may be replaced meanwhile.
     The share `by_event` of payments comes as events, which need a consumer.
     """
 
@@ -73,7 +74,7 @@ class Customers:
         ports: Sequence[int] = (),
         by_event: float = 0.25,
     ) -> None:
-        self._shop, self._ports = shop, ports or [shop.port]
+        self._shop, self.ports = shop, ports or [shop.port]
         self.acknowledged: list[Acknowledged] = []
         self.wrong: list[str] = []
         self.slow_answers: list[float] = []
@@ -165,7 +166,8 @@ class Customers:
         headers = {"Idempotency-Key": str(uuid.uuid4())} if method == "POST" else {}
         began, last, turn = time.monotonic(), "", itertools.count(random.randrange(100))
         while not self._give_up.is_set():
-            url = f"http://{HOST}:{self._ports[next(turn) % len(self._ports)]}/api/v1{path}"
+            ports = self.ports
+            url = f"http://{HOST}:{ports[next(turn) % len(ports)]}/api/v1{path}"
             self._now.asked = time.monotonic()
             try:
                 answer = session.request(method, url, json=body, headers=headers, timeout=PATIENCE)

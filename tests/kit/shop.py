@@ -207,6 +207,9 @@ class Shop:
         for name in names:
             kind = name.partition(":")[0]
             command = all_commands[kind]
+            if checkout != PROJECT:  # by the program of that commit, which knows its own commands
+                own = [sys.executable, str(checkout / "config" / "roles.py"), kind]
+                command = [*own, *(("--host", HOST, "--port", str(port)) if kind == "web" else ())]
             self.spawn(name, command, checkout=checkout, **settings)
             if kind == "web" and wait:
                 self.until(lambda: self.web_answers(port), "the web process answers")

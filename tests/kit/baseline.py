@@ -1,0 +1,82 @@
+"""The commit since which stored and public names keep their meaning, to run it next to this checkout."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from config.beat import LOCK as BEAT_LOCK
+from events.publishing.shards import LOCK as RELAY_LOCK
+from local.machine import PROJECT
+from tests.kit.customers import Customers
+from tests.kit.shop import Shop
+from tests.kit.words import SHARDS
+
+#: Its full hash. After a release, that of the release's commit.
+BASELINE = "4f0cee53946f1324bca3c07a37e85f9229808dd4"
+#: Rows that each kind of process writes, after a moment.
+WORKED = """
+    SELECT EXISTS (SELECT FROM email_notifications WHERE created_at > {0} AND delivered_at IS NOT NULL)
+        AND EXISTS (SELECT FROM outbox_events WHERE created_at > {0} AND published_at IS NOT NULL)
+        AND EXISTS (SELECT FROM processed_events WHERE processed_at > {0})
+        AND 3 = (SELECT count(*) FROM heartbeats
+            WHERE name IN ('poll', 'web', 'webhook:sendgrid') AND beat_at > {0})
+"""
+#: Whether the locks of beat and of every shard, by the numbers of this checkout, have owners.
+OWNED = f"""
+    SELECT count(*) FILTER (WHERE classid = {RELAY_LOCK} AND objsubid = 2) = {SHARDS}
+        AND count(*) FILTER (WHERE classid = 0 AND objid = {BEAT_LOCK} AND objsubid = 1) = 1
+    FROM pg_locks WHERE locktype = 'advisory' AND granted
+"""
+
+
+def unpack(folder: Path) -> Path:
+    """Write the baseline's files into a new folder. Skip the test if this checkout's history lacks it."""
+    archive = folder.with_suffix(".tar")
+    command = ["git", "archive", "--format", "tar", "--output", str(archive), BASELINE]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        pytest.skip(f"NOT TESTED: the history here lacks the baseline {BASELINE}: {done.stderr.strip()}")
+    folder.mkdir()
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True, timeout=60)
+    return folder
+
+
+def empty(shop: Shop) -> None:
+    """Give the shop a database without tables, for the baseline to migrate."""
+    parts = conninfo_to_dict(shop.postgres.url)
+    name = parts.pop("dbname")
+    with psycopg.connect(make_conninfo("", **parts, dbname="template1"), autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+
+
+def until_all_work(shop: Shop, customers: Customers, stage: str) -> None:
+    """Wait until requests, e-mails, webhooks, events in and out, and polls that begin now have an effect.
+
+    Beat and relays own their locks.
+    """
+    ((now,),) = shop.query("SELECT quote_literal(clock_timestamp())")
+    before = len(customers.acknowledged)
+    worked = WORKED.format(now)
+
+    def all_work() -> bool:
+        if len(customers.acknowledged) < before + 20:
+            return False
+        return shop.query(worked) == shop.query(OWNED) == [(True,)]
+
+    shop.until(all_work, f"all processes work: {stage}")
+
+
+def complaints(shop: Shop) -> list[str]:
+    """Return the lines of logs with a traceback, such as those of a task that the receiver does not know."""
+    return [
+        f"{log.name}: {line[:2000]}"
+        for log in sorted(shop.folder.glob("*.log"))
+        for line in log.read_text(errors="replace").splitlines()
+        if "Traceback" in line or "unregistered task" in line
+    ]
