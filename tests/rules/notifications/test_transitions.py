@@ -36,9 +36,9 @@ ALWAYS = {"status", "updated_at"}
 Verb = Callable[[EmailNotification], object]
 
 
-def settle(**outcome: object) -> Verb:
-    given = {"provider": "test", "provider_message_id": "new", "code": "500"} | outcome
-    return lambda mail: rows.settle([(mail, Outcome(**given))])
+def settle(verdict: Verdict, *, has_used_retry: bool) -> Verb:
+    outcome = Outcome(verdict, "test", "new", code="500", has_used_retry=has_used_retry)
+    return lambda mail: rows.settle([(mail, outcome)])
 
 
 def hand(act: Transition) -> Verb:
@@ -47,7 +47,7 @@ def hand(act: Transition) -> Verb:
 
 #: An acceptance of an unclaimed row is `accept`.
 FAILURES = [
-    settle(verdict=one, has_used_retry=used)
+    settle(one, has_used_retry=used)
     for one in Verdict
     for used in (False, True)
     if one is not Verdict.ACCEPTED
@@ -89,7 +89,7 @@ def changes(verb: Verb, status: str, *, retries_left: int) -> tuple[str, set[str
     verb(mail)
     after = rows.filter(id=mail.id).values().get()
     mail.delete()
-    return after["status"], {name for name in before if before[name] != after[name]}
+    return after["status"], {name for name, value in after.items() if value != before.get(name)}
 
 
 def moved(verbs: list[Verb], status: str) -> Iterator[tuple[str, set[str]]]:
