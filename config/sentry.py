@@ -44,7 +44,7 @@ def init(*, dsn: str, traces_sample_rate: float = 0.0, transport: Transport | No
         before_breadcrumb=_clean,
     )
     # A batch has up to 500 events. As breadcrumbs they would cost more than publishing them.
-    ignore_logger("outbox.events.published")
+    ignore_logger("events.published")
     ignore_logger("django.security.DisallowedHost")  # requests of scanners, answered with 400
 
 

@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
+from events import counters  # noqa: F401 - declares them in every process
+from events.consuming import handlers
 from events.consuming.consumer import GROUP
-from events.consuming.handlers import subscription
 from events.transports import Lag, consumer_lags
 from runtime.telemetry.metrics import from_broker
 
 
 @from_broker(settings.EVENT_TRANSPORT)
 def lag() -> Iterator[GaugeMetricFamily]:
-    return _families(consumer_lags(topics=sorted(subscription().read()), group=GROUP), group=GROUP)
+    return _families(consumer_lags(topics=sorted(handlers.subscription.read()), group=GROUP), group=GROUP)
 
 
 def _families(lags: Sequence[Lag], *, group: str) -> Iterator[GaugeMetricFamily]:

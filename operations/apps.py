@@ -65,4 +65,4 @@ class OperationsConfig(AppConfig):
 
         # The last app that has tables: then the permissions of all apps exist.
         post_migrate.connect(make_groups, sender=global_apps.get_app_config("orders"), dispatch_uid="groups")
-        autodiscover_modules("metrics", "sums", "bulk_actions")
+        autodiscover_modules("conditions", "metrics", "sums", "bulk_actions")

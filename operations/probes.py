@@ -16,7 +16,8 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 
-from retention.partitions import partitions
+from retention.partitions.partitions import ahead_of
+from retention.upkeep import check_ahead
 from runtime.database import partitioned
 from runtime.database.clock import read_database_time
 from runtime.database.server import count_connections_left
@@ -31,7 +32,7 @@ from web.api.views import json_response
 log = structlog.get_logger(__name__)
 
 BROKER_SECONDS = 0.5
-STOCK_SECONDS = 3600
+AHEAD_SECONDS = 3600
 
 
 @get_only
@@ -100,11 +101,11 @@ def _check_migrations() -> str:
 
 def _check_partitions() -> str:
     now = read_database_time()
-    _log_low_stock(int(time.monotonic() // STOCK_SECONDS))
+    _log_few_partitions(int(time.monotonic() // AHEAD_SECONDS))
     short = [
         model._meta.db_table
         for model in partitioned.partitioned_models()
-        if partitions.ahead_of(model=model, now=now) < 1
+        if ahead_of(model=model, now=now) < 1
     ]
     return f"no next partition: {', '.join(short)}" if short else "ok"
 
@@ -114,10 +115,10 @@ def _check_connections() -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def _log_low_stock(_period: int) -> None:
-    """Log an error for each table whose partitions run out, once per `STOCK_SECONDS` and process."""
+def _log_few_partitions(_period: int) -> None:
+    """Log an error for each table whose partitions run out, once per `AHEAD_SECONDS` and process."""
     for model in partitioned.partitioned_models():
-        partitions.check_stock(model=model, now=read_database_time())
+        check_ahead(model=model)
 
 
 @get_only

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
-from web.admin.menu import PAGES, MenuItem
+from web.admin.menu import MenuItem, Page
 
 
 class Site(admin.AdminSite):
@@ -33,7 +33,7 @@ class Site(admin.AdminSite):
             path("search/", search, name="search"),
             *(
                 path(one.route, self.admin_view(functools.partial(one.view, self)), name=one.menu.name)
-                for one in PAGES
+                for one in self._pages()
             ),
             *super().get_urls(),
         ]
@@ -74,10 +74,16 @@ class Site(admin.AdminSite):
         context = {**self.each_context(request), "title": "Set-up", "app_list": apps}
         return TemplateResponse(request, "admin/set_up.html", context)
 
+    def _pages(self) -> list[Page]:
+        """Return the pages that belong to no table."""
+        from outbox import admin as providers  # imported late, because Django loads this module before it
+
+        return [providers.PAGE]
+
     def _menu(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return the links that the user may follow."""
         items = [MenuItem(0, "Overview", "index")]
-        items += [one.menu for one in PAGES if request.user.has_perm(one.permission)]
+        items += [one.menu for one in self._pages() if request.user.has_perm(one.permission)]
         others = False
         for model, page in self._registry.items():
             if not page.has_view_permission(request):

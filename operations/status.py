@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -10,17 +9,21 @@ from typing import Any, TypeVar
 import redis
 from django.conf import settings
 
+from events.conditions import KAFKA_AWAY, LAGS, UNFINISHED_EVENTS
 from events.consuming.consumer import GROUP
 from events.transports import BrokerAway, consumer_lags
-from notifications.models import EmailNotification
+from notifications.conditions import UNFINISHED_EMAILS
+from orders.conditions import STUCK_ORDERS
 from orders.inbound.payments_and_stock import subscribed
 from outbox import cdc
+from outbox.conditions import PROVIDERS
 from outbox.gate.breaker import Breaker, State
 from outbox.gate.shared_state import read_breakers
-from runtime.conditions import DAY, Stock, decide
+from retention.conditions import PARTITIONS
+from retention.partitions.partitions import PartitionsAhead
+from runtime.conditions import CONNECTIONS, DAY, FAILED_JOBS, HEARTBEATS, PAUSES, decide, read_facts
 from runtime.database import server
 from runtime.database.clock import read_database_time
-from runtime.facts import read_facts
 from runtime.sums import MINUTE, Sums, Window, read_window
 from runtime.telemetry.release import version
 
@@ -41,32 +44,30 @@ def read_status() -> Document:
     seen, breakers = _unless_away(lambda: read_breakers(settings.EMAIL_PROVIDERS)) or (0.0, None)
     facts = read_facts(now=now)
     lags = _unless_away(lambda: consumer_lags(topics=sorted(subscribed()), group=GROUP))
-    of_cdc = _unless_away(cdc.read_cdc_lags) if cdc.is_used(facts.jobs) else []
+    beats = facts[HEARTBEATS]
+    of_cdc = _unless_away(cdc.read_cdc_lags) if cdc.is_used(beats) else []
     waiting = [*(lags or ()), *(of_cdc or ())]
-    facts = dataclasses.replace(
-        facts,
-        providers=None
-        if breakers is None
-        else {name: (one.state(seen), one.forced) for name, one in breakers.items()},
-        lags=waiting,
-        is_kafka_away=(settings.EVENT_TRANSPORT == "kafka" and lags is None) or of_cdc is None,
-    )
-    rows, sizes = facts.rows[EmailNotification._meta.db_table], server.sizes()
+    states = None
+    if breakers is not None:
+        states = {name: (one.state(seen), one.forced) for name, one in breakers.items()}
+    is_kafka_away = (settings.EVENT_TRANSPORT == "kafka" and lags is None) or of_cdc is None
+    facts = facts.adding(PROVIDERS, states).adding(LAGS, waiting).adding(KAFKA_AWAY, is_kafka_away)
+    rows, sizes = facts[UNFINISHED_EMAILS], server.sizes()
     return {
         "needs": [one.sentence for one in decide(facts)],
         "version": version(),
         "at": now.isoformat(),
-        "paused": list(facts.paused),
-        "stuck_orders": {state: stuck._asdict() for state, stuck in facts.stuck.items()},
+        "paused": list(facts[PAUSES]),
+        "stuck_orders": {state: stuck._asdict() for state, stuck in facts[STUCK_ORDERS].items()},
         "emails": rows._asdict() | {"unfinished_seconds": rows.unfinished_seconds},
         "rates": {"minutes": MINUTES} | _numbers(rates),
-        "providers": None if breakers is None else _providers(seen, breakers, rates, facts.jobs),
-        "events": facts.events._asdict(),
+        "providers": None if breakers is None else _providers(seen, breakers, rates, beats),
+        "events": facts[UNFINISHED_EVENTS]._asdict(),
         "consumers": None if lags is None else [one._asdict() for one in waiting],
-        "failed_jobs": facts.failed_jobs,
-        "jobs": {name: round(age, 1) for name, age in facts.jobs.items()},
-        "partitions": [_partitions(stock, sizes.tables) for stock in facts.stocks],
-        "database": {"bytes": sizes.database} | facts.connections._asdict(),
+        "failed_jobs": facts[FAILED_JOBS],
+        "jobs": {name: round(age, 1) for name, age in beats.items()},
+        "partitions": [_partitions(one, sizes.tables) for one in facts[PARTITIONS]],
+        "database": {"bytes": sizes.database} | facts[CONNECTIONS]._asdict(),
     }
 
 
@@ -114,12 +115,12 @@ def _providers(
     ]
 
 
-def _partitions(stock: Stock, sizes: Mapping[str, int]) -> Document:
+def _partitions(found: PartitionsAhead, sizes: Mapping[str, int]) -> Document:
     return {
-        "table": stock.table,
-        "ahead": stock.partitions_ahead,
-        "days_ahead": int(stock.partitions_ahead_seconds // DAY),
-        "archive_overdue": stock.archive_overdue,
-        "archive_overdue_seconds": stock.archive_overdue_seconds,
-        "bytes": sizes.get(stock.table, 0),
+        "table": found.table,
+        "ahead": found.partitions_ahead,
+        "days_ahead": int(found.partitions_ahead_seconds // DAY),
+        "archive_overdue": found.archive_overdue,
+        "archive_overdue_seconds": found.archive_overdue_seconds,
+        "bytes": sizes.get(found.table, 0),
     }

@@ -1,18 +1,37 @@
-"""The statement that counts stuck orders. runtime.facts runs it; orders.models.STUCK defines the states."""
+"""The condition of stuck orders. `orders.models.STUCK` defines the states."""
 
 from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from django.db import connection
 
 from orders.models import STUCK, Order
-from runtime.facts import MOST
+from runtime import conditions
+from runtime.conditions import Condition, Query, Reading, Row
+
+#: By the states of `STUCK`.
+WORDS = {
+    "unconfirmed": "paid orders are neither confirmed, completed nor cancelled",
+    "unpaid": "orders have reserved stock and are not paid",
+    "unrefunded": "cancelled orders were paid and are not fully refunded",
+}
+
+
+class Stuck(NamedTuple):
+    """The orders that are stuck in one state."""
+
+    orders: int
+    oldest_seconds: float  # since the oldest of them came into the state
 
 
 def stuck_statement() -> str:
     """Return a SELECT of `state`, `orders` (at most `MOST`) and `oldest_seconds`: a row for each state."""
     parts = []
     for state, (since, _) in STUCK.items():
-        oldest = Order.objects.stuck(state).order_by(since).values(since)[:MOST]
+        oldest = Order.objects.stuck(state).order_by(since).values(since)[: conditions.MOST]
         found = connection.ops.compose_sql(*oldest.query.sql_with_params())  # type: ignore[attr-defined]
         parts.append(
             f"SELECT '{state}' AS state, count(*) AS orders,"  # noqa: S608 - only names and the ORM's SQL
@@ -20,3 +39,23 @@ def stuck_statement() -> str:
             f" AS oldest_seconds FROM ({found}) AS found"
         )
     return " UNION ALL ".join(parts)
+
+
+def _stuck(rows: Sequence[Row], _: dt.datetime) -> dict[str, Stuck]:
+    return {one["state"]: Stuck(one["orders"], one["oldest_seconds"]) for one in rows}
+
+
+STUCK_ORDERS: Query[Mapping[str, Stuck]] = Query(
+    name="stuck orders", select=lambda _: stuck_statement(), read=_stuck
+)
+
+ORDERS_STUCK = Condition(
+    code="OrdersStuck",
+    place=110,
+    source=STUCK_ORDERS,
+    readings=lambda stuck: [
+        Reading(one.orders, state, {"words": WORDS[state]}) for state, one in stuck.items()
+    ],
+    sentence="{number} {words}: see Orders in the admin, stuck: {subject}",
+)
+conditions.register(ORDERS_STUCK)

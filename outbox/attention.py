@@ -7,19 +7,20 @@ from collections.abc import Iterator, Sequence
 from django.http import HttpRequest
 from django.urls import reverse
 
+from outbox.conditions import PROVIDERS, VALKEY_DOWN
 from outbox.gate.breaker import State
 from outbox.gate.gate import ProviderState
 from outbox.process import gate
-from runtime.conditions import Condition, Facts, decide
+from runtime.conditions import Facts, Found, decide
 from web.admin.tiles import Tile, attention, sentences
 
 PERMISSION = "notifications.view_emailnotification"
 
 
-def provider_conditions(views: Sequence[ProviderState]) -> list[Condition]:
+def provider_conditions(views: Sequence[ProviderState]) -> list[Found]:
     """Return the conditions of the breakers as this process sees them, or only BrokerDown without Valkey."""
     providers = {view.provider: (view.state, view.breaker.forced) for view in views}
-    return decide(Facts(providers=providers if gate().is_shared else None))
+    return decide(Facts({PROVIDERS: providers if gate().is_shared else None}))
 
 
 @attention(20)
@@ -35,11 +36,11 @@ def breakers(request: HttpRequest) -> Iterator[Tile]:
     ]
     found = provider_conditions(views)
     url = reverse("admin:providers")
-    yield from sentences(url, (one for one in found if one.code == "BrokerDown"))
+    yield from sentences(url, (one for one in found if one.condition is VALKEY_DOWN))
     yield Tile(
         label=", ".join(wrong) if wrong else "providers",
         url=url,
         words=f"{len(wrong)} of {len(views)}" if wrong else "sending",
-        found=[one for one in found if one.code != "BrokerDown"],
+        found=[one for one in found if one.condition is not VALKEY_DOWN],
         help="Circuit breakers that are open, paused or forced.",
     )

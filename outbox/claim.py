@@ -29,7 +29,7 @@ from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.states.settle import STATE
 from notifications.states.transitions import CLAIM, RECOVER, list_in_sql
 from outbox.gate.gate import Capacity
-from runtime.telemetry import instruments
+from outbox.metrics import CLAIMS
 
 #: During a backlog, this share of the claimed rows are the newest first attempts.
 FRESH_SHARE = 1 / 4
@@ -198,7 +198,7 @@ class Claims:
     """The claims of one drain, and its memory between two claims."""
 
     def __init__(self) -> None:
-        self._seconds = instruments.CLAIMS.labels(EmailNotification._meta.db_table)
+        self._seconds = CLAIMS.labels(EmailNotification._meta.db_table)
         self.lookback = Lookback()
         #: The fraction of a fresh row that earlier claims were too small to include.
         self._fresh_credit = 0.0

@@ -12,9 +12,10 @@ from django.conf import settings
 from notifications.log import log_changes
 from outbox import process as processes
 from outbox.claim import next_due_in, recover
+from outbox.metrics import POLLS
 from outbox.process import SHORT_PAUSE_SECONDS, Drained
 from runtime.models import Heartbeat
-from runtime.telemetry import instruments, tracing
+from runtime.telemetry import tracing
 
 #: How long one drain claims before it returns, so that the worker can run other tasks.
 DRAIN_SECONDS = 30.0
@@ -61,7 +62,7 @@ def drain_due() -> Drained | None:
     return done
 
 
-@instruments.POLLS.time()
+@POLLS.time()
 def poll() -> Drained | None:
     """Recover expired claims and drain. Beat schedules it every `POLL_INTERVAL` seconds.
 

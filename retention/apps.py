@@ -8,9 +8,9 @@ from django.db.models.signals import post_migrate
 
 def make_partitions(*, using: str, **_: Any) -> None:
     """Create the next partitions at the end of every migrate."""
-    from retention.partitions import partitions
+    from retention.upkeep import ensure_all
 
-    for _name in partitions.ensure_all(using=using):
+    for _name in ensure_all(using=using):
         pass
 
 

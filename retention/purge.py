@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
+from django.apps import apps
 from django.conf import settings
 from django.db import connections, transaction
 
@@ -17,20 +18,12 @@ from retention.partitions.locks import OWNER_DATABASE
 BATCH = 2000
 #: The pause between two batches, so that vacuum and replicas keep up.
 PAUSE_SECONDS = 0.02
-TOKEN_DAYS = 30
-DEAD_EVENT_DAYS = 90
-JOB_DAYS = 90
 LONGEST_YEAR_DAYS = 366
-#: A person decided to replay the dead letter, and its consumer is paused or stopped.
-_REPLAY_WAITS = "replay_requested_at IS NOT NULL AND replayed_at IS NULL AND discarded_at IS NULL"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """Rows of `table` whose `column` is older than `days`, by the database's clock, except those to `keep`.
-
-    The column has an index, or the table is small. `keep` is a condition in SQL.
-    """
+    """A `PurgeRule` of `table`, with the days of the settings."""
 
     table: str
     column: str
@@ -39,18 +32,17 @@ class Rule:
 
 
 def rules() -> list[Rule]:
-    """Return the rules, with the days of the settings."""
+    """Return the rules of the models, and those of the tables that belong to libraries."""
+    ours = [
+        Rule(model._meta.db_table, one.column, one.days() if callable(one.days) else one.days, one.keep)
+        for model in apps.get_models()
+        for one in getattr(model, "purge_rules", ())
+    ]
     return [
-        Rule("idempotency_keys", "created_at", settings.IDEMPOTENCY_DAYS),
-        Rule("processed_events", "processed_at", settings.PROCESSED_EVENT_DAYS),
-        Rule("inbound_dead_letters", "failed_at", DEAD_EVENT_DAYS, keep=_REPLAY_WAITS),
-        Rule("api_tokens", "expires_at", TOKEN_DAYS),
-        Rule("api_tokens", "revoked_at", TOKEN_DAYS),
-        Rule("bulk_jobs", "finished_at", JOB_DAYS),  # failed ones, too
+        *ours,
         # As long as the cold files of the rows that people acted on.
         Rule("django_admin_log", "action_time", settings.ARCHIVE_YEARS * LONGEST_YEAR_DAYS),
         Rule("django_session", "expire_date", 0),
-        Rule("heartbeats", "beat_at", 7),  # of relays that were killed
         Rule("axes_accessattempt", "attempt_time", 30),  # wrong passwords, with names and addresses
     ]
 

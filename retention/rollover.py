@@ -33,8 +33,9 @@ from retention.partitions import detach
 from retention.partitions.catalogue import PartitionTable, has_table, partition_tables
 from retention.partitions.detach import PartitionHeld, StillPending
 from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
-from retention.partitions.partitions import ensure_all, start_of
+from retention.partitions.partitions import start_of
 from retention.rows_of_person import erase_from_cold_file
+from retention.upkeep import ensure_all
 from runtime.database.clock import read_database_time
 from runtime.database.partitioned import PartitionedModel, partitioned_models
 from runtime.models import Heartbeat

@@ -1,105 +1,159 @@
-"""The conditions that need a person. Only `decide` finds them, from the facts that `runtime.facts` reads.
+"""The conditions that need a person, and the facts that show whether they hold.
 
-`manage.py status`, the admin's tiles and the log's error "partitions run out" show them. A condition has the
-name of its alert (docker/prometheus/alerts.yml) and of its paragraph in docs/guides/alerts.md. It holds at
-once, but its alert fires some minutes later.
+`manage.py status`, the admin's first page and the log's error "partitions run out" show them. Each app
+declares its conditions in its `conditions.py`, which `operations.apps` imports, and names there the source of
+the facts. A condition holds at once, but its alert fires some minutes later.
+
+A SELECT that counts stops after *reading* `MOST` rows, so that it takes milliseconds even in an outage. Ages
+are seconds by the database's clock, or 0.0 without such a row.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from django.conf import settings
+from django.db import connection
 
-from outbox.gate.breaker import State
-
-if TYPE_CHECKING:
-    from runtime.database.partitioned import Interval
+from runtime.database.server import SESSIONS
+from runtime.sums import SUMMED
 
 #: The tag of the checks whose warnings the admin's first page shows.
 PRODUCTION = "production"
-
-Code = Literal[
-    "Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown", "EmailBreakerForced", "PollMissing",
-    "EmailDeadLetters", "EmailOverdue", "EmailProcessingStuck", "DeadEvents", "RelayBlocked", "RelayLag",
-    "ConsumerLag", "JobsFailed", "SumsLate", "UpkeepLate", "PartitionsRunOut", "PartitionHeld",
-    "ArchiveOverdue", "DatabaseConnectionsLow", "OrdersStuck",
-]  # fmt: skip
-#: The conditions that hold if the number is below the limit. All others hold if it is above.
-BELOW: set[Code] = {"PartitionsRunOut", "DatabaseConnectionsLow"}
+MOST = 10_000
 HOUR, DAY = 3600.0, 86_400.0
-#: By orders.models.STUCK.
-STUCK_WORDS = {
-    "unconfirmed": "paid orders are neither confirmed, completed nor cancelled",
-    "unpaid": "orders have reserved stock and are not paid",
-    "unrefunded": "cancelled orders were paid and are not fully refunded",
-}
-#: Seconds without a heartbeat of keep_partitions: its interval of a day plus some hours.
-UPKEEP_LATE_SECONDS = 100_000.0
-#: The smallest sufficient number of partitions after the current one.
-AHEAD_ALARM: dict[Interval, int] = {"month": 2, "day": 14}
+
+Row = dict[str, Any]
+Fact = TypeVar("Fact")
+Made = TypeVar("Made", covariant=True)
 
 
-class Condition(NamedTuple):
-    """A state that needs a person, because `number` is beyond `limit`."""
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Source(Generic[Made]):
+    """The source of one fact. Code that asks a broker adds the fact to `Facts` itself; see also `Query`."""
 
-    code: Code
-    subject: str  # the provider, topic, table or part; "" if there is only one
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Query(Source[Made]):
+    """A source in PostgreSQL. `read_facts` runs the SELECTs of all of them as one statement.
+
+    `select` returns the SELECT for a time, and `read` makes the fact from its rows and the same time. The
+    rows come as JSON, so times and ids are strings.
+    """
+
+    select: Callable[[dt.datetime], str]
+    read: Callable[[Sequence[Row], dt.datetime], Made]
+
+
+class Facts:
+    """The known facts by their sources."""
+
+    def __init__(self, known: Mapping[Source[Any], Any] | None = None) -> None:
+        self._known = dict(known or {})
+
+    def __contains__(self, source: Source[Any]) -> bool:
+        return source in self._known
+
+    def __getitem__(self, source: Source[Fact]) -> Fact:
+        if source not in self._known:
+            raise KeyError(f"Nothing is known about {source.name}.")
+        fact: Fact = self._known[source]
+        return fact
+
+    def adding(self, source: Source[Fact], fact: Fact) -> Facts:
+        """Return these facts and one more."""
+        return Facts({**self._known, source: fact})
+
+
+class Reading(NamedTuple):
+    """The number of one subject, and the words for the sentence that are neither of the two."""
+
+    number: float
+    subject: str = ""  # the provider, topic, table or part; "" if there is only one
+    words: Mapping[str, object] = {}
+
+
+class Found(NamedTuple):
+    """A condition that holds, because `number` is beyond `limit`."""
+
+    condition: Condition[Any]
+    subject: str
     number: float
     limit: float
     sentence: str
 
-
-class Rows(NamedTuple):
-    """The unfinished rows of one table."""
-
-    pending: int = 0
-    failed: int = 0
-    held: int = 0  # the failed ones that wait for evidence of an acceptance
-    due_seconds: float = 0.0  # since the longest-waiting row became due
-    waiting_seconds: float = 0.0  # since the oldest row that is not held was written or resent
-    processing: int = 0
-    claimed_seconds: float = 0.0  # since the oldest current claim
-    processing_seconds: float = 0.0  # since the oldest row in processing was written or resent
-    dead_lettered: int = 0
-
     @property
-    def unfinished_seconds(self) -> float:
-        """Seconds since the oldest unfinished row that is neither held nor dead was written or resent."""
-        return max(self.waiting_seconds, self.processing_seconds)
+    def code(self) -> str:
+        return self.condition.code
 
 
-class Events(NamedTuple):
-    """The domain events that are not published, and the received ones that could not be processed."""
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Condition(Generic[Fact]):
+    """A state that needs a person, with the rule that finds it in a fact.
 
-    unpublished: int = 0
-    unpublished_seconds: float = 0.0  # since the oldest of them was written
-    blocked_keys: int = 0
-    dead: int = 0
-    dead_inbound: int = 0
+    `code` is the name of its alert (docker/prometheus/alerts.yml) and of its paragraph in
+    docs/guides/alerts.md. Conditions with a lower `place` are more severe. `readings` returns the numbers
+    that `limit` is compared with. A limit that is a function gets the subject, and may read settings. The
+    sentence is a format of `number`, `subject`, and the reading's words.
+    """
+
+    code: str
+    place: int
+    source: Source[Fact]
+    readings: Callable[[Fact], Iterable[Reading]]
+    limit: float | Callable[[str], float] = 0
+    holds: Literal["above", "below"] = "above"
+    sentence: str
+
+    def find(self, fact: Fact) -> Iterator[Found]:
+        """Yield the condition for each subject for which it holds."""
+        for number, subject, words in self.readings(fact):
+            limit = self.limit(subject) if callable(self.limit) else self.limit
+            if number > limit if self.holds == "above" else number < limit:
+                sentence = self.sentence.format(number=number, subject=subject, **words)
+                yield Found(self, subject, number, limit, sentence)
 
 
-class Stuck(NamedTuple):
-    """The orders that are stuck in one state (orders.models.STUCK)."""
-
-    orders: int
-    oldest_seconds: float  # since the oldest of them came into the state
+_conditions: list[Condition[Any]] = []
 
 
-class Stock(NamedTuple):
-    """The partitions of one table."""
-
-    table: str
-    interval: Interval
-    partitions_ahead: int  # after the current one, without a gap; -1 if even that is missing
-    partitions_ahead_seconds: float  # until the last of them ends
-    archive_overdue: int = 0  # partitions past their warm days and not archived
-    archive_overdue_seconds: float = 0.0  # since the warm days of the oldest of them ended
+def register(*conditions: Condition[Any]) -> None:
+    _conditions.extend(conditions)
+    # Each declaration has its place, so that one list of all codes need not name the apps' conditions here.
+    _conditions.sort(key=attrgetter("place"))
 
 
+def declared() -> Sequence[Condition[Any]]:
+    """Return the conditions of all apps, the most severe first."""
+    return tuple(_conditions)
+
+
+def decide(facts: Facts) -> list[Found]:
+    """Return the conditions that hold, the most severe first. Skip those whose source is not known."""
+    return [found for one in _conditions if one.source in facts for found in one.find(facts[one.source])]
+
+
+def read_facts(*, now: dt.datetime) -> Facts:
+    """Read the facts that PostgreSQL has, in one statement."""
+    queries = list(dict.fromkeys(one.source for one in _conditions if isinstance(one.source, Query)))
+    columns = (f"(SELECT json_agg(found) FROM ({one.select(now)}) AS found)" for one in queries)  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(columns))
+        found = zip(queries, cursor.fetchone(), strict=True)
+    return Facts({query: query.read(rows or [], now) for query, rows in found})
+
+
+def positive(row: Mapping[str, Any]) -> Row:
+    """Return numbers with 0 for NULL, and for an age that is negative."""
+    return {name: max(0, value or 0) for name, value in row.items()}
+
+
+# --- the facts and conditions of every process's own tables -------------------------------------------------
 class Connections(NamedTuple):
     """The client connections of the whole server."""
 
@@ -108,94 +162,79 @@ class Connections(NamedTuple):
     oldest_transaction_seconds: float  # of the sessions that this role may see
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """The facts for `decide`. The defaults of a part that was not read fulfil no condition."""
-
-    paused: Sequence[Mapping[str, Any]] = ()  # part, seconds since then, user, reason
-    #: By provider: the breaker's state, and the state forced by a person. None if Valkey does not answer.
-    providers: Mapping[str, tuple[State, str | None]] | None = dataclasses.field(default_factory=dict)
-    is_kafka_away: bool = False
-    #: Seconds since each regular job last ran. A job that never ran is not late, except the poll.
-    jobs: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"poll": 0.0})
-    rows: Mapping[str, Rows] = dataclasses.field(default_factory=dict)  # by table
-    events: Events = dataclasses.field(default_factory=Events)
-    failed_jobs: int = 0
-    holding: int = 0  # unfinished rows in partitions past their hot days
-    lags: Sequence[tuple[str, int, float]] = ()  # each an events.transports.Lag
-    stuck: Mapping[str, Stuck] = dataclasses.field(default_factory=dict)  # by state
-    stocks: Sequence[Stock] = ()
-    connections: Connections = dataclasses.field(default_factory=lambda: Connections({}, 1, 0.0))
+def _ages(beats: Sequence[Row], _: dt.datetime) -> dict[str, float]:
+    return {beat["name"]: max(0.0, beat["age"]) for beat in beats}
 
 
-def decide(facts: Facts) -> list[Condition]:
-    """Return the conditions that hold, the most severe first."""
-    both = ((one, one.number - one.limit) for one in _all(facts))
-    return [one for one, beyond in both if (beyond < 0 if one.code in BELOW else beyond > 0)]
+def _connections(sessions: Sequence[Row], _: dt.datetime) -> Connections:
+    states = dict.fromkeys(("active", "idle", "idle in transaction", "other"), 0)
+    states |= {one["state"]: one["number"] for one in sessions}
+    oldest = max(one["oldest"] or 0.0 for one in sessions)  # never empty, because this session is included
+    return Connections(states, max(0, sessions[0]["most"] - sum(states.values())), max(0.0, oldest))
 
 
-def _brokers(facts: Facts) -> Iterator[Condition]:
-    sentence = "Valkey does not answer: start it again; the standby sends meanwhile"
-    yield Condition("BrokerDown", "redis", facts.providers is None, 0, sentence)
-    sentence = "Kafka does not answer: start it again; e-mails are sent meanwhile"
-    yield Condition("BrokerDown", "kafka", facts.is_kafka_away, 0, sentence)
+#: Of each pause: part, seconds, by, reason.
+PAUSES: Query[Sequence[Row]] = Query(
+    name="pauses",
+    select=lambda _: (
+        """
+        SELECT part, round(extract(epoch FROM statement_timestamp() - paused_at), 1)::float8 AS seconds,
+            username AS by, reason
+        FROM pauses ORDER BY part
+    """
+    ),
+    read=lambda rows, _: rows,
+)
+#: Seconds since each regular job last ran. All relays count as one, with the newest heartbeat.
+HEARTBEATS: Query[Mapping[str, float]] = Query(
+    name="heartbeats",
+    select=lambda _: (
+        """
+        SELECT CASE WHEN name LIKE 'relay:%' THEN 'relay' ELSE name END AS name,
+            extract(epoch FROM statement_timestamp() - max(beat_at))::float8 AS age
+        FROM heartbeats GROUP BY 1 ORDER BY 1
+    """
+    ),
+    read=_ages,
+)
+FAILED_JOBS: Query[int] = Query(
+    name="failed jobs",
+    select=lambda _: "SELECT count(*) AS number FROM bulk_jobs WHERE state = 'failed'",
+    read=lambda rows, _: int(rows[0]["number"]),
+)
+CONNECTIONS: Query[Connections] = Query(name="connections", select=lambda _: SESSIONS, read=_connections)
 
-
-def _all(facts: Facts) -> Iterator[Condition]:
-    for pause in facts.paused:
-        sentence = "{part} is paused by {by} ({reason}): see `manage.py resume`".format(**pause)
-        yield Condition("Paused", pause["part"], 1, 0, sentence)
-    yield from _brokers(facts)
-    providers = facts.providers or {}
-    takes_mail = any(state is State.CLOSED for state, _ in providers.values())
-    sentence = "no provider accepts e-mails: the reason is below; no e-mail is lost"
-    yield Condition("EmailProvidersDown", "", bool(providers) and not takes_mail, 0, sentence)
-    for name, (state, forced) in providers.items():
-        failing = takes_mail and state is State.OPEN and not forced
-        sentence = f"{name} accepts no e-mails, so other providers send them: the reason is below"
-        yield Condition("EmailProviderDown", name, failing, 0, sentence)
-    polled = facts.jobs.get("poll", math.inf)
-    sentence = "no process polls: start worker and beat, or `manage.py drain_outbox --loop`"
-    yield Condition("PollMissing", "", polled, max(180.0, 3 * settings.POLL_INTERVAL), sentence)
-    for table, rows in facts.rows.items():
-        sentence = f"{rows.dead_lettered} dead letters: resend them or give them up"
-        yield Condition("EmailDeadLetters", table, rows.dead_lettered, 0, sentence)
-        sentence = "an e-mail is unfinished for more than an hour"
-        yield Condition("EmailOverdue", table, rows.unfinished_seconds, HOUR, sentence)
-        lease = settings.LEASE_SECONDS + 2 * settings.POLL_INTERVAL
-        sentence = "a claim is older than its lease, and no poll recovers it"
-        yield Condition("EmailProcessingStuck", table, rows.claimed_seconds, lease, sentence)
-    events = facts.events
-    sentence = f"{events.dead} dead events hold others back: republish or discard them"
-    yield Condition("DeadEvents", "out", events.dead, 0, sentence)
-    sentence = f"{events.dead_inbound} inbound dead letters: replay or discard them"
-    yield Condition("DeadEvents", "in", events.dead_inbound, 0, sentence)
-    for name, stuck in facts.stuck.items():
-        sentence = f"{stuck.orders} {STUCK_WORDS[name]}: see Orders in the admin, stuck: {name}"
-        yield Condition("OrdersStuck", name, stuck.orders, 0, sentence)
-    sentence = f"{facts.failed_jobs} background jobs failed: restart or stop them in the admin, under Jobs"
-    yield Condition("JobsFailed", "", facts.failed_jobs, 0, sentence)
-    sentence = f"events of {events.blocked_keys} orders wait behind a refused one: see Events in the admin"
-    yield Condition("RelayBlocked", "", events.blocked_keys, 0, sentence)
-    sentence = "events have waited for more than a minute: check the relay and the broker"
-    yield Condition("RelayLag", "", events.unpublished_seconds, 60, sentence)
-    for topic, _, seconds in facts.lags:
-        sentence = f"messages of {topic} have waited for more than a minute: check their consumer"
-        yield Condition("ConsumerLag", topic, seconds, 60, sentence)
-    for name, (_, forced) in providers.items():
-        yield Condition("EmailBreakerForced", name, forced is not None, 0, f"{name} is forced {forced}")
-    for stock in facts.stocks:
-        sentence = f"{stock.table} has partitions for {stock.partitions_ahead_seconds // DAY:.0f} days"
-        limit = AHEAD_ALARM[stock.interval]
-        yield Condition("PartitionsRunOut", stock.table, stock.partitions_ahead, limit, sentence)
-        sentence = f"{stock.table}: archives are overdue"
-        yield Condition("ArchiveOverdue", stock.table, stock.archive_overdue_seconds, 2 * DAY, sentence)
-    sentence = f"{facts.holding} unfinished rows hold a partition: finish them, so that it is detached"
-    yield Condition("PartitionHeld", "", facts.holding, 0, sentence)
-    sentence = "the charts are not summed: check beat and worker"
-    yield Condition("SumsLate", "", facts.jobs.get("sums", 0.0), 300, sentence)
-    sentence = "keep_partitions has not run for a day: start it"
-    yield Condition("UpkeepLate", "", facts.jobs.get("partitions", 0.0), UPKEEP_LATE_SECONDS, sentence)
-    total = facts.connections.left + sum(facts.connections.by_state.values())
-    sentence = f"only {facts.connections.left} connections to PostgreSQL are left"
-    yield Condition("DatabaseConnectionsLow", "", facts.connections.left, total / 10, sentence)
+PAUSED = Condition(
+    code="Paused",
+    place=10,
+    source=PAUSES,
+    readings=lambda pauses: [Reading(1, one["part"], one) for one in pauses],
+    sentence="{subject} is paused by {by} ({reason}): see `manage.py resume`",
+)
+JOBS_FAILED = Condition(
+    code="JobsFailed",
+    place=120,
+    source=FAILED_JOBS,
+    readings=lambda jobs: [Reading(jobs)],
+    sentence="{number} background jobs failed: restart or stop them in the admin, under Jobs",
+)
+#: A job that never ran is not late.
+SUMS_LATE = Condition(
+    code="SumsLate",
+    place=200,
+    source=HEARTBEATS,
+    readings=lambda beats: [Reading(beats.get(SUMMED, 0.0))],
+    limit=300,
+    sentence="the charts are not summed: check beat and worker",
+)
+#: The number is the share of connections that are left.
+CONNECTIONS_LOW = Condition(
+    code="DatabaseConnectionsLow",
+    place=220,
+    source=CONNECTIONS,
+    readings=lambda one: [Reading(one.left / (one.left + sum(one.by_state.values())), words=one._asdict())],
+    limit=0.1,
+    holds="below",
+    sentence="only {left} connections to PostgreSQL are left",
+)
+register(PAUSED, JOBS_FAILED, SUMS_LATE, CONNECTIONS_LOW)

@@ -57,8 +57,8 @@ def django_db_modify_db_settings(
     django_db_modify_db_settings: None, django_db_blocker: Any
 ) -> Iterator[None]:
     """Migrate one database for all processes, with few days ahead, because partitions slow each test down."""
+    from retention.conditions import AHEAD_ALARM
     from retention.partitions.partitions import AHEAD
-    from runtime.conditions import AHEAD_ALARM
     from tests.kit import template
 
     AHEAD["day"], AHEAD_ALARM["day"] = 6, 2

@@ -6,11 +6,13 @@ import datetime as dt
 import hashlib
 import secrets
 
+from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from runtime.database.ids import new_id
+from runtime.database.purge_rules import PurgeRule
 
 
 class IdempotencyKey(models.Model):
@@ -27,6 +29,8 @@ class IdempotencyKey(models.Model):
     answer_body = models.TextField(default="")  # as sent, byte for byte
     answer_location = models.TextField(default="")
     created_at = models.DateTimeField(db_default=Now())
+
+    purge_rules = (PurgeRule("created_at", lambda: settings.IDEMPOTENCY_DAYS),)
 
     class Meta:
         db_table = "idempotency_keys"
@@ -55,6 +59,9 @@ class ApiToken(models.Model):
 
     #: Days without a use after which a token is marked.
     UNUSED_DAYS = 90
+    #: Days after its end until it is deleted.
+    ENDED_DAYS = 30
+    purge_rules = (PurgeRule("expires_at", ENDED_DAYS), PurgeRule("revoked_at", ENDED_DAYS))
 
     class Meta:
         db_table = "api_tokens"

@@ -27,11 +27,12 @@ from events.consuming.inbox import (
     process,
     replay_next,
 )
+from events.counters import RECEIVED
 from events.pause_watch import PauseWatch
 from events.transports import BrokerAway, BrokerConsumer, Received
 from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
-from runtime.telemetry import context, instruments
+from runtime.telemetry import context
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +127,7 @@ class EventConsumer:
             failures = self._again.get(key, (0.0, 0))[1] + 1
             envelope = known_of(received)
             if failures < TRIES:
-                instruments.RECEIVED.labels(received.topic, "retried").inc()
+                RECEIVED.labels(received.topic, "retried").inc()
                 wait = pause_after(failures)
                 log.warning(
                     "event will be tried again",
@@ -142,7 +143,7 @@ class EventConsumer:
                 log.exception("event given up", **envelope.ids, topic=received.topic)
                 result = dead_letter(received=received, consumer=self._name, reason=explain(error))
         self.counts[result] = self.counts.get(result, 0) + 1
-        instruments.RECEIVED.labels(received.topic, COUNTED_AS[result]).inc()
+        RECEIVED.labels(received.topic, COUNTED_AS[result]).inc()
         self._again.pop(key, None)
         self._settled.append(received)
         if time.monotonic() - self._acknowledged_at >= ACKNOWLEDGE_SECONDS:

@@ -20,20 +20,9 @@ class Subscription:
     own_topics: frozenset[str] = frozenset()  # those to which orderpost publishes, too
 
 
-_subscriptions: list[Subscription] = []
+#: The handlers of the one consumer. The app that has them sets it.
+subscription = Subscription(name="", read=dict)
 _published: list[Callable[[], Iterable[str]]] = []
-
-
-def subscribe(subscription: Subscription) -> None:
-    """Hand in the handlers of the one consumer."""
-    _subscriptions[:] = [subscription]
-
-
-def subscription() -> Subscription:
-    """Return the handlers that an app handed in. Raise `LookupError` if none did."""
-    if not _subscriptions:
-        raise LookupError("No app has handed in handlers of events.")
-    return _subscriptions[0]
 
 
 def publish_topics(read: Callable[[], Iterable[str]]) -> None:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable
 from typing import NamedTuple, Self
 
+from django.conf import settings
 from django.db import connections, models, transaction
 from django.db.models.functions import Now
 
@@ -20,6 +21,10 @@ from events.models.states import (
     Transition,
 )
 from runtime.database.ids import new_id
+from runtime.database.purge_rules import PurgeRule
+
+#: A person decided to replay the dead letter, and its consumer is paused or stopped.
+_REPLAY_WAITS = "replay_requested_at IS NOT NULL AND replayed_at IS NULL AND discarded_at IS NULL"
 
 
 class Receipt(NamedTuple):
@@ -74,6 +79,8 @@ class ProcessedEvent(models.Model):
     processed_at = models.DateTimeField(db_default=Now())
 
     objects = ProcessedEventQuerySet.as_manager()
+
+    purge_rules = (PurgeRule("processed_at", lambda: settings.PROCESSED_EVENT_DAYS),)
 
     class Meta:
         db_table = "processed_events"
@@ -130,6 +137,10 @@ class InboundDeadLetter(models.Model):
     discarded_at = models.DateTimeField(null=True, editable=False)
 
     objects = InboundDeadLetterQuerySet.as_manager()
+
+    #: Days until it is deleted, also undecided.
+    KEPT_DAYS = 90
+    purge_rules = (PurgeRule("failed_at", KEPT_DAYS, keep=_REPLAY_WAITS),)
 
     class Meta:
         db_table = "inbound_dead_letters"

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 from django.db import DatabaseError, InterfaceError
 
+from events.counters import PUBLISHED
 from events.models import DomainEvent
 from events.models.envelope_sql import OutgoingEvent
 from events.models.events import DomainEventQuerySet
@@ -42,11 +43,10 @@ from events.transports import BrokerAway, BrokerPublisher, MessageRefused, Topic
 from runtime.database.clock import read_database_time
 from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
-from runtime.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 #: A separate logger, so that config.sentry makes no breadcrumbs of it, which would cost more than the lines.
-published_log = structlog.get_logger("outbox.events.published")
+published_log = structlog.get_logger("events.published")
 
 BATCH = 500
 READ_AHEAD = 4  # batches that one query reads
@@ -200,7 +200,7 @@ class Relay:
         if answers.published:
             self._events().mark_published(ids=[event.id for event in answers.published])
             for topic, count in Counter(event.topic for event in answers.published).items():
-                instruments.PUBLISHED.labels(topic).inc(count)
+                PUBLISHED.labels(topic).inc(count)
             for event in answers.published:
                 published_log.info("event published", **event.ids)
         for event, reason in answers.refused:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
+from notifications.conditions import DEAD_LETTERS, OVERDUE, PROCESSING_STUCK
 from notifications.models import EmailNotification
 from notifications.states.transitions import DUE_STATES, Status, list_in_sql
 from web.admin.tiles import COUNT_LIMIT, FrontPage, Series, Tile, attention, sentences, show_series
@@ -34,11 +35,11 @@ def mails(request: HttpRequest) -> Iterator[Tile]:
     yield Tile(
         label="dead letters",
         url=_list("status=dead_lettered"),
-        found=found("EmailDeadLetters"),
+        found=found(DEAD_LETTERS),
         help="Not tried again until a person resends them or gives them up.",
     )
-    yield from sentences(_list("status=pending"), found("EmailOverdue"))
-    yield from sentences(_list("status=processing"), found("EmailProcessingStuck"))
+    yield from sentences(_list("status=pending"), found(OVERDUE))
+    yield from sentences(_list("status=processing"), found(PROCESSING_STUCK))
     yield Tile(
         label="failing for an hour",
         url=_list("failing=hour"),

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import admin
+from django.contrib.admin.templatetags.admin_urls import admin_urlname
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -117,7 +118,8 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     @admin.display(description="order")
     def order_link(self, mail: EmailNotification) -> SafeString:
         # An id begins with its time, so only its end distinguishes two orders of the same moment.
-        url = reverse("admin:orders_order_change", args=[mail.order_id])
+        order = EmailNotification._meta.get_field("order").related_model
+        url = reverse(admin_urlname(order._meta, SafeString("change")), args=[mail.order_id])
         return format_html('<a href="{}" title="{}">…{}</a>', url, mail.order_id, str(mail.order_id)[-8:])
 
     @admin.display(description="retries")

@@ -1,28 +1,24 @@
-"""Tokens that are bound to a source: they see the orders and e-mails of one system only.
-
-orders.apps registers how the orders of a source are found, because the tables of other apps only have their
-ids. Called by the views.
-"""
+"""Tokens that are bound to a source: they see the e-mails of one system's orders only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 
+from notifications.models import EmailNotificationQuerySet
 from web.models import ApiToken
 
-Row = TypeVar("Row", bound=Model)
 
-_ids_of: list[Callable[[str], QuerySet[Any, Any]]] = []
-
-
-def register(ids_of: Callable[[str], QuerySet[Any, Any]]) -> None:
-    """Register the function that returns a query of the ids of a source's orders."""
-    _ids_of[:] = [ids_of]
+def _unknown(source: str) -> QuerySet[Any, Any]:
+    raise LookupError("No app has set order_ids.")
 
 
-def visible(rows: QuerySet[Row], token: ApiToken) -> QuerySet[Row]:
-    """Filter the rows, by their `order_id`, that a token can see."""
-    return rows.filter(order_id__in=_ids_of[0](token.source)) if token.source else rows
+#: Returns a query of the ids of a source's orders. `orders.apps` sets it, because e-mails only have the ids.
+order_ids: Callable[[str], QuerySet[Any, Any]] = _unknown
+
+
+def visible(mails: EmailNotificationQuerySet, token: ApiToken) -> EmailNotificationQuerySet:
+    """Filter the e-mails that a token can see."""
+    return mails.filter(order_id__in=order_ids(token.source)) if token.source else mails

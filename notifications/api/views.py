@@ -15,6 +15,7 @@ from notifications.api.serializers import (
     ResendProblemSerializer,
     with_columns,
 )
+from notifications.api.sources import visible
 from notifications.models import EmailNotification
 from runtime.database.periods import narrow_to_created
 from web.api.idempotency import answer_once
@@ -22,7 +23,6 @@ from web.api.pages import paginate
 from web.api.problem_types import declare_type
 from web.api.problems import Problem, not_found
 from web.api.schema import operation
-from web.api.sources import visible
 from web.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 from web.models import ApiToken
 

@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
+from events.conditions import DEAD_EVENTS, INBOUND_DEAD_LETTERS, RELAY_BLOCKED, RELAY_LAG
 from events.models import DomainEvent
+from outbox.conditions import POLL_MISSING
+from retention.conditions import ARCHIVE_OVERDUE, PARTITION_HELD, PARTITIONS_RUN_OUT, UPKEEP_LATE
+from runtime.conditions import CONNECTIONS_LOW, JOBS_FAILED, SUMS_LATE
 from web.admin.tiles import FrontPage, Tile, attention, sentences
 
 
@@ -19,7 +23,7 @@ def events(request: HttpRequest) -> Iterator[Tile]:
         yield Tile(
             label="dead events",
             url=f"{page}?state=dead-lettered",
-            found=[one for one in found("DeadEvents") if one.subject == "out"],
+            found=found(DEAD_EVENTS),
             help="Each one holds back its order's later events until an operator republishes or discards it.",
         )
         yield Tile(
@@ -28,12 +32,12 @@ def events(request: HttpRequest) -> Iterator[Tile]:
             rows=DomainEvent.objects.blocked().filter(dead_lettered_at__isnull=True),
             help="The broker refused them. The later events of the same orders wait behind them.",
         )
-        yield from sentences(page, found("RelayBlocked", "RelayLag"))
+        yield from sentences(page, found(RELAY_BLOCKED, RELAY_LAG))
     if request.user.has_perm("events.view_inbounddeadletter"):
         yield Tile(
             label="inbound dead letters",
             url=reverse("admin:events_inbounddeadletter_changelist"),
-            found=[one for one in found("DeadEvents") if one.subject == "in"],
+            found=found(INBOUND_DEAD_LETTERS),
             help="Events of other services that could not be processed. Replay or discard them.",
         )
 
@@ -46,26 +50,26 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
         yield Tile(
             label="rows that hold a partition",
             url=page,
-            found=found("PartitionHeld"),
+            found=found(PARTITION_HELD),
             help="Unfinished rows in partitions past their hot days. The partitions wait for these rows.",
         )
-        yield from sentences(page, found("PartitionsRunOut", "ArchiveOverdue"))
+        yield from sentences(page, found(PARTITIONS_RUN_OUT, ARCHIVE_OVERDUE))
     if request.user.has_perm("runtime.view_bulkjob"):
         yield Tile(
             label="failed jobs",
             url=reverse("admin:runtime_bulkjob_changelist") + "?state=failed",
-            found=found("JobsFailed"),
+            found=found(JOBS_FAILED),
             help="Background jobs that cannot continue. The page of each says why. Restart or stop it there.",
         )
     if request.user.has_perm("runtime.view_heartbeat"):
         page = reverse("admin:runtime_heartbeat_changelist")
-        names = {"PollMissing": "poll", "SumsLate": "sums", "UpkeepLate": "partitions"}
-        late = found("PollMissing", "SumsLate", "UpkeepLate")
+        names = {POLL_MISSING: "poll", SUMS_LATE: "sums", UPKEEP_LATE: "partitions"}
+        late = found(*names)
         yield Tile(
-            label="late: " + ", ".join(names[one.code] for one in late) if late else "regular jobs",
+            label="late: " + ", ".join(names[one.condition] for one in late) if late else "regular jobs",
             url=page,
             words=str(len(late)) if late else "on time",
             found=late,
             help="The poll of the outbox, the sums of these charts, and the upkeep of partitions.",
         )
-        yield from sentences(page, found("DatabaseConnectionsLow"))
+        yield from sentences(page, found(CONNECTIONS_LOW))

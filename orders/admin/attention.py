@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
+from orders.conditions import ORDERS_STUCK
 from web.admin.tiles import FrontPage, Tile, attention
 
 
@@ -16,7 +17,7 @@ def stuck_orders(request: HttpRequest) -> Iterator[Tile]:
     if not request.user.has_perm("orders.view_order"):
         return
     page = reverse("admin:orders_order_changelist")
-    found = FrontPage.of(request).found("OrdersStuck")
+    found = FrontPage.of(request).found(ORDERS_STUCK)
     help = "Somebody is owed money or an answer. The page of each order shows its timeline."
     for one in found:
         label = f"stuck orders: {one.subject}"

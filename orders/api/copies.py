@@ -14,6 +14,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from notifications.api.serializers import NotificationSerializer, ResendProblemSerializer, with_columns
+from notifications.api.sources import visible
 from notifications.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
@@ -23,7 +24,6 @@ from web.api.idempotency import answer_once
 from web.api.problem_types import declare_type
 from web.api.problems import Problem, not_found
 from web.api.schema import operation
-from web.api.sources import visible
 from web.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 
 WRITE = "notifications:write"

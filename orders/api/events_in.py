@@ -15,13 +15,13 @@ from rest_framework.request import Request
 from events.consuming.bodies import BODIES, HEADERS, SentEvent, read_events
 from events.consuming.envelope import Envelope, Rejected
 from events.consuming.inbox import process_or_reject
+from events.counters import RECEIVED
 from events.pause_watch import PauseWatch
 from orders.inbound import commands
 from orders.inbound.external import HANDLERS as ORDER_HANDLERS
 from orders.inbound.external import OtherOwner
 from orders.inbound.payments_and_stock import NAME, over_http
 from runtime.models import Pause
-from runtime.telemetry import instruments
 from web.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
 from web.api.problems import Problem, is_temporary, paused
 from web.api.schema import operation
@@ -141,7 +141,7 @@ def _process(event: SentEvent, token: ApiToken) -> Answer:
             raise Rejected("data.orderId: An order of another system has this id.") from None
         raise
     finally:
-        instruments.RECEIVED.labels(topic, counted).inc()
+        RECEIVED.labels(topic, counted).inc()
     return {"event_id": str(envelope.id), "result": result}
 
 

@@ -1,20 +1,19 @@
 """Names, bounds and creation of partitions. Tables are partitioned by range of their UUIDv7 id.
 
 A partitioned model inherits `Partitioned`, and `CreatePartitionedModel` creates it in its first migration.
-migrate, `manage.py keep_partitions`, `manage.py partitions` and readiness call this module. Making partitions
+`retention.upkeep`, `manage.py partitions` and readiness call this module. Making partitions
 needs a direct connection of the tables' owner: alias `owner`, or the one that migrates.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import structlog
 from django.db import connections, transaction
 
-from runtime.conditions import Facts, Stock, decide
 from runtime.database.clock import read_database_time
 from runtime.database.ids import id_floor
 from runtime.database.partitioned import (
@@ -41,6 +40,17 @@ _STORAGE = (
     "autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, "
     "autovacuum_vacuum_cost_delay = 0"
 )
+
+
+class PartitionsAhead(NamedTuple):
+    """The future partitions of one table, and its months that should be files by now."""
+
+    table: str
+    interval: Interval
+    partitions_ahead: int  # after the current one, without a gap; -1 if even that is missing
+    partitions_ahead_seconds: float  # until the last of them ends
+    archive_overdue: int = 0  # partitions past their warm days and not archived
+    archive_overdue_seconds: float = 0.0  # since the warm days of the oldest of them ended
 
 
 def model_of(*, table: str) -> PartitionedModel:
@@ -145,18 +155,6 @@ def compose(statement: str, values: Sequence[Any], *, using: str) -> str:
     return text
 
 
-def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool = False) -> Iterator[str]:
-    """Make the missing partitions of every partitioned model whose table exists, and yield their names.
-
-    Log an error if a table has too few even then.
-    """
-    tables = connections[using].introspection.table_names()
-    for model in partitioned_models():
-        if model._meta.db_table in tables:
-            yield from make_missing(model=model, using=using, ahead=ahead, dry_run=dry_run)
-            check_stock(model=model, now=read_database_time(using=using), using=using)
-
-
 def is_table_owner(*, using: str = "owner") -> bool:
     """Return whether this connection's role owns every partitioned table, so may make and drop partitions."""
     with connections[using].cursor() as cursor:
@@ -181,26 +179,19 @@ def require_owner(*, using: str = "owner") -> None:
         )
 
 
-def check_stock(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> None:
-    """Log an error if a table has too few future partitions."""
-    stock = stock_of(model=model, now=now, among=attached(model=model, using=using))
-    for one in decide(Facts(stocks=[stock])):
-        log.error("partitions run out", table=one.subject, ahead=one.number)
-
-
 def ahead_of(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> int:
     """Count the attached partitions that follow the one of `now` without a gap.
 
     Return -1 if even the present one is missing.
     """
-    return stock_of(model=model, now=now, among=attached(model=model, using=using)).partitions_ahead
+    return ahead_among(model=model, now=now, among=attached(model=model, using=using)).partitions_ahead
 
 
-def stock_of(*, model: PartitionedModel, now: dt.datetime, among: Sequence[Partition]) -> Stock:
+def ahead_among(*, model: PartitionedModel, now: dt.datetime, among: Sequence[Partition]) -> PartitionsAhead:
     """Count the partitions of `among` that follow the one of `now` without a gap."""
     names = {partition.name for partition in among}
     steps, until = 0, now
     while (one := partition_at(model=model, when=now, steps=steps)).name in names:
         steps, until = steps + 1, one.until
     seconds = (until - now).total_seconds()
-    return Stock(model._meta.db_table, model.retention.interval, steps - 1, seconds)
+    return PartitionsAhead(model._meta.db_table, model.retention.interval, steps - 1, seconds)

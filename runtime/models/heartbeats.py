@@ -11,6 +11,8 @@ from django.db import connection, models
 from django.db.models import F
 from django.db.models.functions import Now
 
+from runtime.database.purge_rules import PurgeRule
+
 
 class Heartbeat(models.Model):
     """The time of a regular job's last run, by the database's clock."""
@@ -23,6 +25,8 @@ class Heartbeat(models.Model):
     GAP = 15.0
     #: When this process last beat, by name (monotonic).
     _beat_at: ClassVar[dict[str, float]] = {}
+
+    purge_rules = (PurgeRule("beat_at", 7),)  # of relays that were killed
 
     class Meta:
         db_table = "heartbeats"

@@ -12,6 +12,7 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Greatest, Now
 
 from runtime.database.ids import new_id
+from runtime.database.purge_rules import PurgeRule
 from runtime.models.pauses import Pause
 from runtime.process.backoff import compute_ceiling
 
@@ -156,6 +157,8 @@ class BulkJob(models.Model):
     finished_at = models.DateTimeField(null=True, editable=False)
 
     objects = BulkJobQuerySet.as_manager()
+
+    purge_rules = (PurgeRule("finished_at", 90),)  # failed ones, too
 
     class Meta:
         db_table = "bulk_jobs"

@@ -14,10 +14,13 @@ import time
 from collections.abc import Callable
 
 import structlog
+from prometheus_client import Counter
 
-from runtime.telemetry import instruments
+from runtime.telemetry.metrics import REGISTRY
 
 log = structlog.get_logger(__name__)
+
+WAKEUPS = Counter("orderpost_wakeups", "Wake-ups after a commit", ["target", "result"], registry=REGISTRY)
 
 #: The pause after a call. It is longer while wake-ups keep coming, so that one call serves more.
 INTERVAL_SECONDS, BUSY_SECONDS = 0.1, 0.25
@@ -33,7 +36,7 @@ class Waker:
 
     def __init__(self, call: Callable[[], object], *, target: str) -> None:
         self._call = call
-        self._sent, self._lost = (instruments.WAKEUPS.labels(target, result) for result in ("sent", "lost"))
+        self._sent, self._lost = (WAKEUPS.labels(target, result) for result in ("sent", "lost"))
         self.failures = 0
         self._reset()
         os.register_at_fork(after_in_child=self._reset)

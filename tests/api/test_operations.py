@@ -12,9 +12,10 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from operations import probes
+from retention.conditions import AHEAD_ALARM
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.mails import make_mail
-from tests.kit.words import Heartbeat, conditions
+from tests.kit.words import Heartbeat
 
 
 def test_healthz_is_200_and_asks_no_database():
@@ -60,8 +61,8 @@ def test_readyz_reports_a_broker_that_does_not_answer_and_stays_ready(db, settin
 
 
 def test_readyz_logs_an_error_once_an_hour_when_partitions_run_out(db, caplog, monkeypatch):
-    monkeypatch.setitem(conditions.AHEAD_ALARM, "day", 7)
-    probes._log_low_stock.cache_clear()
+    monkeypatch.setitem(AHEAD_ALARM, "day", 7)
+    probes._log_few_partitions.cache_clear()
     for _ in range(3):
         assert Api().get("/readyz").status_code == 200
     errors = [line for line in caplog.records if "partitions run out" in str(line.msg)]
@@ -133,13 +134,15 @@ def test_metrics_of_an_empty_database_have_no_poll(db):
 
 
 def test_metrics_count_no_further_than_their_limit(db, monkeypatch):
-    monkeypatch.setattr("runtime.facts.MOST", 2)
+    monkeypatch.setattr("runtime.conditions.MOST", 2)
     for _ in range(3):
         make_mail()
     with CaptureQueriesContext(connection) as captured:
         assert _metrics()['orderpost_unfinished{status="pending",table="email_notifications"}'] == 2
     counts = [query["sql"] for query in captured if "dead_" in query["sql"]]
-    assert len(counts) == 1 and counts[0].count("LIMIT 2") == 7  # rows, events, and what holds a partition
+    assert (
+        len(counts) == 1 and counts[0].count("LIMIT 2") == 10
+    )  # rows, events, stuck orders, and what holds a partition
 
 
 def test_metrics_are_open_to_their_token_alone_when_one_is_set(db, settings):

@@ -101,7 +101,7 @@ def test_a_months_whole_life(archive_folder, settings):
         assert len(export_person(email=ANN, report=Steps())["email_notifications"]) == 3
 
     with timed("erasure"):
-        assert erase_person(email=ANN, report=Steps(), force=True).archives == [month.name]
+        assert erase_person(email=ANN, report=Steps(), force=True).cold_files == [month.name]
     Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
     with timed("next month's rollover, which rewrites the file"):
         assert roll()[1] == ["cold file rewritten"]

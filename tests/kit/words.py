@@ -92,7 +92,7 @@ from retention.partitions.catalogue import has_table
 from retention.partitions.listing import list_partitions
 from retention.partitions.locks import exclusive_lock
 from runtime import bulk_jobs as bulk
-from runtime import conditions, facts
+from runtime import conditions
 from runtime import sums as minutes
 from runtime.addresses import NotAnAddress, read_address
 from runtime.database.clock import read_database_time

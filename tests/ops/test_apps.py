@@ -14,7 +14,9 @@ from tests.kit import warm
 
 #: One that moved would be missing without any error.
 FOUND_BY_NAME = {
-    *("notifications.metrics", "events.metrics", "operations.metrics"),
+    *("notifications.metrics", "outbox.metrics", "events.metrics", "web.metrics", "operations.metrics"),
+    *("notifications.conditions", "outbox.conditions", "events.conditions", "orders.conditions"),
+    *("retention.conditions", "runtime.conditions"),
     *("notifications.sums", "orders.sums", "outbox.tasks", "runtime.tasks"),
 }
 ACTIONS = {

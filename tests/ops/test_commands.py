@@ -30,7 +30,6 @@ from tests.kit.words import (
     Order,
     consumer,
     keep_partitions,
-    partitions,
     pay_order,
     read_database_time,
     relay,
@@ -113,14 +112,14 @@ def test_keep_partitions_makes_and_detaches_until_it_is_told_to_stop_and_outlive
     with connections["default"].cursor() as cursor:
         far = partitioned.attached(model=DomainEvent)[-1].name
         cursor.execute(f"DROP TABLE {far}")
-    real, failures = partitions.ensure_all, iter([OperationalError("lock not available")])
+    real, failures = keep_partitions.ensure_all, iter([OperationalError("lock not available")])
 
     def ensure_all(**options):
         for error in failures:
             raise error
         return real(**options)
 
-    monkeypatch.setattr(partitions, "ensure_all", ensure_all)
+    monkeypatch.setattr(keep_partitions, "ensure_all", ensure_all)
     with stopped_when(lambda: Heartbeat.objects.filter(name="rollover").exists()):
         call_command("keep_partitions")
     assert states()[old.name] == "detached"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import redis
@@ -18,7 +18,12 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from events.conditions import LAGS, UNFINISHED_EVENTS, Events
+from events.transports import Lag
 from local.machine import PROJECT
+from notifications.conditions import UNFINISHED_EMAILS, Rows
+from retention.conditions import AHEAD_ALARM, PARTITIONS
+from retention.partitions.partitions import PartitionsAhead
 from tests.kit.alerts import alerts
 from tests.kit.mails import make_mail
 from tests.kit.months import fill, make_partition
@@ -32,7 +37,6 @@ from tests.kit.words import (
     Pause,
     bulk,
     conditions,
-    facts,
     new_id,
     process,
     subscribed,
@@ -40,7 +44,13 @@ from tests.kit.words import (
 
 pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)
-CODES = get_args(conditions.Code)
+#: Each code once, the most severe first.
+CODES = [
+    *("Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown", "PollMissing"),
+    *("EmailDeadLetters", "EmailOverdue", "EmailProcessingStuck", "DeadEvents", "OrdersStuck", "JobsFailed"),
+    *("RelayBlocked", "RelayLag", "ConsumerLag", "EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
+    *("PartitionHeld", "SumsLate", "UpkeepLate", "DatabaseConnectionsLow"),
+]
 #: Conditions that the first page shows in a tile of their own, and not as their sentence.
 LABELS = {
     "EmailDeadLetters": "dead letters",
@@ -150,7 +160,7 @@ class Breaks:
         beat("partitions", ago=48 * HOUR)
 
     def PartitionsRunOut(self) -> None:
-        self.monkeypatch.setitem(conditions.AHEAD_ALARM, "day", 7)
+        self.monkeypatch.setitem(AHEAD_ALARM, "day", 7)
 
     def PartitionHeld(self) -> None:
         fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
@@ -159,8 +169,8 @@ class Breaks:
         make_partition(EmailNotification, back=27)
 
     def DatabaseConnectionsLow(self) -> None:
-        few = conditions.Connections({"idle": 95}, 5, 0.0)
-        self.monkeypatch.setattr(facts, "_connections", lambda _: few)
+        few = "SELECT 'idle' AS state, 95 AS number, 0.0 AS oldest, 100 AS most"
+        self.monkeypatch.setattr(conditions, "SESSIONS", few)
 
 
 def status(*options: str) -> str:
@@ -174,12 +184,12 @@ def needs() -> list[str]:
 
 
 @pytest.fixture
-def found(monkeypatch) -> list[conditions.Condition]:
+def found(monkeypatch) -> list[conditions.Found]:
     """Gather what `decide` finds from now on, whoever calls it."""
-    gathered: list[conditions.Condition] = []
+    gathered: list[conditions.Found] = []
     real = conditions.decide
 
-    def decide(facts: conditions.Facts) -> list[conditions.Condition]:
+    def decide(facts: conditions.Facts) -> list[conditions.Found]:
         gathered.extend(new := real(facts))
         return new
 
@@ -236,6 +246,12 @@ def test_each_takes_a_fixed_number_of_statements(admin_client):
 WITHOUT_ALERT = {"JobsFailed", "SumsLate", "UpkeepLate", "PartitionHeld"}
 
 
+def test_the_conditions_are_in_the_order_of_their_severity():
+    declared = conditions.declared()
+    assert list(dict.fromkeys(one.code for one in declared)) == CODES
+    assert len({one.place for one in declared}) == len(declared)
+
+
 def test_each_condition_has_its_alert_and_its_paragraph():
     runbook = (PROJECT / "docs" / "guides" / "alerts.md").read_text()
     assert set(CODES) - alerts().keys() == WITHOUT_ALERT
@@ -245,12 +261,14 @@ def test_each_condition_has_its_alert_and_its_paragraph():
 
 
 def test_an_alert_about_an_age_has_the_limit_of_its_condition():
-    late = conditions.Facts(
-        jobs={},
-        rows={"": conditions.Rows(waiting_seconds=1e6)},
-        events=conditions.Events(unpublished_seconds=1e6),
-        lags=[("t.v1", 1, 1e6)],
-        stocks=[conditions.Stock("t", "day", 20, 1e6, archive_overdue_seconds=1e6)],
+    ahead = PartitionsAhead("outbox_events", "day", 20, 1e6, archive_overdue_seconds=1e6)
+    late = (
+        conditions.Facts()
+        .adding(conditions.HEARTBEATS, {})
+        .adding(UNFINISHED_EMAILS, Rows(waiting_seconds=1e6))
+        .adding(UNFINISHED_EVENTS, Events(unpublished_seconds=1e6))
+        .adding(LAGS, [Lag("t.v1", 1, 1e6)])
+        .adding(PARTITIONS, [ahead])
     )
     limits = {one.code: f"> {one.limit:.0f}" for one in conditions.decide(late)}
     assert limits.keys() == {"PollMissing", "EmailOverdue", "RelayLag", "ConsumerLag", "ArchiveOverdue"}

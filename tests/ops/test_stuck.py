@@ -10,10 +10,9 @@ from django.db.models.functions import Now
 from django.urls import reverse
 
 from operations import metrics
-from orders.conditions import stuck_statement
+from orders.conditions import STUCK_ORDERS, Stuck, stuck_statement
 from orders.models import STUCK
-from runtime.conditions import Stuck
-from runtime.facts import read_facts
+from runtime.conditions import read_facts
 from tests.kit.orders import make_order
 from tests.kit.people import staff_client
 from tests.kit.plans import rows_without_index
@@ -24,7 +23,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 def read_stuck() -> dict[str, Stuck]:
-    return dict(read_facts(now=read_database_time()).stuck)
+    return dict(read_facts(now=read_database_time())[STUCK_ORDERS])
 
 
 def numbers() -> dict[str, int]:

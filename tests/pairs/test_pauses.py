@@ -23,7 +23,6 @@ from tests.kit.words import (
     new_id,
     pause_watch,
     pay_order,
-    purge,
     rollover,
 )
 
@@ -65,7 +64,7 @@ def test_a_replay_that_waits_for_paused_consumers_outlives_the_days_of_its_lette
     it, letter = dead_refund()
     Pause.objects.pause(parts=["consumers"], reason="", username="x")
     InboundDeadLetter.objects.request_replay(ids=[letter.id])
-    old = Now() - dt.timedelta(days=purge.DEAD_EVENT_DAYS + 1)
+    old = Now() - dt.timedelta(days=InboundDeadLetter.KEPT_DAYS + 1)
     InboundDeadLetter.objects.update(failed_at=old)
     consumer = consume(Hand())
     consumer.step(seconds=0.01)

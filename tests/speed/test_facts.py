@@ -7,16 +7,18 @@ from typing import Any
 
 from django.db.models.functions import Now
 
-from runtime.conditions import Events, Rows
+from events.conditions import UNFINISHED_EVENTS, Events
+from notifications.conditions import UNFINISHED_EMAILS, Rows
+from runtime.conditions import HEARTBEATS
 from tests.kit import plans
 from tests.kit.mails import make_mail
-from tests.kit.words import facts, read_database_time
+from tests.kit.words import conditions, read_database_time
 
 HOUR = dt.timedelta(hours=1)
 
 
 def unfinished() -> Rows:
-    return facts.read_facts(now=read_database_time()).rows["email_notifications"]
+    return conditions.read_facts(now=read_database_time())[UNFINISHED_EMAILS]
 
 
 def doubt(*, ago: dt.timedelta) -> list[dict[str, Any]]:
@@ -25,9 +27,9 @@ def doubt(*, ago: dt.timedelta) -> list[dict[str, Any]]:
 
 
 def test_an_empty_table_has_nothing_unfinished(db):
-    found = facts.read_facts(now=read_database_time())
-    assert found.rows == {"email_notifications": Rows()}
-    assert found.events == Events() and found.jobs == {}
+    found = conditions.read_facts(now=read_database_time())
+    assert found[UNFINISHED_EMAILS] == Rows()
+    assert found[UNFINISHED_EVENTS] == Events() and found[HEARTBEATS] == {}
 
 
 def test_ages_are_those_of_the_oldest_row_and_held_ones_are_apart(db):
@@ -52,9 +54,9 @@ def test_a_resent_row_is_as_old_as_its_resend(db):
 
 
 def test_a_look_at_thousands_of_unfinished_rows_stops_after_the_limit(filled, monkeypatch):
-    monkeypatch.setattr(facts, "MOST", plans.DUE // 10)
+    monkeypatch.setattr(conditions, "MOST", plans.DUE // 10)
     with plans.statements(at_most=12) as read:
-        found = facts.read_facts(now=read_database_time())
-    assert found.rows["email_notifications"].pending == facts.MOST
+        found = unfinished()
+    assert found.pending == conditions.MOST
     (of_rows,) = [sql for sql in read if "dead_lettered" in sql and "email_notifications" in sql]
-    assert facts.MOST <= plans.plan_of(of_rows).visited <= 2 * facts.MOST + 1000
+    assert conditions.MOST <= plans.plan_of(of_rows).visited <= 2 * conditions.MOST + 1000

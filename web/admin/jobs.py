@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.contrib.admin.templatetags.admin_urls import admin_urlname
 from django.http import (
     HttpRequest,
     HttpResponse,
     HttpResponseRedirect,
 )
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
 from runtime import bulk_jobs
 from runtime.database import periods
@@ -26,4 +28,4 @@ def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
     except AddressGiven as error:
         messages.error(request, f"Nothing was changed. {error}")
         return HttpResponseRedirect(request.path)
-    return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
+    return HttpResponseRedirect(reverse(admin_urlname(job._meta, SafeString("change")), args=[job.id]))

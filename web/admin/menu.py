@@ -1,4 +1,4 @@
-"""The admin's menu, and pages that belong to no table. `operations.site` shows them."""
+"""Links of the admin's menu, and pages that belong to no table. `operations.site` shows them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,3 @@ class Page:
     menu: MenuItem
     permission: str
     view: Callable[[AdminSite, HttpRequest], HttpResponse]
-
-
-#: The pages that the apps' admin modules register.
-PAGES: list[Page] = []

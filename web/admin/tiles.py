@@ -17,9 +17,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from runtime.conditions import Code, Condition, decide
+from runtime.conditions import Condition, Found, decide, read_facts
 from runtime.database.clock import read_database_time
-from runtime.facts import read_facts
 from runtime.models import TrafficSum
 from runtime.sums import Steps, Sums, read_spans
 
@@ -39,7 +38,7 @@ class Tile:
 
     label: str
     url: str
-    found: Sequence[Condition] = ()
+    found: Sequence[Found] = ()
     rows: QuerySet[Any] | Sql | None = None
     words: str = ""
     help: str = ""
@@ -116,7 +115,7 @@ def show_series(series: Series) -> None:
     _series.append(series)
 
 
-def sentences(url: str, found: Iterable[Condition]) -> Iterator[Tile]:
+def sentences(url: str, found: Iterable[Found]) -> Iterator[Tile]:
     """Return a tile with the sentence of each condition."""
     return (Tile(label=one.sentence, url=url, found=[one], words="!") for one in found)
 
@@ -140,12 +139,12 @@ class FrontPage:
         return read_database_time()
 
     @functools.cached_property
-    def _conditions(self) -> list[Condition]:
+    def _conditions(self) -> list[Found]:
         return decide(read_facts(now=self.now))
 
-    def found(self, *codes: Code) -> list[Condition]:
-        """Return the conditions with one of these codes that PostgreSQL's rows prove."""
-        return [one for one in self._conditions if one.code in codes]
+    def found(self, *conditions: Condition[Any]) -> list[Found]:
+        """Return those of these conditions that PostgreSQL's rows prove."""
+        return [one for one in self._conditions if one.condition in conditions]
 
     @functools.cached_property
     def _sums(self) -> dict[int, dict[dt.datetime, Sums]]:

@@ -20,12 +20,12 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from runtime.telemetry import instruments
 from web.api.bodies import FORBIDDEN_CHARACTERS
 from web.api.fields import Nothing, StrictSerializer, cached_serializer, parse_uuid
 from web.api.first_read import Beside, FirstRead, read_first, well_formed_key
 from web.api.problem_types import LENGTH_REQUIRED
 from web.api.problems import Fault, Problem, invalid, malformed, not_found
+from web.metrics import REQUESTS
 
 
 class OneFormat(BaseContentNegotiation):
@@ -81,7 +81,7 @@ class ApiView(APIView):
         began = time.perf_counter()
         response = super().dispatch(request, *args, **kwargs)
         name = operation_name(type(self), request.method)
-        instruments.REQUESTS.labels(name, response.status_code).observe(time.perf_counter() - began)
+        REQUESTS.labels(name, response.status_code).observe(time.perf_counter() - began)
         return response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 
 from events import transports
 from events.consuming import consumer
-from events.consuming.handlers import subscription
+from events.consuming import handlers as handed_in
 from runtime.process.loop import stop_on_signals
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry.metrics_server import watch
@@ -22,7 +22,7 @@ class Command(BaseCommand):
         stopped = stop_on_signals()
         wait_for_postgres(pause=stopped.wait)
         member = transports.member_name()
-        found = subscription()
+        found = handed_in.subscription
         handlers = found.read()
         consumer.run(
             connect=lambda: transports.consumer(topics=sorted(handlers), group=consumer.GROUP, name=member),

@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from retention.partitions import partitions
 from retention.rollover import REQUESTED, ROLLED_OVER, is_due, log_step, rollover
+from retention.upkeep import ensure_all
 from runtime.models import Heartbeat
 from runtime.process.loop import run_until_stopped, stop_on_signals
 from runtime.process.start import wait_for_postgres
@@ -81,7 +82,7 @@ def work(*, stopped: threading.Event) -> None:
         partitions.require_owner()
     except partitions.NotOwner as error:
         raise CommandError(str(error)) from error
-    for _name in partitions.ensure_all():
+    for _name in ensure_all():
         pass
     Heartbeat.beat(name=partitions.MADE)
     if not is_due(interval_seconds=ROLLOVER_SECONDS):

@@ -23,6 +23,7 @@ from retention.partitions import detach, partitions
 from retention.partitions.catalogue import has_table, partition_named
 from retention.partitions.listing import list_partitions
 from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, exclusive_lock
+from retention.upkeep import ensure_all
 from runtime.database import partitioned
 from runtime.database.partitioned import PartitionedModel
 from runtime.progress import Reporter
@@ -80,7 +81,7 @@ class Command(BaseCommand):
         report.table([{name: line[name] for name in shown} for line in list_partitions()])
 
     def _ensure(self, report: Reporter, ahead: int | None, dry_run: bool) -> None:
-        for name in partitions.ensure_all(ahead=ahead, dry_run=dry_run):
+        for name in ensure_all(ahead=ahead, dry_run=dry_run):
             report("would make" if dry_run else "made", partition=name)
 
 

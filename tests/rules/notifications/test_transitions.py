@@ -36,7 +36,7 @@ ALWAYS = {"status", "updated_at"}
 Verb = Callable[[EmailNotification], object]
 
 
-def settle(verdict: Verdict, *, has_used_retry: bool) -> Verb:
+def settle(verdict: Verdict, *, has_used_retry: bool = False) -> Verb:
     outcome = Outcome(verdict, "test", "new", code="500", has_used_retry=has_used_retry)
     return lambda mail: rows.settle([(mail, outcome)])
 
@@ -107,7 +107,7 @@ def test_a_verb_changes_rows_in_the_tables_states_and_columns(one, settings):
     verbs = ASIDE.get(one) or CALLS[one.verb]
     before, after, columns = set(), set(), set()
     for status in Status:
-        own = [settle(verdict=Verdict.ACCEPTED)] if one is SETTLE and status in SETTLE.before else []
+        own = [settle(Verdict.ACCEPTED)] if one is SETTLE and status in SETTLE.before else []
         for new, changed in moved([*verbs, *own], status):
             before.add(status)
             after.add(new)

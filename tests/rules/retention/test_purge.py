@@ -93,7 +93,7 @@ def test_keeps_a_pause_until_it_ends():
 
 
 def test_keeps_inbound_dead_letters_for_90_days_also_undecided_ones():
-    for days in (purge.DEAD_EVENT_DAYS - 1, purge.DEAD_EVENT_DAYS + 1):
+    for days in (InboundDeadLetter.KEPT_DAYS - 1, InboundDeadLetter.KEPT_DAYS + 1):
         InboundDeadLetter.objects.create(
             topic=str(days), event_id=new_id(), consumer="c", envelope="", error="", failed_at=ago(days=days)
         )

@@ -235,7 +235,7 @@ class TestArchives:
     def test_tell_next_month_by_the_hash_alone_which_emails_are_erased(self, tmp_path):
         order = corrected()
         name = archived("Bob@Example.com", ANN, order=order.id)
-        assert erase(BOB).archives == [name]
+        assert erase(BOB).cold_files == [name]
         assert grep(BOB) == []
         next_month()
         assert grep_cold_files(tmp_path, BOB) == [] and len(grep_cold_files(tmp_path, ANN)) == 1
@@ -244,7 +244,7 @@ class TestArchives:
     def test_are_searched_for_a_person_who_has_nothing_else_left(self, tmp_path):
         name = archived(BOB, ANN, order=new_id())
         assert len(export(BOB)["email_notifications"]) == 1
-        assert erase(BOB).archives == [name]
+        assert erase(BOB).cold_files == [name]
         next_month()
         assert grep_cold_files(tmp_path, BOB) == [] and len(grep_cold_files(tmp_path, ANN)) == 1
 
@@ -259,7 +259,7 @@ class TestArchives:
 
     def test_wait_for_everybody_because_only_reading_them_tells_whose_they_are(self, tmp_path):
         name = archived(BOB, ANN, order=new_id())
-        assert erase("carl@example.com").archives == erase(BOB).archives == [name]
+        assert erase("carl@example.com").cold_files == erase(BOB).cold_files == [name]
         next_month()
         assert grep_cold_files(tmp_path, BOB) == [] and len(grep_cold_files(tmp_path, ANN)) == 1
 

@@ -1,0 +1,113 @@
+"""The conditions of partitions: too few ahead, held ones, months without a file, and late upkeep."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from retention.partitions.partitions import MADE, PartitionsAhead, ahead_among, model_of, start_of
+from runtime import conditions
+from runtime.conditions import DAY, HEARTBEATS, Condition, Query, Reading, Row
+from runtime.database.ids import id_floor
+from runtime.database.partitioned import (
+    Interval,
+    PartitionedModel,
+    attached_statement,
+    parse_bounds,
+    partitioned_models,
+)
+
+#: The smallest sufficient number of partitions after the current one.
+AHEAD_ALARM: dict[Interval, int] = {"month": 2, "day": 14}
+#: Seconds without a heartbeat of keep_partitions: its interval of a day plus some hours.
+UPKEEP_LATE_SECONDS = 100_000.0
+
+
+def _select_partitions(_: dt.datetime) -> str:
+    """Return the SELECT of the attached partitions, and of the ends of the detached ones without a file."""
+    return f"""
+        SELECT parent, name, bounds, NULL::timestamptz AS until
+        FROM ({attached_statement(models=partitioned_models())}) AS attached
+        UNION ALL
+        SELECT "table", name, NULL, until FROM detached_partitions WHERE archived_at IS NULL
+    """  # noqa: S608 - only names of tables are inserted
+
+
+def _partitions(rows: Sequence[Row], now: dt.datetime) -> list[PartitionsAhead]:
+    by_table = defaultdict(list)
+    for row in rows:
+        by_table[row["parent"]].append(row)
+    return [_with_archives(model, by_table[model._meta.db_table], now) for model in partitioned_models()]
+
+
+def _with_archives(model: PartitionedModel, rows: Iterable[Row], now: dt.datetime) -> PartitionsAhead:
+    ends = [dt.datetime.fromisoformat(one["until"]) for one in rows if one["until"]]
+    among = parse_bounds((one["name"], one["bounds"]) for one in rows if one["bounds"])
+    overdue = []
+    if (warm := model.warm()) is not None:
+        ages = [(now - until - warm).total_seconds() for until in (*ends, *(one.until for one in among))]
+        overdue = [age for age in ages if age >= 0]
+    return ahead_among(model=model, now=now, among=among)._replace(
+        archive_overdue=len(overdue), archive_overdue_seconds=max(overdue, default=0.0)
+    )
+
+
+def _select_holding(now: dt.datetime) -> str:
+    """Return the SELECT that counts the unfinished rows of partitions past their hot days."""
+    parts = []
+    for model in partitioned_models():
+        rules = model.retention
+        floor = id_floor(start_of(interval=rules.interval, when=now - model.hot()))
+        for condition in rules.unfinished.values():
+            parts.append(f"(SELECT 1 FROM {model._meta.db_table} WHERE id < '{floor}' AND {condition})")  # noqa: S608
+    limited = f"{' UNION ALL '.join(parts)} LIMIT {conditions.MOST}"
+    return f"SELECT count(*) AS number FROM ({limited}) AS row"  # noqa: S608
+
+
+#: Of each partitioned table.
+PARTITIONS: Query[Sequence[PartitionsAhead]] = Query(
+    name="partitions", select=_select_partitions, read=_partitions
+)
+#: The number of unfinished rows in partitions past their hot days.
+HOLDING: Query[int] = Query(
+    name="rows that hold a partition", select=_select_holding, read=lambda rows, _: int(rows[0]["number"])
+)
+
+PARTITIONS_RUN_OUT = Condition(
+    code="PartitionsRunOut",
+    place=170,
+    source=PARTITIONS,
+    readings=lambda tables: [
+        Reading(one.partitions_ahead, one.table, {"days": one.partitions_ahead_seconds // DAY})
+        for one in tables
+    ],
+    limit=lambda table: AHEAD_ALARM[model_of(table=table).retention.interval],
+    holds="below",
+    sentence="{subject} has partitions for {days:.0f} days",
+)
+ARCHIVE_OVERDUE = Condition(
+    code="ArchiveOverdue",
+    place=180,
+    source=PARTITIONS,
+    readings=lambda tables: [Reading(one.archive_overdue_seconds, one.table) for one in tables],
+    limit=2 * DAY,
+    sentence="{subject}: cold files are overdue",
+)
+PARTITION_HELD = Condition(
+    code="PartitionHeld",
+    place=190,
+    source=HOLDING,
+    readings=lambda number: [Reading(number)],
+    sentence="{number} unfinished rows hold a partition: finish them, so that it is detached",
+)
+#: An upkeep that never ran is not late.
+UPKEEP_LATE = Condition(
+    code="UpkeepLate",
+    place=210,
+    source=HEARTBEATS,
+    readings=lambda beats: [Reading(beats.get(MADE, 0.0))],
+    limit=UPKEEP_LATE_SECONDS,
+    sentence="keep_partitions has not run for a day: start it",
+)
+conditions.register(PARTITIONS_RUN_OUT, ARCHIVE_OVERDUE, PARTITION_HELD, UPKEEP_LATE)

@@ -1,0 +1,22 @@
+"""The rules for rows that are deleted when they are old. A model lists its own in `purge_rules`.
+
+`retention.purge` reads them, and knows no table by name but those of libraries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PurgeRule:
+    """Rows whose `column` is older than `days`, by the database's clock, except those to `keep`.
+
+    The column has an index, or the table is small. A function of days reads a setting. `keep` is a condition
+    in SQL.
+    """
+
+    column: str
+    days: int | Callable[[], int]
+    keep: str = "false"
