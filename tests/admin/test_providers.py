@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from outbox import process
 from tests.kit.people import staff_client
+from tests.kit.words import process
 
 pytestmark = pytest.mark.django_db
 

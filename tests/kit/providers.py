@@ -10,12 +10,16 @@ import pytest
 
 from local.machine import HOST
 from local.sandbox import Sandbox
-from outbox import process as processes
 from tests.kit.smtp import SmtpServer
-from tests.kit.words import PROVIDERS, declarations, session
+from tests.kit.words import PROVIDERS, declarations, process, session
 
 #: The names of the providers with an API.
 HTTP = [name for name, declared in declarations().items() if declared.dialect]
+#: Values of REPLY_TO_EMAIL, and the address that they name.
+REPLY_TO = [
+    ("help@shop.test", {"email": "help@shop.test"}),
+    ("Müller & Söhne <help@shop.test>", {"email": "help@shop.test", "name": "Müller & Söhne"}),
+]
 
 
 @pytest.fixture
@@ -59,8 +63,7 @@ def close() -> None:
 
 def end_senders() -> None:
     """Close the connections of the threads that sent for this test, and stop the threads."""
-    process = processes.current()
-    if pool := vars(process).get("pool"):
+    if pool := vars(process.current()).get("pool"):
         threads = len(pool._threads)
         all_at_it = threading.Barrier(threads)
 
@@ -70,7 +73,7 @@ def end_senders() -> None:
 
         list(pool.map(end, range(threads)))
         pool.shutdown()
-    processes.start_anew()
+    process.start_anew()
 
 
 @pytest.fixture

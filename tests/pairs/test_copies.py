@@ -5,13 +5,22 @@ from __future__ import annotations
 import pytest
 
 from notifications.copies import NotCopied
-from outbox.process import current
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps, fill, make_partition, states
 from tests.kit.orders import make_order
 from tests.kit.webhooks import event, post
-from tests.kit.words import EmailNotification, Order, Outcome, Pause, Verdict, claim, rollover, send_copy
+from tests.kit.words import (
+    EmailNotification,
+    Order,
+    Outcome,
+    Pause,
+    Verdict,
+    claim,
+    process,
+    rollover,
+    send_copy,
+)
 from tests.kit.words import mail_services as services
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -71,7 +80,7 @@ def test_a_copy_of_an_email_that_a_provider_may_have_is_not_held(settings):
     copy_id = send_copy(notification_id=mail.id, recipient_email=RIGHT)
     (copy,) = claim(limit=5)
     assert (copy.id, copy.errors) == (copy_id, [])
-    assert current().screen([copy]) == {}
+    assert process.current().screen([copy]) == {}
 
 
 class TestTheWebhookOfTheOriginal:
@@ -103,7 +112,7 @@ class TestTheWebhookOfTheOriginal:
         self.tell("bounce", mail, type="bounce", status="5.1.1")
         claimed = claim(limit=5)
         assert {row.id for row in claimed} == {same.id, other_id}
-        outcomes = current().screen(claimed)
+        outcomes = process.current().screen(claimed)
         assert {id: outcome.verdict for id, outcome in outcomes.items()} == {same.id: Verdict.SUPPRESSED}
         with pytest.raises(NotCopied):
             send_copy(notification_id=mail.id)

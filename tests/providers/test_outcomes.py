@@ -10,7 +10,7 @@ import pytest
 
 from notifications.providers.http import pause_asked_for
 from tests.kit.mails import make_mail
-from tests.kit.providers import HTTP, set_timeouts
+from tests.kit.providers import HTTP, REPLY_TO, set_timeouts
 from tests.kit.words import PROVIDERS, Outcome, Verdict, message_id
 
 pytestmark = pytest.mark.django_db
@@ -85,10 +85,6 @@ OWN = [
     ("mailgun", status(404, message="Domain not found: example.com"), Verdict.MISCONFIGURED),
     ("mailgun", status(200, message="Mailgun Magnificent API"), Verdict.MISCONFIGURED),
     ("mailgun", status(200, message="Hello from a proxy"), Verdict.AMBIGUOUS),
-]
-REPLY_TO = [
-    ("help@shop.test", {"email": "help@shop.test"}),
-    ("Müller & Söhne <help@shop.test>", {"email": "help@shop.test", "name": "Müller & Söhne"}),
 ]
 ROWS = [(name, fault, verdict) for name in HTTP for fault, verdict in COMMON] + GATEWAYS + OWN
 

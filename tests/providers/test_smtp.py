@@ -12,10 +12,9 @@ from local.machine import free_port
 from local.sandbox import Sandbox
 from tests.kit.certificates import make_server_context
 from tests.kit.mails import make_mail
-from tests.kit.providers import set_timeouts
+from tests.kit.providers import REPLY_TO, set_timeouts
 from tests.kit.smtp import SmtpServer
 from tests.kit.words import PROVIDERS, Outcome, Verdict, message_id
-from tests.providers.test_outcomes import REPLY_TO
 
 pytestmark = pytest.mark.django_db
 

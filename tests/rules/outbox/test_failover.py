@@ -11,7 +11,6 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from notifications.states.attempts import time_of
-from outbox import process
 from tests.kit.mails import claim_one, drained, due_now, make_mail, make_mails, statuses
 from tests.kit.providers import provider
 from tests.kit.words import (
@@ -23,6 +22,7 @@ from tests.kit.words import (
     Status,
     Verdict,
     give_up,
+    process,
     recover,
     resend,
 )
