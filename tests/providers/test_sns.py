@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import http.client
 import json
+import secrets
 import socketserver
 import ssl
 import threading
@@ -21,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 from django.test import Client
 
-from notifications.providers.ses import sns
 from tests.kit.mails import make_mail
 from tests.kit.words import EmailNotification, Status, Suppression
 
@@ -54,8 +54,11 @@ class Sns(socketserver.ThreadingTCPServer):
     """A proxy at whose end SNS answers: its host is reached over TLS, by its own name."""
 
     allow_reuse_address = daemon_threads = True
+    #: Each test has its own, because a process keeps the certificates that it fetched.
+    certificate_path: str
 
     def __init__(self, folder: Path) -> None:
+        Sns.certificate_path = f"/SimpleNotificationService-{secrets.token_hex(8)}.pem"
         self.paths: list[str] = []
         self.connections: list[str] = []
         self.body, self.status = certificate(), 200
@@ -92,7 +95,6 @@ class Tunnel(BaseHTTPRequestHandler):
 @pytest.fixture
 def amazon(settings, monkeypatch, tmp_path) -> Iterator[Sns]:
     settings.EMAIL_PROVIDERS, settings.WEBHOOK_BASIC_AUTH = ["ses"], "sns:secret"
-    sns._certificate.cache_clear()
     with Sns(tmp_path) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         for name in ("HTTPS_PROXY", "https_proxy"):
@@ -100,7 +102,6 @@ def amazon(settings, monkeypatch, tmp_path) -> Iterator[Sns]:
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "sns.pem"))
         yield server
         server.shutdown()
-    sns._certificate.cache_clear()
 
 
 def note(mail: EmailNotification | None = None, *, version: str = "1", **changes: Any) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def note(mail: EmailNotification | None = None, *, version: str = "1", **changes
         "Message": json.dumps(told),
         "Timestamp": dt.datetime.now(dt.UTC).isoformat().replace("+00:00", "Z"),
         "SignatureVersion": version,
-        "SigningCertURL": f"https://{HOST}/SimpleNotificationService-0123abcd.pem",
+        "SigningCertURL": f"https://{HOST}{Sns.certificate_path}",
     } | changes
     names = ["Message", "MessageId", "Subject", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"]
     text = "".join(f"{name}\n{message[name]}\n" for name in names if name in message)
@@ -168,7 +169,7 @@ def test_a_certificate_is_fetched_once_and_then_verifies_without_the_network(ama
     amazon.shutdown()
     amazon.server_close()
     assert post(note(mails[2])).status_code == 200
-    assert amazon.paths == ["/SimpleNotificationService-0123abcd.pem"]
+    assert amazon.paths == [amazon.certificate_path]
 
 
 def test_while_the_certificate_cannot_be_had_the_answer_is_503_so_that_sns_posts_again(amazon):

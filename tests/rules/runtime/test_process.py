@@ -89,11 +89,14 @@ def test_a_signal_sets_the_event_and_calls_what_else_has_to_stop(handlers):
     assert called.wait(30)
 
 
-def test_a_signal_does_not_wait_for_the_lock_that_its_own_thread_holds(handlers):
-    stopped = loop.stop_on_signals()
-    with stopped._cond:  # as `wait` holds it for a moment
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert stopped.wait(30)
+def test_a_signal_is_handled_by_another_thread_than_the_one_that_it_interrupts(handlers, monkeypatch):
+    """The interrupted thread may hold the event's lock, as `wait` does for a moment."""
+    threads, done = [], threading.Event()
+    stopped = loop.stop_on_signals(also=lambda: (threads.append(threading.get_ident()), done.set()))
+    monkeypatch.setattr(stopped, "set", lambda: threads.append(threading.get_ident()))
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert done.wait(30)
+    assert len(threads) == 2 and threading.get_ident() not in threads
 
 
 def test_a_command_in_another_thread_stops_alone_and_starts_again(handlers):

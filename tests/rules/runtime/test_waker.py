@@ -62,17 +62,25 @@ def test_it_waits_longer_while_wake_ups_keep_coming_and_not_after_a_pause(monkey
 
 
 def test_a_wake_up_that_is_already_set_takes_no_lock(monkeypatch):
+    locked: list[int] = []
+
+    class Counted(threading.Condition):
+        def __enter__(self) -> bool:
+            locked.append(threading.get_ident())
+            return super().__enter__()
+
     release, entered = threading.Event(), threading.Event()
-    waker = Waker(lambda: entered.set() or release.wait(20))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Condition", Counted)
+        waker = Waker(lambda: entered.set() or release.wait(20))
     waker.wake()
     assert entered.wait(20)
     waker.wake()  # sets it; the thread is still busy
-    with waker._changed:
-        others = [threading.Thread(target=waker.wake), threading.Thread(target=waker.wake, kwargs=LATER)]
-        for other in others:
-            other.start()
-            other.join(20)
-            assert not other.is_alive()
+    mine = [threading.get_ident()] * 2
+    assert [thread for thread in locked if thread in mine] == mine
+    waker.wake()
+    waker.wake(**LATER)
+    assert [thread for thread in locked if thread in mine] == mine
     release.set()
 
 
