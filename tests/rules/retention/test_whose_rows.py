@@ -186,7 +186,7 @@ def test_an_email_that_a_worker_claims_again_before_its_erasure_is_waited_for_an
 
     def claim_first(execute: Any, sql: str, *arguments: Any) -> Any:
         if "FOR UPDATE" in sql and 'FROM "orders"' in sql and rows.filter(status="failed") and not claimed:
-            claimed.extend(EmailNotification.objects.claim(limit=1))
+            claimed.extend(claim(limit=1))
         return execute(sql, *arguments)
 
     with connection.execute_wrapper(claim_first):  # before the erasure locks an order whose e-mail it found
