@@ -169,9 +169,9 @@ def test_events_pass_over_tls_with_a_password(topic):
     ],
 )
 def test_a_wrong_password_or_certificate_is_named_and_loses_nothing(
-    topic, settings, monkeypatch, option, value, reason
+    topic, settings, fast, option, value, reason
 ):
-    monkeypatch.setattr(kafka, "METADATA_SECONDS", 1.5)
+    fast.kafka()
     right = settings.KAFKA_OPTIONS
     settings.KAFKA_OPTIONS = right | {option: value}
     write(topic)

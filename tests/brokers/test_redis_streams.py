@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import redis
@@ -16,7 +16,7 @@ from events.transports import redis as streams
 from events.transports.redis import RedisConsumer
 from tests.kit.brokers import receive
 from tests.kit.events import PAID, REFUNDED, envelope, order, status
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import (
     HANDLERS,
     NAME,
@@ -32,21 +32,48 @@ from tests.kit.words import (
 )
 
 GROUP = "g"
+#: The key of the lease of the stream t.v1.
+LEASE = "orderpost:owner:g:t.v1"
 LAST = "18446744073709551615-18446744073709551615"
 #: Ids of Redis' streams that are not a time of ours.
 IDS = ["0-1", "253402300800000-0", "1763770000000000-0", "18446744073709551615-1", LAST]
 
 
 @pytest.fixture(autouse=True)
-def client(valkey_url, settings, monkeypatch) -> Iterator[redis.Redis]:
+def client(valkey_url, settings, fast, monkeypatch) -> Iterator[redis.Redis]:
+    """Connect to Valkey. A lease and a read last longer than any test, unless the test ends them."""
     settings.REDIS_URL = valkey_url
-    monkeypatch.setattr(streams, "KEEP_SECONDS", 0.0)
+    fast.streams()
+    monkeypatch.setattr(streams, "LEASE_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(streams, "READ_SECONDS", 10 * PATIENCE)
     with redis.Redis.from_url(valkey_url) as one:
+        yield one
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as one:
         yield one
 
 
 def consumer(name: str, *topics: str) -> RedisConsumer:
     return RedisConsumer(topics=topics or ["t.v1"], group=GROUP, name=name)
+
+
+def wait_in(pool: ThreadPoolExecutor, it: RedisConsumer, client: redis.Redis) -> Future[list[Received]]:
+    """Let a consumer receive in another thread, until Valkey has blocked it. Fail if it returns before."""
+    database = str(client.connection_pool.connection_kwargs["db"])
+
+    def is_blocked() -> bool:
+        return any(
+            one["db"] == database and one["cmd"] == "xread" and "b" in one["flags"]
+            for one in client.client_list()
+        )
+
+    receiving = pool.submit(it.receive, seconds=2 * PATIENCE)
+    until(lambda: is_blocked() or receiving.done(), "the consumer waits")
+    assert not receiving.done()
+    return receiving
 
 
 def publish(*numbers: int, topic: str = "t.v1") -> None:
@@ -89,23 +116,21 @@ def test_the_unacknowledged_entries_of_the_last_owner_come_before_new_ones_howev
     assert numbers(receive(consumer("b"), 300)) == list(range(300))
 
 
-def test_a_dead_owners_stream_has_another_within_seconds(monkeypatch):
-    monkeypatch.setattr(streams, "LEASE_SECONDS", 1.0)
+def test_a_dead_owners_stream_has_another_after_its_lease(client):
     publish(1, 2, 3)
     dead, alive = consumer("dead"), consumer("alive")
     assert numbers(dead.receive(seconds=0.1)) == [1, 2, 3]
-    began = time.monotonic()
-    found: list[Received] = []
-    while not found and time.monotonic() - began < 30:
-        found = alive.receive(seconds=0.05)
-    assert numbers(found) == [1, 2, 3]
+    assert alive.receive(seconds=0.01) == []
+    assert 0 < client.pttl(LEASE) <= 1000 * streams.LEASE_SECONDS
+    client.pexpire(LEASE, 1)  # the rest of the time passes
+    assert numbers(receive(alive, 3)) == [1, 2, 3]
 
 
 def test_an_owner_that_lost_its_lease_while_it_slept_reads_nothing(client, monkeypatch):
     """Else each of the two would get some of the new entries, and a key's order would be lost."""
     sleeper, other = consumer("sleeper"), consumer("other")
     assert sleeper.receive(seconds=0.01) == [] and owners(client) == {"sleeper": 1}
-    client.delete("orderpost:owner:g:t.v1")  # as if the time were over
+    client.delete(LEASE)  # as if the time were over
     other.receive(seconds=0.01)
     publish(1, 2)
     monkeypatch.setattr(streams, "KEEP_SECONDS", 60.0)  # it has not noticed yet
@@ -116,21 +141,21 @@ def test_an_owner_that_lost_its_lease_while_it_slept_reads_nothing(client, monke
 def test_an_owner_that_slept_reads_what_another_read_meanwhile_and_left(client):
     sleeper = consumer("sleeper")
     sleeper.receive(seconds=0.01)
-    client.delete("orderpost:owner:g:t.v1")  # as if the time were over
+    client.delete(LEASE)  # as if the time were over
     publish(1, 2)
     assert numbers(consumer("other").receive(seconds=0.1)) == [1, 2]
-    client.delete("orderpost:owner:g:t.v1")  # the other one died, too
+    client.delete(LEASE)  # the other one died, too
     publish(3)
     assert numbers(receive(sleeper, 3)) == [1, 2, 3]
 
 
-def test_an_owner_keeps_its_stream_while_it_works_on_a_batch(monkeypatch):
-    monkeypatch.setattr(streams, "LEASE_SECONDS", 1.0)
-    publish(*range(8))
+def test_an_owner_keeps_its_stream_while_it_works_on_a_batch(client):
+    publish(*range(3))
     first, second = consumer("a"), consumer("b")
     for one in first.receive(seconds=0.1):
-        time.sleep(0.2)
+        client.expire(LEASE, int(PATIENCE))  # most of its time passes
         first.done([one])
+        assert client.ttl(LEASE) > PATIENCE
         assert second.receive(seconds=0.01) == []
 
 
@@ -154,25 +179,25 @@ def test_consumers_share_the_streams_and_a_new_one_gets_some(client):
     assert owners(client) == {"a": 4}
 
 
-def test_a_wait_does_not_spin_when_another_member_has_read_the_newest_entries(client, monkeypatch):
+def test_a_wait_returns_once_for_each_entry_that_another_member_has_read_and_then_waits(client, pool):
     new = consumer("new")
     new.receive(seconds=0.01)
     publish(*range(20))
     client.xreadgroup(GROUP, "host:1", {"t.v1": ">"})
-    rounds, began = 0, time.monotonic()
-    while time.monotonic() - began < 1:
-        new.receive(seconds=0.2)
-        rounds += 1
-    assert rounds < 20 + 10
+    for _ in range(20):
+        assert new.receive(seconds=PATIENCE) == []
+    waiting = wait_in(pool, new, client)
+    publish(20)
+    assert waiting.result(PATIENCE) == [] and numbers(new.receive(seconds=0.01)) == [20]
 
 
-def test_a_waiting_owner_gets_a_new_entry_at_once():
+def test_a_waiting_owner_gets_a_new_entry_at_once(client, pool):
     first = consumer("a")
     first.receive(seconds=0.01)
+    waiting = wait_in(pool, first, client)
     publish(1)
-    began = time.monotonic()
-    assert first.receive(seconds=5) or first.receive(seconds=5)
-    assert time.monotonic() - began < 3
+    assert waiting.result(PATIENCE) == []  # the wait ends, and the next call reads
+    assert numbers(first.receive(seconds=0.01)) == [1]
 
 
 def test_large_entries_come_a_few_at_a_time_and_all_of_them(monkeypatch):
@@ -206,10 +231,7 @@ def test_an_entry_of_another_shape_is_received_as_it_can_be(client):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_key_of_another_type_stops_its_own_stream_alone_and_only_while_it_is_there(
-    client, late, monkeypatch
-):
-    monkeypatch.setattr(streams, "RETRY_SECONDS", 0.05)
+def test_a_key_of_another_type_stops_its_own_stream_alone_and_only_while_it_is_there(client, late):
     one = consumer("a", "t.v1", "wrong.v1")
     if late:
         one.receive(seconds=0.01)
@@ -265,8 +287,7 @@ def test_an_answer_is_about_the_entry_its_stream_or_the_broker(answer, kind, mon
     assert type(found) is kind
 
 
-def test_an_event_that_too_few_replicas_have_is_not_published(settings, monkeypatch):
-    monkeypatch.setattr(streams, "REPLICAS_SECONDS", 0.01)
+def test_an_event_that_too_few_replicas_have_is_not_published(settings):
     settings.EVENT_REPLICAS = 1
     with pytest.raises(BrokerAway, match="0 of 1 replicas have the events"):
         RedisPublisher().publish([Message("t.v1", "key", b"1")])

@@ -25,6 +25,7 @@ from tests.kit.customers import Customers
 from tests.kit.listener import Listener
 from tests.kit.shop import KEYS, Shop
 from tests.kit.smtp import SmtpServer
+from tests.kit.waiting import PATIENCE
 
 SETTINGS = {
     "POLL_INTERVAL": "2",
@@ -110,11 +111,13 @@ def run(
     webhooks: bool = True,
     rate: float = 12.0,
     faults: Sequence[Fault] | None = None,
+    grace: float = 15.0,
     say: Callable[[str], None] = print,
 ) -> Report:
     """Do one run. With `faults`, cause each of these once in that order, otherwise random ones.
 
-    The SMTP server listens all the time if `providers` names it.
+    The SMTP server listens all the time if `providers` names it. A process that needs more than `grace`
+    seconds to exit after SIGTERM is a finding.
     """
     chance = random.Random(seed)
     names = list(providers or PROVIDERS)
@@ -127,7 +130,8 @@ def run(
         keys = _lead_to_sandbox(shop, names)
         if webhooks:
             shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=keys)
-        world = World(shop, chance, smtp, names, smtp_always=providers is not None and "smtp" in names)
+        always = providers is not None and "smtp" in names
+        world = World(shop, chance, smtp, names, smtp_always=always, grace=grace)
         if world.smtp_always:
             stack.enter_context(smtp)
         with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
@@ -151,7 +155,7 @@ def run(
         wait_for_bad_items(world)
         check_cold_files(world)
         world.supervise()
-        wait_for_listener(listener, shop)
+        wait_for_listener(listener)
         listener.stop()
         lost_answers = shop.sandbox.mailbox.lost_answers()
         told = webhooks and all(_has_webhooks(shop, name) for name in names)
@@ -234,7 +238,7 @@ def _has_webhooks(shop: Shop, provider: str) -> bool:
     return provider == "smtp" or type(shop.sandbox.dialects[provider]).posts is not Dialect.posts
 
 
-def wait_for_bad_items(world: World, *, seconds: float = 60.0) -> None:
+def wait_for_bad_items(world: World, *, seconds: float = PATIENCE) -> None:
     """Wait until the entries and jobs of the faults are where the auditor expects them."""
     deadline = time.monotonic() + seconds
     last_loss = max((until for _, until in world.losses), default=0.0)

@@ -11,6 +11,7 @@ from tests.chaos.run import run
 from tests.kit.audit import Entry, audit
 from tests.kit.customers import Acknowledged
 from tests.kit.listener import Seen
+from tests.kit.waiting import PATIENCE
 
 LETTER = """
     INSERT INTO inbound_dead_letters (id, topic, key, event_id, consumer, envelope, error)
@@ -24,6 +25,7 @@ def test_the_worst_of_everything_once_loses_doubles_and_confuses_nothing():
         seed=1,
         seconds=0,
         rate=8,
+        grace=PATIENCE,  # a machine under load decides nothing
         faults=[
             faults.kill_both_workers,
             faults.postgres_killed,

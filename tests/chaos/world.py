@@ -40,6 +40,8 @@ class World:
     providers: Sequence[str]
     #: If false, the SMTP server listens only during `slow_smtp`, so the second provider is away otherwise.
     smtp_always: bool = False
+    #: Seconds until a process must have exited after SIGTERM.
+    grace: float = 15.0
     operator: int = 0  # the id of a user who may do everything
     losses: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     stops: list[tuple[str, float]] = dataclasses.field(default_factory=list)
@@ -64,13 +66,13 @@ class World:
     def any_process(self) -> str:
         return self.chance.choice(PROCESSES)
 
-    def stop_gently(self, name: str, *, grace: float = 15.0) -> None:
+    def stop_gently(self, name: str) -> None:
         """Stop a process (SIGTERM). If it does not exit within `grace`, kill it and record a finding."""
         began = time.monotonic()
-        if self.shop.terminate(name, seconds=grace):
+        if self.shop.terminate(name, seconds=self.grace):
             self.stops.append((name, time.monotonic() - began))
         else:
-            self.wrong.append(f"{name} did not end within {grace:g} s of SIGTERM")
+            self.wrong.append(f"{name} did not end within {self.grace:g} s of SIGTERM")
 
     def supervise(self) -> None:
         """Start the processes that exited, as a supervisor does.

@@ -21,8 +21,8 @@ MAKE = f"""
     FROM generate_series(1, {COUNT}) AS n
 """
 START = (
-    "from django.contrib.auth.models import User; from outbox import bulk; bulk.waker.wake = lambda: None;"
-    " from notifications.failure_causes import dead_causes;"
+    "from django.contrib.auth.models import User; from tests.kit.words import bulk, dead_causes;"
+    " bulk.waker.wake = lambda: None;"
     " print(bulk.start_job(action='notifications.resend', filter={'cause': dead_causes()[0].cause},"
     " user=User.objects.create_superuser('ann')).id)"
 )
@@ -84,9 +84,10 @@ PLACE = f"""
     FROM generate_series(1, {COUNT})
 """
 ERASE = (
-    "from django.contrib.auth.models import User; from outbox import bulk; bulk.waker.wake = lambda: None;"
-    " from orders.privacy import jobs;"
-    " jobs.start_erasure(email='ann@example.com', force=False, user=User.objects.create_superuser('op'))"
+    "from django.contrib.auth.models import User; from tests.kit.words import bulk, person_jobs;"
+    " bulk.waker.wake = lambda: None;"
+    " person_jobs.start_erasure("
+    "email='ann@example.com', force=False, user=User.objects.create_superuser('op'))"
 )
 
 

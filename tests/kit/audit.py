@@ -16,8 +16,8 @@ import psycopg
 from tests.kit.customers import Acknowledged, Customers
 from tests.kit.listener import Listener, Seen
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE, until
 
-SETTLE_SECONDS = 180.0
 #: The same as the admin's action.
 REPUBLISH = """
     UPDATE outbox_events SET dead_lettered_at = NULL, retry_count = 0, next_attempt_at = now()
@@ -229,7 +229,7 @@ def _entries(
 def expect_nothing_wrong(shop: Shop, customers: Customers, listener: Listener) -> None:
     """Check that nothing was lost or doubled, and that no person had to act. The customers have stopped."""
     by_hand = settle(shop)
-    wait_for_listener(listener, shop)
+    wait_for_listener(listener)
     listener.stop()
     findings = audit(
         database=shop.postgres.url,
@@ -249,7 +249,7 @@ def settle(shop: Shop) -> tuple[int, int]:
     Returns how many of each there were.
     """
     dead = inbound_dead_letters = 0
-    deadline = time.monotonic() + SETTLE_SECONDS
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         left = shop.rows("id::text, status")
         letters = [id for id, status in left if status == "dead_lettered"]
@@ -264,13 +264,6 @@ def settle(shop: Shop) -> tuple[int, int]:
     return dead, inbound_dead_letters
 
 
-def wait_for_listener(listener: Listener, shop: Shop, *, seconds: float = 5.0) -> None:
+def wait_for_listener(listener: Listener) -> None:
     """Wait until the listener has seen what the relay has just published."""
-    with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
-        answer = connection.execute(
-            "SELECT count(*) FROM outbox_events WHERE aggregate_type = 'order'"
-        ).fetchone()
-    assert answer is not None
-    deadline = time.monotonic() + seconds
-    while len({one.event for one in listener.seen}) < answer[0] and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(listener.has_read_all, "the listener has read every stream")

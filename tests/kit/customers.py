@@ -19,6 +19,7 @@ import redis
 import requests
 
 from local.machine import HOST
+from tests.kit import waiting
 from tests.kit.shop import PAYMENT, Shop, payment_event
 
 #: The event that an action causes, by the answer's status.
@@ -100,9 +101,9 @@ class Customers:
         return min(later, key=lambda one: one.ended, default=None)
 
     def __exit__(self, *_: object) -> None:
-        """Wait for the current orders. A request that is still unanswered after a minute is wrong."""
+        """Wait for the current orders. A request that is unanswered after `waiting.PATIENCE` is wrong."""
         self._stop.set()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + waiting.PATIENCE
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
         self._give_up.set()

@@ -1,11 +1,15 @@
-"""Times of the product that tests of several files shorten. The fixture `fast` restores them at the end."""
+"""Times of the product that tests shorten. The fixture `fast` restores them at the end of a test."""
 
 from __future__ import annotations
 
 import pytest
 
+from events.publishing import floor, shards
+from events.transports import redis as streams
+from outbox.gate import shared_state
+from retention.partitions import migrations
 from runtime.database.postgres import base
-from tests.kit.words import loop, pause_watch
+from tests.kit.words import consumer, detach, inbound, job_times, kafka, locks, loop, pause_watch
 
 
 class Fast:
@@ -23,3 +27,51 @@ class Fast:
     def health_checks(self) -> None:
         """Ask each idle connection for its health, however recently it answered."""
         self._set(base, "RECENT_SECONDS", 0.0)
+
+    def jobs(self) -> None:
+        """Try a failed job again at once."""
+        self._set(job_times, "RETRY_BASE", 0.0)
+
+    def tokens(self) -> None:
+        """Check a token before each event of a list."""
+        self._set(inbound, "TOKEN_SECONDS", 0.0)
+
+    def locks(self, timeout: str) -> None:
+        """Let a rollover and a migration wait so long for a table's lock, such as "100ms"."""
+        self._set(locks, "LOCK_TIMEOUT", timeout)
+        self._set(migrations, "LOCK_TIMEOUT", timeout)
+
+    def detaching(self) -> None:
+        """Try only for a moment to finish a detach behind a reader."""
+        self._set(detach, "PATIENCE_SECONDS", 0.3)
+
+    def gate(self) -> None:
+        """Ask a Redis that is away again at once."""
+        self._set(shared_state, "AWAY_SECONDS", 0.0)
+
+    # --- events ---
+    def shards(self) -> None:
+        """Share the shards out at each step of a relay."""
+        self._set(shards, "KEEP_SECONDS", 0.0)
+
+    def floor(self) -> None:
+        """Let a relay's floor follow at each step."""
+        self._set(floor, "TICK_SECONDS", 0.0)
+
+    def replays(self) -> None:
+        """Look for requested replays in each round of a consumer."""
+        self._set(consumer, "REPLAY_SECONDS", 0.0)
+
+    def acknowledgements(self) -> None:
+        """Acknowledge each event at once."""
+        self._set(consumer, "ACKNOWLEDGE_SECONDS", 0.0)
+
+    def streams(self) -> None:
+        """Renew leases in each round, retry a stream that cannot be read, and wait for no replica."""
+        self._set(streams, "KEEP_SECONDS", 0.0)
+        self._set(streams, "RETRY_SECONDS", 0.05)
+        self._set(streams, "REPLICAS_SECONDS", 0.01)
+
+    def kafka(self) -> None:
+        """Wait only a little for a Kafka that is away."""
+        self._set(kafka, "METADATA_SECONDS", 1.5)

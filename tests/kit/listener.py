@@ -29,6 +29,7 @@ class Listener:
     def __init__(self, *, url: str) -> None:
         self.url = url
         self.seen: list[Seen] = []
+        self._last: Any = dict.fromkeys(TOPICS, "0-0")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -39,12 +40,17 @@ class Listener:
         self._stop.set()
         self._thread.join(10)
 
+    def has_read_all(self) -> bool:
+        """Return whether each stream's newest entry is read. Raise `redis.RedisError` if Valkey is away."""
+        with redis.Redis.from_url(self.url, decode_responses=True) as client:
+            newest: Any = {topic: client.xrevrange(topic, count=1) for topic in TOPICS}
+        return all(entries[0][0] == self._last[topic] for topic, entries in newest.items() if entries)
+
     def _run(self) -> None:
-        last: Any = dict.fromkeys(TOPICS, "0-0")
         client = redis.Redis.from_url(self.url, socket_timeout=2, socket_connect_timeout=1)
         while not self._stop.is_set():
             try:
-                answer: Any = client.xread(last, count=100_000, block=200)
+                answer: Any = client.xread(self._last, count=100_000, block=200)
             except redis.RedisError:
                 time.sleep(0.1)
                 continue
@@ -55,6 +61,6 @@ class Listener:
                 for id, fields in entries
             )
             for id, topic, fields in found:
-                last[topic.decode()] = f"{id[0]}-{id[1]}"
                 envelope = json.loads(fields[b"value"])
                 self.seen.append(Seen(envelope["eventId"], envelope["data"]["orderId"], id[0]))
+                self._last[topic.decode()] = f"{id[0]}-{id[1]}"

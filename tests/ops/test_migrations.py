@@ -26,7 +26,6 @@ from django.db.migrations.state import ProjectState
 from django.db.models import Q
 from django.utils import timezone
 
-from retention.partitions import migrations as partitioned_migrations
 from retention.partitions.migrations import AddPartitionedIndex
 from runtime.apps import EARLIER_MIGRATION
 from tests.kit.months import dsn
@@ -175,7 +174,7 @@ def test_a_database_of_an_earlier_release_is_refused_with_a_sentence_and_stays_a
         with connection.cursor() as cursor:
             cursor.execute("CREATE TABLE dead_events ()")
     before = recorder.applied_migrations().keys()
-    with pytest.raises(ImproperlyConfigured, match="so use an empty one"):
+    with pytest.raises(ImproperlyConfigured, match=r"so use an empty one \(for a local run: `make clean`\)"):
         call_command("migrate", verbosity=0)
     assert MigrationRecorder(connection).applied_migrations().keys() == before
 
@@ -197,8 +196,8 @@ class TestAddPartitionedIndex:
             return bool(cursor.fetchone()[0])
 
     @pytest.mark.django_db(transaction=True)
-    def test_gives_up_behind_a_writer_and_is_simply_run_again(self, monkeypatch):
-        monkeypatch.setattr(partitioned_migrations, "LOCK_TIMEOUT", "100ms")
+    def test_gives_up_behind_a_writer_and_is_simply_run_again(self, fast):
+        fast.locks("100ms")
         try:
             with psycopg.connect(dsn()) as writing:
                 writing.execute("LOCK TABLE outbox_events IN ROW EXCLUSIVE MODE")

@@ -21,7 +21,6 @@ from tests.kit.words import (
     erase_person,
     id_floor,
     new_id,
-    pause_watch,
     pay_order,
     rollover,
 )
@@ -39,8 +38,8 @@ def test_an_email_that_waits_for_the_end_of_a_pause_is_not_sent_after_its_person
     assert statuses() == {"discarded": 1}
 
 
-def test_a_day_of_events_stays_attached_until_a_paused_relay_has_published_them(archive_folder, monkeypatch):
-    monkeypatch.setattr(pause_watch, "SECONDS", 0.0)
+def test_a_day_of_events_stays_attached_until_a_paused_relay_has_published_them(archive_folder, fast):
+    fast.pauses()
     old, broker = make_partition(DomainEvent, back=12), Memory()
     event = {"aggregate_type": "t", "aggregate_id": new_id(), "event_type": "t.v1", "shard": 1}
     when = old.since + dt.timedelta(hours=1)
@@ -59,8 +58,8 @@ def test_a_day_of_events_stays_attached_until_a_paused_relay_has_published_them(
     assert states(DomainEvent)[old.name] == "detached"
 
 
-def test_a_replay_that_waits_for_paused_consumers_outlives_the_days_of_its_letter(settings, monkeypatch):
-    monkeypatch.setattr(pause_watch, "SECONDS", 0.0)
+def test_a_replay_that_waits_for_paused_consumers_outlives_the_days_of_its_letter(settings, fast):
+    fast.pauses()
     it, letter = dead_refund()
     Pause.objects.pause(parts=["consumers"], reason="", username="x")
     InboundDeadLetter.objects.request_replay(ids=[letter.id])

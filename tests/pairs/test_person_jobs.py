@@ -44,8 +44,8 @@ ANN = "ann@example.com"
 
 
 @pytest.fixture(autouse=True)
-def _no_waits(monkeypatch):
-    monkeypatch.setattr(job_times, "RETRY_BASE", 0.0)
+def _no_waits(fast, monkeypatch):
+    fast.jobs()
     monkeypatch.setattr(erasure, "CHUNK", 10)
 
 

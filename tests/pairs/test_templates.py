@@ -82,9 +82,9 @@ def test_a_request_is_refused_whole_and_its_repeat_succeeds_once_the_template_is
 
 
 def test_an_inbound_event_becomes_a_dead_letter_that_names_the_file_and_can_be_replayed(
-    replace, unlucky, monkeypatch
+    replace, unlucky, fast
 ):
-    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.001)
+    fast.retries()
     lucky = order(reference="A-1")
     loop = consume(Hand([payment_of(unlucky), payment_of(lucky)]))
     until(InboundDeadLetter.objects.exists, meanwhile=lambda: loop.step(seconds=0.01))

@@ -9,13 +9,13 @@ from django.db.models.functions import Now
 
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import PAID, envelope, order, status
-from tests.kit.words import ApiToken, Envelope, ProcessedEvent, inbound, payments_and_stock
+from tests.kit.words import ApiToken, Envelope, ProcessedEvent, payments_and_stock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.mark.parametrize("end", ["revoked_at", "expires_at"])
-def test_a_list_of_events_ends_where_its_token_ends_and_a_new_token_repeats_it(monkeypatch, end):
+def test_a_list_of_events_ends_where_its_token_ends_and_a_new_token_repeats_it(monkeypatch, fast, end):
     orders = [order() for _ in range(4)]
     events = [envelope(PAID, {"orderId": str(one.id)}) for one in orders]
     pay = payments_and_stock.OTHER_SERVICES[PAID]
@@ -25,7 +25,7 @@ def test_a_list_of_events_ends_where_its_token_ends_and_a_new_token_repeats_it(m
         if event.data["orderId"] == str(orders[1].id):
             ApiToken.objects.update(**{end: Now()})
 
-    monkeypatch.setattr(inbound, "TOKEN_SECONDS", 0.0)
+    fast.tokens()
     with monkeypatch.context() as patched:
         patched.setitem(payments_and_stock.OTHER_SERVICES, PAID, end_token)
         assert_problem(Api(make_token()).post("/api/v1/events", events), 401, "unauthenticated")

@@ -17,7 +17,6 @@ from tests.kit.words import (
     EmailNotification,
     detach,
     exclusive_lock,
-    locks,
     new_id,
     partitions,
 )
@@ -97,9 +96,9 @@ def _tidy() -> Iterator[None]:
         yield
 
 
-def test_ensure_detach_and_drop_stall_no_write(monkeypatch):
+def test_ensure_detach_and_drop_stall_no_write(fast):
     # The detach is cut short, and finished while the reader still reads or after.
-    monkeypatch.setattr(locks, "LOCK_TIMEOUT", "1s")
+    fast.locks("1s")
     old = make_partition(EmailNotification, back=4)
     fill(old, 10)
     with traffic() as it:

@@ -49,16 +49,16 @@ def test_the_events_of_a_round_are_acknowledged_together_and_before_the_next_one
         assert said[number:] == [rounds[number]]
 
 
-def test_a_long_round_is_acknowledged_while_it_goes_on(monkeypatch):
-    monkeypatch.setattr(consumer, "ACKNOWLEDGE_SECONDS", 0)
+def test_a_long_round_is_acknowledged_while_it_goes_on(fast):
+    fast.acknowledgements()
     events = [received(PAID, envelope(PAID, {"orderId": str(order().id)})) for _ in range(3)]
     hand, seen = Hand(events), []
     consume(hand, **{PAID: lambda _: seen.append(len(hand.acknowledged))}).step()
     assert seen == [0, 1, 2] and hand.acknowledged == events
 
 
-def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again(monkeypatch):
-    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.05)
+def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again(fast):
+    fast.retries()
     one, two = order(), order()
     fails = {"left": 2}
 
@@ -81,8 +81,8 @@ def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again
     assert it.counts == {"done": 2, "repeat": 0, "dead": 1}  # the second payment is money to be returned
 
 
-def test_an_event_that_goes_on_failing_is_dead_in_the_end_and_its_key_goes_on(monkeypatch):
-    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.001)
+def test_an_event_that_goes_on_failing_is_dead_in_the_end_and_its_key_goes_on(fast):
+    fast.retries()
 
     def broken(event):
         raise ZeroDivisionError("no\nDETAIL: a row with ann@example.com")
@@ -113,8 +113,8 @@ def test_a_database_that_is_away_is_no_events_fault(monkeypatch):
     assert not hand.acknowledged and not InboundDeadLetter.objects.exists()
 
 
-def test_an_event_that_kills_its_own_backend_is_dead_in_the_end(monkeypatch):
-    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.001)
+def test_an_event_that_kills_its_own_backend_is_dead_in_the_end(fast):
+    fast.retries()
 
     def kill(event):
         with connection.cursor() as cursor:
@@ -126,8 +126,8 @@ def test_an_event_that_kills_its_own_backend_is_dead_in_the_end(monkeypatch):
     assert InboundDeadLetter.objects.count() == 1
 
 
-def test_a_statement_that_always_takes_too_long_does_not_stop_the_others(monkeypatch):
-    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.001)
+def test_a_statement_that_always_takes_too_long_does_not_stop_the_others(fast):
+    fast.retries()
 
     def slow(event):
         with connection.cursor() as cursor:
@@ -153,9 +153,9 @@ class TestReplays:
         consume(Hand()).step(seconds=0.01)
         assert refunded(it) == 10
 
-    def test_a_replay_that_fails_for_a_while_holds_back_nothing_and_is_tried_again(self, monkeypatch):
-        monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.01)
-        monkeypatch.setattr(consumer, "REPLAY_SECONDS", 0.0)
+    def test_a_replay_that_fails_for_a_while_holds_back_nothing_and_is_tried_again(self, fast):
+        fast.retries()
+        fast.replays()
         (one, first), (two, second) = dead_refund(), dead_refund()
         fails = {"left": 2}
 
@@ -172,9 +172,9 @@ class TestReplays:
         until(lambda: refunded(one), meanwhile=lambda: it.step(seconds=0.01))
         assert refunded(one) == 10
 
-    def test_a_replay_that_goes_on_failing_is_dead_again(self, monkeypatch):
-        monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.001)
-        monkeypatch.setattr(consumer, "REPLAY_SECONDS", 0.0)
+    def test_a_replay_that_goes_on_failing_is_dead_again(self, fast):
+        fast.retries()
+        fast.replays()
         _, letter = dead_refund()
 
         def broken(event):

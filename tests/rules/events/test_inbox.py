@@ -6,10 +6,12 @@ import datetime as dt
 import json
 import uuid
 
+import psycopg
 import pytest
 from django.db import connections, transaction
 
 from tests.kit.events import PAID, REFUNDED, dead_refund, envelope, handle, order, received, refunded, status
+from tests.kit.months import dsn
 from tests.kit.races import together
 from tests.kit.words import (
     HANDLERS,
@@ -158,6 +160,16 @@ class TestReplay:
         assert refunded(it) == 10
         assert EmailNotification.objects.filter(event_type="order.part_refunded").count() == 1
 
+    def test_a_letter_that_another_consumer_replays_is_left_to_it(self):
+        it, letter = dead_refund()
+        InboundDeadLetter.objects.request_replay(ids=[letter.id])
+        with psycopg.connect(dsn()) as other, connections["default"].cursor() as cursor:
+            other.execute("SELECT FROM inbound_dead_letters WHERE id = %s FOR UPDATE", [letter.id])
+            cursor.execute("SET lock_timeout = '1s'")
+            assert (replay_all(), refunded(it)) == (0, 0)
+            cursor.execute("RESET lock_timeout")
+        assert (replay_all(), refunded(it)) == (1, 10)
+
     def test_the_broker_may_bring_the_event_again_before_and_after_its_replay(self):
         it, letter = dead_refund()
         message = received(REFUNDED, letter.envelope.encode())
@@ -179,13 +191,25 @@ class TestReplay:
         assert (replay_all(), refunded(one), refunded(two)) == (1, 0, 10)
         assert InboundDeadLetter.objects.discard(ids=[second.id]) == []
 
-    def test_a_letter_that_is_rejected_again_is_dead_again_with_the_new_reason(self):
+    def test_a_letter_that_is_rejected_again_is_dead_again_with_the_new_reason(self, caplog):
         it, letter = dead_refund(amount=5000)
         InboundDeadLetter.objects.request_replay(ids=[letter.id])
+        caplog.clear()
         assert (replay_all(), refunded(it)) == (1, 0)
         letter.refresh_from_db()
+        (line,) = (record.msg for record in caplog.records if record.levelname == "ERROR")
+        assert (line["event"], line["event_id"]) == ("event is dead", str(letter.event_id))
+        assert line["reason"] == letter.error
         assert letter.replayed_at is None and letter.replay_requested_at is None and "5000" in letter.error
         assert InboundDeadLetter.objects.request_replay(ids=[letter.id]) == [letter.id]
+
+    def test_a_replay_that_fails_after_the_letter_was_discarded_changes_and_says_nothing(self, caplog):
+        _, letter = dead_refund()
+        InboundDeadLetter.objects.discard(ids=[letter.id])
+        caplog.clear()
+        inbox.fail_replay(letter=letter, reason="too late")
+        letter.refresh_from_db()
+        assert letter.error != "too late" and not caplog.records
 
     def test_another_consumers_letters_are_left_alone(self):
         letter = InboundDeadLetter.objects.create(

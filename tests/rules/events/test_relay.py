@@ -18,8 +18,9 @@ from django.db import IntegrityError, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from events.publishing import floor, shards
+from events.publishing import shards
 from tests.kit.brokers import Memory, due, write
+from tests.kit.fast import Fast
 from tests.kit.months import dsn
 from tests.kit.orders import make_order
 from tests.kit.waiting import until
@@ -121,8 +122,8 @@ def test_a_broker_that_is_away_uses_up_no_retry_and_loses_nothing(one, broker):
     assert broker.texts() == ["a", "b", "c"]
 
 
-def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker, monkeypatch):
-    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.01)
+def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker, fast):
+    fast.retries()
     both, other = uuid.uuid4(), uuid.uuid4()
     write(both, "b1", topic="missing.v1")
     write(both, "b2")
@@ -144,12 +145,11 @@ def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker,
 def test_a_topic_that_takes_nothing_is_asked_again_only_after_a_wait_that_grows(one, broker, monkeypatch):
     write(uuid.uuid4(), "a", topic="missing.v1")
     broker.unavailable = {"missing.v1"}
-    calls = []
-    publish = broker.publish
-    monkeypatch.setattr(broker, "publish", lambda messages: calls.append(1) or publish(messages))
-    for _ in range(3):
+    waits, pauses = [], iter([0.0, 0.0, 600.0])
+    monkeypatch.setattr(relay, "pause_after", lambda failures: waits.append(failures) or next(pauses))
+    for _ in range(5):
         one.step()
-    assert len(calls) == 1
+    assert waits == [1, 2, 3]
 
 
 def test_a_topic_of_which_a_part_is_taken_is_tried_again_soon_and_its_other_events_pass(
@@ -199,8 +199,8 @@ def test_a_wrongtype_stream_holds_back_its_own_events_alone(valkey_url, settings
         made.close()
 
 
-def test_a_relay_that_cannot_reach_its_broker_hands_its_shards_to_one_that_can(monkeypatch):
-    monkeypatch.setattr(shards, "KEEP_SECONDS", 0)
+def test_a_relay_that_cannot_reach_its_broker_hands_its_shards_to_one_that_can(fast):
+    fast.shards()
     cut_off, reaches = Memory(), Memory()
     first = Relay(using="default", transport=cut_off)
     second = Relay(using="direct", transport=reaches)
@@ -255,8 +255,8 @@ def test_a_held_back_aggregate_with_a_long_queue_does_not_fill_the_batch(one, br
     assert broker.texts() == ["mine"]
 
 
-def test_relays_share_the_shards_and_a_dead_ones_move(broker, monkeypatch):
-    monkeypatch.setattr(shards, "KEEP_SECONDS", 0)
+def test_relays_share_the_shards_and_a_dead_ones_move(broker, fast):
+    fast.shards()
     first = Relay(using="default", transport=broker)
     first.step()
     assert len(first.shards.owned) == SHARDS
@@ -281,8 +281,8 @@ def test_relays_share_the_shards_and_a_dead_ones_move(broker, monkeypatch):
     first.close()
 
 
-def test_a_lost_session_has_no_shards(one, broker, monkeypatch):
-    monkeypatch.setattr(shards, "KEEP_SECONDS", 0)
+def test_a_lost_session_has_no_shards(one, broker, fast):
+    fast.shards()
     one.step()
     connections["default"].close()
     write(uuid.uuid4(), "a")
@@ -405,9 +405,9 @@ def indexes_of(plan: str) -> set[str]:
 
 
 @pytest.fixture
-def quick(one: Relay, monkeypatch) -> Relay:
+def quick(one: Relay, fast: Fast) -> Relay:
     """Let the floor of the relay follow at each step."""
-    monkeypatch.setattr(floor, "TICK_SECONDS", 0.0)
+    fast.floor()
     return one
 
 
@@ -501,16 +501,15 @@ def test_a_look_finds_a_dead_letter_that_is_republished_before_the_later_events_
     assert texts.index("first") < texts.index("second")
 
 
-def test_an_event_that_waits_for_its_topic_is_found_again(quick, broker, monkeypatch):
-    monkeypatch.setattr("events.publishing.relay.pause_after", lambda failures: 0.0)
+def test_an_event_that_waits_for_its_topic_is_found_again(quick, broker, fast):
+    fast.retries()
     broker.unavailable = {"gone.v1"}
     write(uuid.uuid4(), "waits", topic="gone.v1")
     for number in range(3):
         write(uuid.uuid4(), f"other {number}")
         follow(quick)
     broker.unavailable.clear()
-    quick.step()
-    assert "waits" in broker.texts()
+    until(lambda: "waits" in broker.texts(), meanwhile=quick.step)
 
 
 def test_what_was_read_ahead_is_forgotten_with_the_shards(quick, broker):

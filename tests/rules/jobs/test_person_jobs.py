@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from tests.kit.jobs import job_after, let_pass, run_jobs
 from tests.kit.orders import make_order
 from tests.kit.people import grep
-from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, address_hash, bulk, job_times, tasks
+from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, address_hash, bulk, tasks
 from tests.kit.words import person_jobs as jobs
 
 pytestmark = [
@@ -51,8 +51,8 @@ class TestTheAddress:
         with pytest.raises(IntegrityError, match="bulk_jobs_ended_has_no_address"):
             BulkJob.objects.filter(id=job.id).update(state=state, finished_at=Now())
 
-    def test_is_in_no_log_and_no_error_also_of_a_try_that_fails(self, order, monkeypatch, caplog):
-        monkeypatch.setattr(job_times, "RETRY_BASE", 0.0)
+    def test_is_in_no_log_and_no_error_also_of_a_try_that_fails(self, order, fast, caplog):
+        fast.jobs()
         job = jobs.start_erasure(email=ANN, force=False)
 
         def fail(step: str, **_: Any) -> None:

@@ -7,9 +7,11 @@ from contextlib import nullcontext
 
 import pytest
 from django.db import DatabaseError, transaction
+from opentelemetry.trace import INVALID_SPAN
 
 from orders.services import OrderNotFound
 from runtime.database.transactions import TransactionRequired
+from runtime.telemetry import tracing
 from tests.kit.races import broken, together
 from tests.kit.words import (
     Action,
@@ -31,6 +33,7 @@ from tests.kit.words import (
 
 pytestmark = pytest.mark.django_db(transaction=True)
 S = Order.Status
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def place(**fields):
@@ -211,18 +214,20 @@ def test_concurrent_partial_refunds_add_up_exactly():
     assert sequences == list(range(1, stored.version + 1))
 
 
-def test_twenty_concurrent_payments_pay_once():
-    order = place()
+def test_a_change_is_linked_to_the_trace_that_placed_its_order(monkeypatch):
+    links = []
 
-    def pay(_):
-        try:
-            pay_order(order_id=order.id)
-        except InvalidTransition:
-            return False
-        return True
+    def span(name, **options):
+        if name == "save order":
+            links.append(options["links"])
+        return INVALID_SPAN
 
-    assert sum(together(20, pay)) == 1
-    assert mails(order) == ["order.paid"]
+    monkeypatch.setattr(tracing, "span", span)
+    with context.working_for(context.Context("corr-1", traceparent=TRACE)):
+        order = place()
+    with context.working_for(context.Context("corr-2", traceparent=TRACE.replace("4bf9", "ffff"))):
+        pay_order(order_id=order.id)
+    assert links == [[""], [TRACE]]
 
 
 def test_an_unknown_order_is_an_error_of_its_own():

@@ -14,9 +14,9 @@ import pytest
 
 from local.machine import PROJECT, free_port
 from local.servers import EmbeddedValkey
-from outbox.gate import shared_state
 from outbox.gate.gate import LIFE_SECONDS, Slots
 from outbox.gate.shared_state import SharedState
+from tests.kit.fast import Fast
 from tests.kit.words import Gate, make_client
 
 LIMITS = [10, 50, 100]
@@ -111,9 +111,9 @@ class TestUnusedSlots:
 
 class TestWithoutRedis:
     @pytest.fixture
-    def valkey(self, tmp_path: Path, monkeypatch) -> Iterator[EmbeddedValkey]:
+    def valkey(self, tmp_path: Path, fast: Fast) -> Iterator[EmbeddedValkey]:
         """Start a server that two workers use. A worker asks for it again at once while it is away."""
-        monkeypatch.setattr(shared_state, "AWAY_SECONDS", 0.0)
+        fast.gate()
         server = EmbeddedValkey(data=tmp_path / "valkey", port=free_port(), throwaway=True)
         server.start(log=tmp_path / "log")
         with make_client(url=server.url) as client:

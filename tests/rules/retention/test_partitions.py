@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Callable
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.database import partitioned
+from tests.kit.mails import make_mail
 from tests.kit.races import together
-from tests.kit.words import DomainEvent, EmailNotification, id_floor, id_time, new_id, partitions
+from tests.kit.words import DomainEvent, EmailNotification, Order, id_floor, id_time, new_id, partitions
 
 MOMENTS = st.datetimes(
     min_value=dt.datetime(2020, 1, 1), max_value=dt.datetime(2099, 1, 1), timezones=st.timezones()
@@ -70,6 +72,27 @@ def test_ids_grow_and_lie_above_the_border_of_their_time():
     ids = [new_id() for _ in range(10_000)]
     assert ids == sorted(ids) and len(set(ids)) == len(ids)
     assert id_floor(before) < ids[0] < id_floor(before + dt.timedelta(minutes=1))
+
+
+@pytest.mark.django_db
+class TestARefusedRow:
+    def refusal(self, insert: Callable[[], object]) -> str | None:
+        with pytest.raises(IntegrityError) as caught, transaction.atomic():
+            insert()
+        return partitioned.why_misplaced(caught.value)
+
+    @pytest.mark.parametrize("id", [uuid.UUID(int=1), uuid.UUID(int=2**128 - 1), uuid.uuid4()])
+    def test_has_an_id_that_is_no_uuid_v7(self, id):
+        assert self.refusal(lambda: make_mail(id=id)).startswith("no partition of relation")
+
+    def test_has_an_id_of_another_time_than_the_databases(self):
+        here = partitions.partition_at(model=EmailNotification, when=dt.datetime.now(dt.UTC), steps=2)
+        reason = f"the id's time is not the database's: {here.name}_created"
+        assert self.refusal(lambda: make_mail(id=id_floor(here.since))) == reason
+
+    def test_is_not_blamed_on_its_id_if_it_has_another_fault(self):
+        order = {"user_id": uuid.uuid4(), "email": "a@example.com", "total_amount": -1}
+        assert self.refusal(lambda: Order.objects.create(**order)) is None
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

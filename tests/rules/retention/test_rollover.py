@@ -30,7 +30,6 @@ from tests.kit.words import (
     has_table,
     id_floor,
     list_partitions,
-    locks,
     new_id,
     resend,
     restore,
@@ -243,8 +242,8 @@ class TestDetach:
         assert EmailNotification.objects.due().filter(id=ids[0]).exists()
         assert [mail.id for mail in claim(limit=10)] == ids[:1]
 
-    def test_a_lock_timeout_in_its_middle_is_finished_at_once_when_the_reader_ends(self, old, monkeypatch):
-        monkeypatch.setattr(locks, "LOCK_TIMEOUT", "200ms")
+    def test_a_lock_timeout_in_its_middle_is_finished_at_once_when_the_reader_ends(self, old, fast):
+        fast.locks("200ms")
         ids = fill(old, 5)
         reading = psycopg.connect(dsn())
         reading.execute("SELECT count(*) FROM email_notifications")  # an open transaction on the parent
@@ -259,11 +258,9 @@ class TestDetach:
         assert count(old.name) == len(ids)
         assert steps == ["detaching", "detached", "recorded"]
 
-    def test_a_lock_timeout_that_lasts_leaves_it_pending_says_so_and_the_next_run_finishes(
-        self, old, monkeypatch
-    ):
-        monkeypatch.setattr(locks, "LOCK_TIMEOUT", "100ms")
-        monkeypatch.setattr(detach, "PATIENCE_SECONDS", 0.3)
+    def test_a_lock_timeout_that_lasts_leaves_it_pending_says_so_and_the_next_run_finishes(self, old, fast):
+        fast.locks("100ms")
+        fast.detaching()
         fill(old, 5)
         with psycopg.connect(dsn()) as reading:
             reading.execute("SELECT count(*) FROM email_notifications")
