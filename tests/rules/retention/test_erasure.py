@@ -58,7 +58,12 @@ pytestmark = [
 def once(do: Callable[[], object]) -> Callable[[], None]:
     """Return a function whose first call does this."""
     left = [do]
-    return lambda: left.pop()() and None if left else None
+
+    def call() -> None:
+        if left:
+            left.pop()()
+
+    return call
 
 
 class TestDeadEvents:

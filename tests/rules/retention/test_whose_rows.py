@@ -37,6 +37,7 @@ from tests.kit.words import (
     IdempotencyKey,
     InboundDeadLetter,
     Order,
+    claim,
     erasure,
     new_id,
     pay_order,
