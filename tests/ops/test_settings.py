@@ -281,9 +281,9 @@ def test_a_mistake_stops_the_web_process_whose_server_misses_the_signal() -> Non
     code = (
         "import os, signal, sys, time\n"
         "def serve(self, target_loader, wrap_loader):\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "    if os.fork() == 0:\n"
         "        target_loader()\n"
-        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "    time.sleep(600)\n"
         "from granian.server import Server\n"
         "Server.serve = serve\n"
