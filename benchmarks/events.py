@@ -6,6 +6,7 @@ alone with PostgreSQL. Nothing sends the e-mails.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import http.client
 import json
@@ -13,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -20,7 +22,7 @@ import redis
 from benchmarks.figures import table
 from benchmarks.rig import Rig
 from config.roles import commands
-from local.machine import HOST, free_port
+from local.machine import HOST, PROJECT, free_port
 
 TOPIC, SOURCE = "order.order.paid.v1", "bench-shop"
 CLIENTS = 8
@@ -103,33 +105,37 @@ WAYS: dict[str, Callable[[Rig, list[dict[str, Any]], int, str], None]] = {
 }
 
 
-def compare(*, count: int, rounds: int) -> str:
-    """Measure each way in turns, and return the medians as a table."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
-    with Rig(ORDER_SOURCES=SOURCE, LOG_LEVEL="WARNING", ALLOWED_HOSTS=HOST) as rig:
+def compare(*, count: int, rounds: int, other: Path | None = None) -> str:
+    """Measure each way on this tree, or in turns on another checkout and this tree. Return the medians."""
+    checkouts = {"this tree": PROJECT} if other is None else {"other": other, "this tree": PROJECT}
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    with contextlib.ExitStack() as stack:
+        shops = {name: stack.enter_context(_shop(checkout)) for name, checkout in checkouts.items()}
+        for round in range(rounds + 1):  # the first warms up
+            for way, send in WAYS.items():
+                for name, (rig, port, token) in shops.items() if round % 2 else reversed(shops.items()):
+                    result = measure(rig, send, port, token, count=count if round else 200)
+                    if round:
+                        found.setdefault((way, name), []).append(result)
+    rows = [["way", "checkout", "events/s", "CPU ms an event", "of it PostgreSQL"]]
+    for (way, name), results in found.items():
+        middle = sorted(results, key=lambda one: one["cpu ms"])[len(results) // 2]
+        figures = (f"{middle['events/s']:,.0f}", f"{middle['cpu ms']:.2f}", f"{middle['postgres ms']:.2f}")
+        rows.append([way, name, *figures])
+    note = f"{count:,} events, {CLIENTS} clients over HTTP, the median of {rounds} rounds by CPU."
+    return f"{table(rows)}\n\n{note}"
+
+
+@contextlib.contextmanager
+def _shop(checkout: Path) -> Iterator[tuple[Rig, int, str]]:
+    """Run a checkout's web process and consumer. Yield them with the port and a token."""
+    with Rig(checkout, ORDER_SOURCES=SOURCE, LOG_LEVEL="WARNING", ALLOWED_HOSTS=HOST) as rig:
         port = free_port()
         scope = ("--scope", "events:write", "--source", SOURCE)
         made = rig.python("manage.py", "tokens", "create", "bench", *scope)
         for name in ("web", "consumer"):
             rig.run(name, commands(host=HOST, port=port)[name])
-        for round in range(rounds + 1):  # the first warms up
-            for name, send in WAYS.items():
-                result = measure(rig, send, port, made.strip(), count=count if round else 200)
-                if round:
-                    found[name].append(result)
-    rows = [["way", "events/s", "CPU ms an event", "of it PostgreSQL"]]
-    for name, results in found.items():
-        middle = sorted(results, key=lambda one: one["cpu ms"])[len(results) // 2]
-        rows.append(
-            [
-                name,
-                f"{middle['events/s']:,.0f}",
-                f"{middle['cpu ms']:.2f}",
-                f"{middle['postgres ms']:.2f}",
-            ]
-        )
-    note = f"{count:,} events, {CLIENTS} clients over HTTP, the median of {rounds} rounds by CPU."
-    return f"{table(rows)}\n\n{note}"
+        yield rig, port, made.strip()
 
 
 def measure(

@@ -49,12 +49,14 @@ def email_part(
     locale: str,
     context: Callable[[], Mapping[str, object]],
     interval: dt.timedelta | None = None,
+    may_exist: bool = False,
 ) -> StatementPart | None:
     """Render an e-mail and return its insert, as a part of the statement that changes the order.
 
     Return None if `NOTIFY_ON` does not list the event. The part inserts nothing if the order has an e-mail
-    for this event that was written within `interval`. `context` returns the template's data; it is called
-    only if the e-mail is rendered. Raise `UnknownEmail` for an event without templates.
+    for this event that was written within `interval`, or with `may_exist` one for this version. `context`
+    returns the template's data; it is called only if the e-mail is rendered. Raise `UnknownEmail` for an
+    event without templates.
     """
     if event_type not in settings.NOTIFY_ON:
         return None
@@ -84,7 +86,9 @@ def email_part(
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,
     }
-    return insert.insert_email(email, version=version, interval=interval, on_commit=on_commit)
+    return insert.insert_email(
+        email, version=version, interval=interval, may_exist=may_exist, on_commit=on_commit
+    )
 
 
 def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, recipient_email: str) -> str:

@@ -1,15 +1,16 @@
-"""The orders of `manage.py demo`, which the services place and change."""
+"""The orders of `manage.py demo`, which are placed and changed as by requests."""
 
 from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from orders import services
+from orders import changes
 from orders.models import Order
+from orders.writing import write_change
+from runtime.database.clock import read_database_time
 
 #: The mailbox of `make run` answers 400 and 503 for recipients with these names.
 REFUSED, DOWN = "refused", "down"
@@ -28,32 +29,32 @@ COURSES: tuple[tuple[str, ...], ...] = (
     ("order.paid",),
 )
 REFUND = 500
-SERVICES: dict[str, Callable[..., Order]] = {
-    "order.paid": services.pay_order,
-    "order.confirmed": services.confirm_order,
-    "order.completed": partial(services.complete_order, tracking_url="https://parcels.example.com/t/1"),
-    "order.cancelled": partial(services.cancel_order, reason="Out of stock"),
-    "order.part_refunded": partial(services.refund_order, amount=REFUND),
-    "order.refunded": services.refund_order,
+DECISIONS: dict[str, changes.Decide] = {
+    "order.paid": changes.pay,
+    "order.confirmed": changes.confirm,
+    "order.completed": partial(changes.complete, tracking_url="https://parcels.example.com/t/1"),
+    "order.cancelled": partial(changes.cancel, reason="Out of stock"),
+    "order.part_refunded": partial(changes.refund, amount=REFUND),
+    "order.refunded": changes.refund,
 }
 
 
 def place_and_move(number: int) -> None:
     """Place and change one order. The mailbox refuses every 25th recipient and answers 503 for every 40th."""
     kind = REFUSED if number % 25 == 0 else DOWN if number % 40 == 1 else "customer"
-    order = services.place_order(
+    order = _place(
         user_id=uuid.uuid4(),
         email=f"{kind}-{number}@example.com",
         reference=f"D-{number:05}",
         **sample_purchase(random.Random(number)),  # noqa: S311 - sample data, not a secret
     )
     for change in COURSES[number % len(COURSES)]:
-        SERVICES[change](order_id=order.id)
+        write_change(order_id=order.id, decide=DECISIONS[change])
 
 
 def place_one() -> Order:
     """Place the order of the README's first curls: 42.00 USD, not yet paid."""
-    return services.place_order(
+    return _place(
         user_id=uuid.uuid4(),
         email="ann@example.com",
         name="Ann",
@@ -61,6 +62,12 @@ def place_one() -> Order:
         total_amount=4200,
         items=[{"sku": "pen", "name": "Brass pen", "quantity": 1, "unit_amount": 4200}],
     )
+
+
+def _place(**values: Any) -> Order:
+    change = changes.place(now=read_database_time(), **values)
+    change.write()
+    return change.order
 
 
 def sample_purchase(chance: random.Random) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from events.consuming.consumer import GROUP
 from events.transports import BrokerAway, consumer_lags
 from notifications.conditions import UNFINISHED_EMAILS
 from orders.conditions import STUCK_ORDERS
-from orders.inbound.payments_and_stock import subscribed
+from orders.subscriptions import subscribed
 from outbox import cdc
 from outbox.conditions import PROVIDERS
 from outbox.gate.breaker import Breaker, State

@@ -24,8 +24,8 @@ class OrdersConfig(AppConfig):
         from notifications.api import sources
         from notifications.template_checks import check_templates
         from orders.events import EMAILS, EVENTS
-        from orders.inbound.payments_and_stock import NAME, OWN_TOPICS, subscribed
         from orders.models import Order
+        from orders.subscriptions import NAME, OWN_TOPICS, subscribed
 
         sources.order_ids = lambda source: Order.objects.filter(source=source).values("id")
         handlers.subscription = handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)

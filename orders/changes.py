@@ -1,15 +1,18 @@
 """Decide each change of an order: its next state, its events and its e-mails.
 
-A function takes the order as it was read and returns an `OrderChange`, without writing it. orders.services
-then writes it for inbound events and commands, and orders.api.changing for requests.
+A function takes the order as it was read and returns an `OrderChange`, without writing it. Then
+orders.api.changing writes it for requests, events.consuming.inbox for inbound events, and orders.writing for
+commands.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import structlog
 from opentelemetry.trace import SpanKind
 
 from events.publishing.publish import event_insert
@@ -26,19 +29,54 @@ from orders.transitions import (
     next_status,
 )
 from runtime.database.statement import StatementPart, Written, execute
+from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context, tracing
+
+log = structlog.get_logger(__name__)
+
+
+#: The columns that a change writes. Each writes all of them, so that all share one prepared statement.
+COLUMNS = (
+    "status",
+    "version",
+    "refunded_amount",
+    "updated_at",
+    "paid_at",
+    "stock_reserved_at",
+    "completed_at",
+)
+#: The columns of an order of another system that the event with the highest sequence decides. `version` is
+#: that sequence.
+STATE = (
+    *("status", "version", "user_id", "email", "name", "locale", "reference", "items"),
+    *("total_amount", "refunded_amount", "currency"),
+)
+#: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
+TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
+#: The columns that an event of another system writes.
+ADOPTED_COLUMNS = (*STATE, *TIMES.values(), "created_at", "updated_at")
 
 
 class OrderChange:
     """A change that is decided but not yet written. `order` already has its new state."""
 
-    def __init__(self, *, order: Order, now: dt.datetime, row: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        order: Order,
+        now: dt.datetime,
+        row: str | None = None,
+        columns: tuple[str, ...] = COLUMNS,
+    ) -> None:
         self.order = order
         self.now = now
         #: `row` of the order's `Seen`; None for a new order.
         self.row = row
         #: False if the order already has the wanted state.
         self.needed = True
+        #: Called after the commit if the order was written.
+        self.on_commit: Callable[[], None] | None = None
+        self._columns = columns
         self._inserts: list[StatementPart] = []
 
     def record(self, event: str, *, details: dict[str, Any] | None = None, **change: Any) -> None:
@@ -57,15 +95,26 @@ class OrderChange:
                 payload=event_payload(order=order, details=details or {}),
             )
         )
+        self.add_email(event, shown=order, change={"at": now, **change})
+
+    def add_email(
+        self, event: str, *, shown: Order, change: Mapping[str, Any], may_exist: bool = False
+    ) -> None:
+        """Add the e-mail about `event`, to the order's address. It shows the order `shown`.
+
+        With `may_exist`, write it only if the order has no e-mail about this event and version of `shown`.
+        """
+        order = self.order
         email = email_part(
             order_id=order.id,
             event_type=event,
-            version=order.version,
+            version=shown.version,
             recipient_email=order.email,
             to_name=order.name,
             locale=order.locale,
-            context=lambda: email_context(order=order, change={"at": now, **change}),
+            context=lambda: email_context(order=shown, change=change),
             interval=EVENTS[event].email_interval,
+            may_exist=may_exist,
         )
         if email is not None:
             self._inserts.append(email)
@@ -84,12 +133,20 @@ class OrderChange:
             span.set_attribute("orderpost.order_id", str(self.order.id))
             return execute(guard=guard, change=self._order_part(), inserts=[*self._inserts, *inserts])
 
+    def seen_after(self, written: Written) -> Seen:
+        """Return the order as the change left it, for the next decision."""
+        row = written.row_version or self.row
+        assert row is not None
+        return Seen(self.order, self.now, row)
+
     def _order_part(self) -> StatementPart | None:
         if not self.needed:
             return None
         if self.row is None:
-            return Order.objects.insert_part(self.order)
-        return Order.objects.update_part(self.order, row=self.row)
+            part = Order.objects.insert_part(self.order)
+        else:
+            part = Order.objects.update_part(self.order, row=self.row, columns=self._columns)
+        return dataclasses.replace(part, on_commit=self.on_commit)
 
 
 #: Takes `Seen`, and the values of the change by keyword. Raises `ChangeRefused` (orders.transitions).
@@ -107,14 +164,15 @@ def _unversioned(seen: Seen) -> OrderChange:
     return OrderChange(order=seen.order, now=seen.now, row=seen.row)
 
 
-def _unchanged(seen: Seen) -> OrderChange:
+def unchanged(seen: Seen) -> OrderChange:
+    """Change nothing, because the order already has the wanted state."""
     change = OrderChange(order=seen.order, now=seen.now, row=seen.row)
     change.needed = False
     return change
 
 
 def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> OrderChange:
-    """Make a new, pending order. `values` are those of `services.place_order`."""
+    """Make a new, pending order. `values` are columns of the order. Amounts are in minor units."""
     work = context.current()
     order = Order(
         **values,
@@ -177,7 +235,7 @@ def fail_payment(seen: Seen, *, reason_code: str = "") -> OrderChange:
     if order.source:
         raise ExternallyOwned(order=order)
     if order.status != Order.Status.PENDING:
-        return _unchanged(seen)
+        return unchanged(seen)
     change = _changed(seen)
     change.record("order.payment_failed", details={"reasonCode": reason_code} if reason_code else {})
     return change
@@ -192,7 +250,7 @@ def confirm(seen: Seen) -> OrderChange:
     status = next_status(order=order, action=Action.CONFIRM)
     if status == order.status:
         if order.stock_reserved_at is not None:
-            return _unchanged(seen)
+            return unchanged(seen)
         order.stock_reserved_at = seen.now
         return _unversioned(seen)
     order.status = status
@@ -251,3 +309,50 @@ def refund(seen: Seen, *, amount: int | None = None, currency: str | None = None
     event = "order.part_refunded" if left else "order.refunded"
     change.record(event, details={"amount": refunded}, amount=refunded)
     return change
+
+
+def adopt(
+    seen: Seen | None,
+    *,
+    now: dt.datetime,
+    reported: Order,
+    event: str,
+    at: dt.datetime,
+    is_history: bool,
+    **change: Any,
+) -> OrderChange:
+    """Take over the state that another system reports of its order, and send the e-mail of its event.
+
+    `reported` is the order after the change of `event`, which happened `at`. `seen` is None before the first
+    event. An event that arrives after a later one (overtaken) changes only the order's times, but still sends
+    its e-mail, which shows the order as reported and goes to the newest address. History sends none. Every
+    event updates the order's row, so that of two with one sequence at the same moment the second finds the
+    first one's e-mail. The e-mail's templates get `change`.
+    """
+    if seen is None:
+        order, overtaken = reported, False
+    else:
+        order, overtaken = seen.order, reported.version <= seen.order.version
+        if order.email == ERASED_ADDRESS:  # an erased person stays erased
+            reported.email, reported.name = ERASED_ADDRESS, ""
+        for name in () if overtaken else STATE:
+            setattr(order, name, getattr(reported, name))
+        # The earliest time counts, because queries search for e-mails and events from `created_at` on.
+        order.created_at = min(order.created_at, reported.created_at)
+    if (column := TIMES.get(event)) and not is_history:  # the event of history has the time of the import
+        setattr(order, column, min(filter(None, [getattr(order, column), at])))
+    order.updated_at = now
+    row = None if seen is None else seen.row
+    adopted = OrderChange(order=order, now=now, row=row, columns=ADOPTED_COLUMNS)
+    if not is_history:
+        adopted.add_email(event, shown=reported, change={"at": at, **change}, may_exist=overtaken)
+    source, sequence = order.source, reported.version
+    adopted.on_commit = lambda: log.info(
+        "external order told of",
+        order_id=str(order.id),
+        source=source,
+        change=event,
+        sequence=sequence,
+        overtaken=overtaken,
+    )
+    return adopted

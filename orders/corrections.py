@@ -27,7 +27,7 @@ def send_copy(
     """
     with transaction.atomic(savepoint=False):
         mail = EmailNotification.objects.only("order", "status").get(id=notification_id)
-        order = Order.objects.lock(order_id=mail.order_id).order  # changes and erasures wait
+        order = Order.objects.select_for_update().get(id=mail.order_id)  # changes and erasures wait
         if update_order and order.source:
             raise NotCopied(f"{order.source} owns the order: correct its address there", status=mail.status)
         copy_id = copy_email(id=notification_id, recipient_email=recipient_email)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
-import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib.postgres.indexes import HashIndex
-from django.db import connections, models
+from django.db import models
 from django.db.models import Exists, F, Q
 from django.db.models.functions import Now, Upper
 
 from runtime.database.ids import new_id
-from runtime.database.postgres.cursor import Prepared
-from runtime.database.statement import StatementPart, insert, parameter
+from runtime.database.row_change import RowToRead
+from runtime.database.statement import ROW_VERSION, StatementPart, insert, parameter
 
 
 class Seen(NamedTuple):
@@ -76,32 +76,18 @@ class OrderQuerySet(models.QuerySet["Order"]):
         )
         return found.filter(Exists(confirmed))
 
-    def lock(self, *, order_id: uuid.UUID) -> Seen:
-        """Lock an order's row until the transaction ends. Raise `Order.DoesNotExist`."""
-        with connections[self.db].cursor() as cursor:
-            cursor.execute(_LOCK, [order_id])
-            row = cursor.fetchone()
-        if row is None:
-            raise self.model.DoesNotExist
-        return self.seen(now=row[0], columns=row[1:])
-
-    def seen(self, *, now: dt.datetime, columns: Sequence[Any]) -> Seen:
-        """Make a `Seen` from the values of `SEEN_COLUMNS`, read at `now`."""
-        values = list(columns)
-        values[_ITEMS] = json.loads(values[_ITEMS])
-        return Seen(Order.from_db(self.db, _NAMES, values[:-1]), now, values[-1])
-
     def insert_part(self, order: Order) -> StatementPart:
         """Return the insert of a new order as a part of a statement."""
-        return insert("orders", {name: getattr(order, name) for name in _NAMES})
+        return insert("orders", {name: getattr(order, name) for name in _NAMES}, returning=ROW_VERSION)
 
-    def update_part(self, order: Order, *, row: str) -> StatementPart:
-        """Return the update of an order as a part of a statement. It has no row if another change came first.
+    def update_part(self, order: Order, *, row: str, columns: tuple[str, ...]) -> StatementPart:
+        """Return the update of an order's `columns` as a part of a statement.
 
-        `row` is that of the `Seen` on which the change was decided.
+        It has no row if another change came first. `row` is that of the `Seen` on which the change was
+        decided.
         """
-        values = [parameter(getattr(order, name)) for name in _CHANGING]
-        return StatementPart((_UPDATE,), [*values, order.id, row])
+        values = [parameter(getattr(order, name)) for name in columns]
+        return StatementPart((_update(columns),), [*values, order.id, row])
 
 
 class Order(models.Model):
@@ -239,23 +225,25 @@ class Order(models.Model):
 
 _NAMES = [field.attname for field in Order._meta.concrete_fields]
 _ITEMS = _NAMES.index("items")
-#: The columns of a change. Each change writes all of them, so that all changes share one prepared statement.
-_CHANGING = [
-    "status",
-    "version",
-    "refunded_amount",
-    "updated_at",
-    "paid_at",
-    "stock_reserved_at",
-    "completed_at",
-]
-#: For queries of `orders AS o`.
-SEEN_COLUMNS = ", ".join([*(f"o.{name}" for name in _NAMES), "o.xmin::text"])
-# The SQL below contains only names of this model's columns, so nothing can be injected.
-_LOCK = Prepared(
-    f"SELECT statement_timestamp(), {SEEN_COLUMNS} FROM orders AS o WHERE o.id = %s FOR UPDATE"  # noqa: S608
+
+
+def _seen(now: dt.datetime, columns: Sequence[Any]) -> Seen:
+    """Make a `Seen` from the values of `ORDER_ROW`'s columns, read at `now`."""
+    values = list(columns)
+    values[_ITEMS] = json.loads(values[_ITEMS])
+    return Seen(Order.from_db("default", _NAMES, values[:-1]), now, values[-1])
+
+
+#: An order as it is read for a change.
+ORDER_ROW = RowToRead(
+    "orders", columns=", ".join([*(f"orders.{name}" for name in _NAMES), "orders.xmin::text"]), make=_seen
 )
-_UPDATE = (
-    f"UPDATE orders SET {', '.join(f'{name} = %s' for name in _CHANGING)} {{source}}"  # noqa: S608
-    " WHERE orders.id = %s AND orders.xmin = %s::xid RETURNING 1"
-)
+
+
+@functools.cache
+def _update(columns: tuple[str, ...]) -> str:
+    # Only names of this model's columns, so nothing can be injected.
+    return (
+        f"UPDATE orders SET {', '.join(f'{name} = %s' for name in columns)} {{source}}"  # noqa: S608
+        f" WHERE orders.id = %s AND orders.xmin = %s::xid RETURNING orders.{ROW_VERSION}"
+    )

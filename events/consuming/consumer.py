@@ -1,6 +1,7 @@
 """The loop of one consumer process: receive, process, acknowledge, and keep events that must be tried again.
 
-The consumer acknowledges only after the transaction, so after a kill the last events come again as repeats. A
+One statement reads the events of a round and their orders, but each event is a transaction of its own. The
+consumer acknowledges only after the transaction, so after a kill the last events come again as repeats. A
 temporary error holds back the later events of the same topic and key, with growing waits. After six tries,
 the event becomes a dead letter. While the broker or the database is away, everything waits and no try is used
 up. An app's `consume_events` brings the handlers and runs the loop.
@@ -12,19 +13,21 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
+from events.consuming.handlers import Handler
 from events.consuming.inbox import (
-    Handler,
+    Batch,
+    Message,
     Processing,
     dead_letter,
     explain,
     fail_replay,
-    known_of,
-    process,
+    is_own,
+    open_message,
     replay_next,
 )
 from events.counters import RECEIVED
@@ -41,6 +44,7 @@ WAIT_SECONDS = 1.0
 REPLAY_SECONDS = 1.0  # between two queries for dead letters to replay
 ACKNOWLEDGE_SECONDS = 0.1  # in a round of many, because Kafka stores an offset as slowly as an event
 TRIES = 6
+BATCH = 100  # events that one statement reads
 COUNTED_AS: dict[Processing, str] = {"done": "handled", "repeat": "repeated", "dead": "refused", "own": "own"}
 
 Key = tuple[str, str]  # topic and key, whose events are processed in order
@@ -61,7 +65,7 @@ class EventConsumer:
         self._own_topics = own_topics
         self._consumer: BrokerConsumer | None = None
         self._pause = PauseWatch(Pause.Part.CONSUMERS)
-        self._waiting: dict[Key, deque[Received]] = {}  # the first event of each will be tried again
+        self._waiting: dict[Key, deque[Message]] = {}  # the first event of each will be tried again
         self._again: dict[Key, tuple[float, int]] = {}  # when to try it (monotonic), and how often it failed
         self._settled: list[Received] = []  # not yet acknowledged
         self._acknowledged_at = 0.0  # monotonic
@@ -85,12 +89,11 @@ class EventConsumer:
         for key in [key for key, (at, _) in self._again.items() if at <= time.monotonic()]:
             self._retry(key)
         soon = min((at - time.monotonic() for at, _ in self._again.values()), default=seconds)
-        for received in self._consumer.receive(seconds=max(0.01, min(seconds, soon))):
-            key = (received.topic, received.key)
-            if key in self._waiting:  # keep the order behind the event that failed
-                self._waiting[key].append(received)
-            else:
-                self._try(received)
+        messages = [
+            open_message(one) for one in self._consumer.receive(seconds=max(0.01, min(seconds, soon)))
+        ]
+        for start in range(0, len(messages), BATCH):
+            self._process(messages[start : start + BATCH])
         self._acknowledge()
 
     def disconnect(self) -> None:
@@ -103,29 +106,36 @@ class EventConsumer:
         self._settled.clear()
         connection.close()
 
+    def _process(self, messages: Sequence[Message]) -> None:
+        batch = self._batch([one for one in messages if _key_of(one) not in self._waiting])
+        for message in messages:
+            if (key := _key_of(message)) in self._waiting:  # keep the order behind the event that failed
+                self._waiting[key].append(message)
+            else:
+                self._try(message, batch)
+
     def _retry(self, key: Key) -> None:
         queue = self._waiting[key]
         while queue:
-            if not self._try(queue[0]):
+            if not self._try(queue[0], self._batch([])):
                 return
             queue.popleft()
         del self._waiting[key]
         self._again.pop(key, None)
 
-    def _try(self, received: Received) -> bool:
+    def _batch(self, messages: Sequence[Message]) -> Batch:
+        envelopes = [one.envelope for one in messages if one.envelope and not is_own(one, self._own_topics)]
+        return Batch(consumer=self._name, handlers=self._handlers, envelopes=envelopes)
+
+    def _try(self, message: Message, batch: Batch) -> bool:
         """Process an event. Return whether it is settled."""
-        key = (received.topic, received.key)
+        key, received = _key_of(message), message.received
         try:
-            result = process(
-                received=received,
-                consumer=self._name,
-                handlers=self._handlers,
-                own_topics=self._own_topics,
-            )
+            result = batch.process(message, own_topics=self._own_topics)
         except Exception as error:
             _raise_if_database_is_away(error)
             failures = self._again.get(key, (0.0, 0))[1] + 1
-            envelope = known_of(received)
+            envelope = message.known
             if failures < TRIES:
                 RECEIVED.labels(received.topic, "retried").inc()
                 wait = pause_after(failures)
@@ -137,11 +147,11 @@ class EventConsumer:
                     seconds=round(wait, 1),
                 )
                 self._again[key] = (time.monotonic() + wait, failures)
-                self._waiting.setdefault(key, deque([received]))
+                self._waiting.setdefault(key, deque([message]))
                 return False
             with context.working_for(envelope.context):
                 log.exception("event given up", **envelope.ids, topic=received.topic)
-                result = dead_letter(received=received, consumer=self._name, reason=explain(error))
+                result = dead_letter(message=message, consumer=self._name, reason=explain(error))
         self.counts[result] = self.counts.get(result, 0) + 1
         RECEIVED.labels(received.topic, COUNTED_AS[result]).inc()
         self._again.pop(key, None)
@@ -177,6 +187,10 @@ class EventConsumer:
                 self._replays[letter.id] = (time.monotonic() + pause_after(failures), failures)
             else:
                 fail_replay(letter=letter, reason=explain(error))
+
+
+def _key_of(message: Message) -> Key:
+    return message.received.topic, message.received.key
 
 
 def run(

@@ -1,8 +1,9 @@
 """Process an event of another service once, also if it is repeated, late or broken.
 
-The handler's changes and the row in `processed_events` are one transaction, so a repeat changes nothing. An
-event that can never be processed or failed six times becomes a dead letter with its reason, for an operator,
-and is published to `<topic>.dlt`. events.consuming.consumer and the API of events call this module.
+An event is like a request whose idempotency key is its id: the statement of its change also writes its row in
+`processed_events`, so a repeat changes nothing. An event that can never be processed or failed six times
+becomes a dead letter with its reason, for an operator, and is published to `<topic>.dlt`.
+events.consuming.consumer and the API of events call this module.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import contextlib
 import dataclasses
 import datetime as dt
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import structlog
@@ -21,12 +23,14 @@ from django.db.models.functions import Now
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from events.consuming.envelope import LARGEST, Envelope, Rejected, event_id_of, read_envelope, read_json
+from events.consuming.handlers import Handler, RowHandler
 from events.event_ids import event_ids
 from events.models import InboundDeadLetter, ProcessedEvent
-from events.models.inbox import Receipt
+from events.models.inbox import EventKey, Found, Receipt
 from events.publishing.publish import write_event
 from events.transports import Received
 from runtime.database.ids import id_time
+from runtime.database.row_change import RowToRead, change_row
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED
 from runtime.telemetry import context, tracing
@@ -37,63 +41,171 @@ log = structlog.get_logger(__name__)
 CLOCKS_APART = dt.timedelta(hours=1)
 
 Processing = Literal["done", "repeat", "dead", "own"]
-#: A function that does what the event says, in the caller's transaction. It may raise `Rejected`.
-Handler = Callable[[Envelope], None]
+#: The constraint that the insert of a repeat violates.
+TAKEN = "processed_events_pkey"
 
 
-def process(
-    *,
-    received: Received,
-    consumer: str,
-    handlers: Mapping[str, Handler],
-    own_topics: Collection[str] = (),
-) -> Processing:
-    """Apply an event once, in one transaction.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """A received message with its envelope, or with the reason why it has none."""
 
-    This service publishes to `own_topics`, too, so skip its own events there (`EVENT_SOURCE`). Make the event
-    a dead letter after `Rejected` or `DataError`. Raise every other error of the database or a handler. The
-    caller must then try the event again.
-    """
+    received: Received
+    envelope: Envelope | None
+    fault: str = ""
+
+    @property
+    def known(self) -> Envelope:
+        """The envelope, or if it cannot be read one with only its id and its topic."""
+        return self.envelope or _unreadable(self.received)
+
+
+def open_message(received: Received) -> Message:
+    """Read the envelope of a received message."""
     try:
-        envelope = read_envelope(topic=received.topic, value=received.value)
+        return Message(received, read_envelope(topic=received.topic, value=received.value))
     except Rejected as reason:
-        return dead_letter(received=received, consumer=consumer, reason=str(reason))
-    if received.topic in own_topics and envelope.producer == settings.EVENT_SOURCE:
-        return "own"
-    with _working_on(envelope, consumer) as span:
-        try:
-            receipt = _apply_once(envelope, consumer, handlers[envelope.type], received.written_at)
-        except (Rejected, DataError) as error:
-            span.set_status(StatusCode.ERROR, explain(error))
-            return dead_letter(received=received, consumer=consumer, reason=explain(error), envelope=envelope)
-    return "done" if receipt.is_first else "repeat"
+        return Message(received, None, str(reason))
 
 
-def process_or_reject(
-    *, envelope: Envelope, consumer: str, handlers: Mapping[str, Handler]
-) -> Literal["done", "repeat"]:
-    """Apply an event once, in one transaction, as `process` does. `handlers` must have its topic.
+class Batch:
+    """Process events one after the other. Each is a transaction of its own.
 
-    Raise `Rejected` instead of making it a dead letter. Nothing is stored then, so the sender can correct the
-    event and send it again. Raise every other error as `process` does.
+    The events of `envelopes`, and their rows, are read in one statement at the beginning. If several events
+    change one row, each is decided on the row as the one before left it. An event is read alone if it is not
+    in `envelopes`, or if another session changed its row meanwhile.
     """
-    with _working_on(envelope, consumer):
-        try:
-            receipt = _apply_once(envelope, consumer, handlers[envelope.type])
-        except DataError as error:
-            raise Rejected(explain(error)) from error
-    if receipt.is_first:
-        return "done"
-    letters = InboundDeadLetter.objects.filter(event_id=envelope.id, consumer=consumer, replayed_at=None)
-    # An erased letter does not tell its source. It had no effect, so the event must not count as a repeat.
-    if any(letter.envelope == ERASED or receipt.source == _producer_of(letter) for letter in letters):
-        raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
-    return "repeat"
+
+    def __init__(
+        self, *, consumer: str, handlers: Mapping[str, Handler], envelopes: Sequence[Envelope] = ()
+    ) -> None:
+        self._consumer, self._handlers = consumer, handlers
+        #: What the inbox has of each event that was read and is not yet processed.
+        self._found: dict[EventKey, Found] = {}
+        #: The rows as they are now, as far as this process knows.
+        self._rows: dict[tuple[str, uuid.UUID], Any] = {}
+        by_row: defaultdict[RowToRead, list[tuple[EventKey, uuid.UUID | None]]] = defaultdict(list)
+        for envelope in envelopes:
+            if isinstance(handler := handlers.get(envelope.type), RowHandler):
+                by_row[handler.row].append((_key(envelope, consumer), handler.row_id(envelope)))
+        for row, events in by_row.items():
+            self._read(row, events)
+
+    def process(self, message: Message, *, own_topics: Collection[str] = ()) -> Processing:
+        """Apply an event once.
+
+        This service publishes to `own_topics`, too, so skip its own events there (`EVENT_SOURCE`). Make the
+        event a dead letter after `Rejected` or `DataError`. Raise every other error of the database or a
+        handler. The caller must then try the event again.
+        """
+        received, envelope = message.received, message.envelope
+        if envelope is None:
+            return dead_letter(message=message, consumer=self._consumer, reason=message.fault)
+        if is_own(message, own_topics):
+            return "own"
+        with _working_on(envelope, self._consumer) as span:
+            try:
+                receipt = self._apply_once(envelope, received.written_at)
+            except (Rejected, DataError) as error:
+                reason = explain(error)
+                span.set_status(StatusCode.ERROR, reason)
+                return dead_letter(message=message, consumer=self._consumer, reason=reason)
+        return "done" if receipt.is_first else "repeat"
+
+    def process_or_reject(self, envelope: Envelope) -> Literal["done", "repeat"]:
+        """Apply an event once, as `process` does. There must be a handler of its topic.
+
+        Raise `Rejected` instead of making it a dead letter. Nothing is stored then, so the sender can correct
+        the event and send it again. Raise every other error as `process` does.
+        """
+        with _working_on(envelope, self._consumer):
+            try:
+                receipt = self._apply_once(envelope)
+            except DataError as error:
+                raise Rejected(explain(error)) from error
+        if receipt.is_first:
+            return "done"
+        letters = InboundDeadLetter.objects.filter(
+            event_id=envelope.id, consumer=self._consumer, replayed_at=None
+        )
+        # An erased letter does not tell its source. It had no effect, so its event is not a repeat.
+        if any(letter.envelope == ERASED or receipt.source == _producer_of(letter) for letter in letters):
+            raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
+        return "repeat"
+
+    def _apply_once(self, envelope: Envelope, written_at: dt.datetime | None = None) -> Receipt:
+        """Record the event and write its change unless it is a repeat. Raise what the handler raises."""
+        handler = self._handlers[envelope.type]
+        if isinstance(handler, RowHandler):
+            receipt = self._change(envelope, handler, written_at)
+        else:
+            with transaction.atomic(durable=True):
+                receipt = _record(envelope, self._consumer)
+                if receipt.is_first:
+                    _check_age(envelope, written_at, receipt.received_at)
+                    handler(envelope)
+        log.info("event taken" if receipt.is_first else "event repeated", **envelope.ids, topic=envelope.type)
+        return receipt
+
+    def _change(self, envelope: Envelope, handler: RowHandler, written_at: dt.datetime | None) -> Receipt:
+        """Read, decide, and write the change together with the record of the event."""
+        key, row_id = _key(envelope, self._consumer), handler.row_id(envelope)
+
+        def attempt(number: int) -> Receipt | None:
+            is_fresh = number > 1 or key not in self._found or not self._has_row(handler, row_id)
+            if is_fresh:
+                self._read(handler.row, [(key, row_id)])
+            found = self._found.pop(key)
+            if found.first_at is not None:
+                ProcessedEvent.objects.count_repeat(event_id=key.event_id, consumer=found.consumer)
+                return Receipt(False, found.now, found.first_at, found.source)
+            # The row is taken out, because after an error nobody knows what the decision has left of it.
+            row = None if row_id is None else self._rows.pop((handler.row.table, row_id))
+            try:
+                _check_age(envelope, written_at, found.now)
+                change = handler.decide(envelope, row, found.now)
+            except Rejected:
+                if is_fresh:
+                    raise
+                return None  # perhaps another session has changed the row since
+            record = ProcessedEvent.objects.insert_part(
+                key=key, consumer=found.consumer, event_type=envelope.type
+            )
+            written = change.write(inserts=[record])
+            if not written.has_change:
+                return None
+            if row_id is not None:
+                self._rows[handler.row.table, row_id] = change.seen_after(written)
+            return Receipt(True, found.now, found.now, key.producer)
+
+        def lock() -> None:
+            if row_id is not None:
+                handler.row.read(row_id, lock=True)
+
+        return change_row(attempt, lock=lock, conflicts=(TAKEN, handler.row.primary_key))
+
+    def _has_row(self, handler: RowHandler, row_id: uuid.UUID | None) -> bool:
+        return row_id is None or (handler.row.table, row_id) in self._rows
+
+    def _read(self, row: RowToRead, events: Sequence[tuple[EventKey, uuid.UUID | None]]) -> None:
+        for (key, row_id), found in zip(events, ProcessedEvent.objects.find(events, row=row), strict=True):
+            self._found[key] = found
+            if row_id is not None:
+                self._rows[row.table, row_id] = found.row
+
+
+def is_own(message: Message, own_topics: Collection[str]) -> bool:
+    """Return whether this service published the event itself."""
+    envelope = message.envelope
+    return envelope is not None and envelope.type in own_topics and envelope.producer == settings.EVENT_SOURCE
 
 
 def _producer_of(letter: InboundDeadLetter) -> str:
     """Return what the inbox recorded as the source of a letter's event."""
-    return known_of(Received(letter.topic, letter.key, letter.envelope.encode(), None)).producer[:100]
+    return open_message(_received(letter)).known.producer[:100]
+
+
+def _received(letter: InboundDeadLetter) -> Received:
+    return Received(letter.topic, letter.key, letter.envelope.encode(), None)
 
 
 @contextlib.contextmanager
@@ -113,27 +225,9 @@ def _working_on(envelope: Envelope, consumer: str) -> Iterator[Span]:
         yield span
 
 
-def _apply_once(
-    envelope: Envelope, consumer: str, handler: Handler, written_at: dt.datetime | None = None
-) -> Receipt:
-    """Record the event and call its handler unless it is a repeat. Raise what the handler raises."""
-    with transaction.atomic(durable=True):
-        receipt = _record(envelope, consumer)
-        if receipt.is_first:
-            _check_age(envelope, written_at, receipt.received_at)
-            handler(envelope)
-    if receipt.is_first:
-        log.info("event taken", **envelope.ids, topic=envelope.type)
-    else:
-        log.info("event repeated", **envelope.ids, topic=envelope.type)
-    return receipt
-
-
-def dead_letter(
-    *, received: Received, consumer: str, reason: str, envelope: Envelope | None = None
-) -> Literal["dead", "repeat"]:
+def dead_letter(*, message: Message, consumer: str, reason: str) -> Literal["dead", "repeat"]:
     """Store an event for an operator and write its `.dlt` event, once, in one transaction."""
-    known = envelope or known_of(received)
+    received, known = message.received, message.known
     event_id = known.id
     text = received.value[:LARGEST].decode("utf-8", "replace").replace("\x00", "")
     reason = _storable(reason)[:1000]
@@ -205,15 +299,6 @@ def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
         after_commit(lambda: log.error("event is dead", **_ids_of(letter), topic=letter.topic, reason=reason))
 
 
-def known_of(received: Received) -> Envelope:
-    """Return a message's envelope, or if it cannot be read one with only its id and its topic."""
-    try:
-        return read_envelope(topic=received.topic, value=received.value)
-    except Rejected:
-        id = event_id_of(topic=received.topic, value=received.value)
-        return Envelope(id, received.topic, 1, "", {}, {})
-
-
 def explain(error: Exception) -> str:
     """Return in one line why an event is dead, because the other lines of a database's error show rows."""
     first = str(error).partition("\n")[0]
@@ -221,31 +306,41 @@ def explain(error: Exception) -> str:
 
 
 def _apply(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envelope:
+    """Apply a letter's event in the caller's transaction, with its row locked."""
     envelope = read_envelope(topic=letter.topic, value=letter.envelope.encode())
+    handler = handlers[letter.topic]
     with context.working_for(envelope.context):
+        row = None
+        if isinstance(handler, RowHandler) and (row_id := handler.row_id(envelope)) is not None:
+            row = handler.row.read(row_id, lock=True)
         receipt = _record(envelope, letter.consumer)
         # The inbox forgets a letter's event before the letter, and then takes the event again.
         if not receipt.is_first and receipt.first_at > id_time(letter.id) + CLOCKS_APART:
             raise Rejected(f"it was processed at {receipt.first_at:%Y-%m-%d %H:%M} UTC, after it had died")
-        handlers[letter.topic](envelope)
+        if not isinstance(handler, RowHandler):
+            handler(envelope)
+        elif not handler.decide(envelope, row, receipt.received_at).write(inserts=[]).has_change:
+            raise RuntimeError("the locked row was changed by another session")
     return envelope
 
 
 def _ids_of(letter: InboundDeadLetter) -> dict[str, str]:
     """Return the ids of a log line, or if the envelope cannot be read only the event's id."""
-    try:
-        return read_envelope(topic=letter.topic, value=letter.envelope.encode()).ids
-    except Rejected:
-        return event_ids(event_id=letter.event_id, event_type=letter.topic)
+    envelope = open_message(_received(letter)).envelope
+    return envelope.ids if envelope else event_ids(event_id=letter.event_id, event_type=letter.topic)
+
+
+def _unreadable(received: Received) -> Envelope:
+    id = event_id_of(topic=received.topic, value=received.value)
+    return Envelope(id, received.topic, 1, "", {}, {})
+
+
+def _key(envelope: Envelope, consumer: str) -> EventKey:
+    return EventKey(envelope.id, consumer, envelope.producer)
 
 
 def _record(envelope: Envelope, consumer: str) -> Receipt:
-    return ProcessedEvent.objects.record(
-        event_id=envelope.id,
-        consumer=consumer,
-        event_type=envelope.type,
-        producer=envelope.producer,
-    )
+    return ProcessedEvent.objects.record(key=_key(envelope, consumer), event_type=envelope.type)
 
 
 def _check_age(envelope: Envelope, written_at: dt.datetime | None, now: dt.datetime) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import hashlib
 import uuid
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 from django.conf import settings
 from django.db import connections, models, transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from events.models.states import (
@@ -21,7 +23,10 @@ from events.models.states import (
     Transition,
 )
 from runtime.database.ids import new_id
+from runtime.database.postgres.cursor import Prepared
 from runtime.database.purge_rules import PurgeRule
+from runtime.database.row_change import RowToRead
+from runtime.database.statement import StatementPart, insert
 
 #: A person decided to replay the dead letter, and its consumer is paused or stopped.
 _REPLAY_WAITS = "replay_requested_at IS NOT NULL AND replayed_at IS NULL AND discarded_at IS NULL"
@@ -36,21 +41,80 @@ class Receipt(NamedTuple):
     source: str  # of the event that was first
 
 
-class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
-    def record(self, *, event_id: uuid.UUID, consumer: str, event_type: str, producer: str) -> Receipt:
-        """Record that `consumer` received an event. Wait for a transaction that processes the same event.
+class EventKey(NamedTuple):
+    """By what the inbox knows an event. `producer` is the service that made it."""
 
-        Events of two producers are two events, even with one id: the second is recorded for a consumer of its
-        producer's own, a name that no sender can choose. A letter that cannot be read has no producer.
+    event_id: uuid.UUID
+    consumer: str
+    producer: str
+
+    @property
+    def own_consumer(self) -> str:
+        """A consumer of the producer's own, a name that no sender can choose."""
+        return f"{self.consumer}:{hashlib.sha256(self.producer.encode()).hexdigest()[:32]}"
+
+
+class Found(NamedTuple):
+    """What the inbox has of an event, and the row that the event is about, at the database's time `now`."""
+
+    now: dt.datetime
+    #: The consumer for which the event is recorded, or must be.
+    consumer: str
+    #: When the event was received for the first time; None if it was not.
+    first_at: dt.datetime | None
+    #: Of the event that was first.
+    source: str
+    row: Any
+
+
+class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
+    """The inbox. Events of two producers are two events, even with one id.
+
+    The second is recorded for a consumer of its producer's own. A letter that cannot be read has no producer.
+    """
+
+    def find(self, events: Sequence[tuple[EventKey, uuid.UUID | None]], *, row: RowToRead) -> list[Found]:
+        """Read what the inbox has of events, and the row that each names, in one statement without a lock."""
+        (consumer,) = {key.consumer for key, _ in events}
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(
+                _find_text(row),
+                [
+                    [str(key.event_id) for key, _ in events],
+                    [key.own_consumer for key, _ in events],
+                    [None if row_id is None else str(row_id) for _, row_id in events],
+                    consumer,
+                ],
+            )
+            rows = cursor.fetchall()
+        return [_found(key, row, *values) for (key, _), values in zip(events, rows, strict=True)]
+
+    def insert_part(self, *, key: EventKey, consumer: str, event_type: str) -> StatementPart:
+        """Return the insert of an event that was found to be new, as a part of the statement of its change.
+
+        It is a plain INSERT, so that a repeat at the same moment aborts the whole statement.
         """
-        found = self._record(event_id, consumer, event_type, producer)
+        row = {
+            "event_id": key.event_id,
+            "consumer": consumer,
+            "event_type": event_type[:100],
+            "source": key.producer[:100],
+        }
+        return insert("processed_events", row, fixed=(("receive_count", "1"),))
+
+    def count_repeat(self, *, event_id: uuid.UUID, consumer: str) -> None:
+        """Count that a recorded event was received again."""
+        self.filter(event_id=event_id, consumer=consumer).update(receive_count=F("receive_count") + 1)
+
+    def record(self, *, key: EventKey, event_type: str) -> Receipt:
+        """Record that an event was received. Wait for a transaction that processes the same event."""
+        found = self._record(key, key.consumer, event_type)
         if found is None:
-            own_consumer = f"{consumer}:{hashlib.sha256(producer.encode()).hexdigest()[:32]}"
-            found = self._record(event_id, own_consumer, event_type, producer)
+            found = self._record(key, key.own_consumer, event_type)
             assert found is not None
         return found
 
-    def _record(self, event_id: uuid.UUID, consumer: str, event_type: str, producer: str) -> Receipt | None:
+    def _record(self, key: EventKey, consumer: str, event_type: str) -> Receipt | None:
         """Record an event, or return None if an event of another producer has the id."""
         with connections[self.db].cursor() as cursor:
             cursor.execute(
@@ -61,10 +125,45 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
                     WHERE old.source IN (excluded.source, '')
                 RETURNING receive_count, statement_timestamp(), processed_at, source
                 """,
-                [event_id, consumer, event_type[:100], producer[:100]],
+                [key.event_id, consumer, event_type[:100], key.producer[:100]],
             )
             row = cursor.fetchone()
         return None if row is None else Receipt(row[0] == 1, *row[1:])
+
+
+@functools.cache
+def _find_text(row: RowToRead) -> Prepared:
+    return Prepared(
+        f"""
+        SELECT statement_timestamp(), shared.processed_at, shared.source, own.processed_at,
+            {row.table}.id IS NOT NULL, {row.columns}
+        FROM unnest(%s::uuid[], %s::text[], %s::uuid[]) WITH ORDINALITY
+            AS asked (event_id, own_consumer, row_id, number)
+        LEFT JOIN processed_events AS shared
+            ON shared.event_id = asked.event_id AND shared.consumer = %s
+        LEFT JOIN processed_events AS own
+            ON own.event_id = asked.event_id AND own.consumer = asked.own_consumer
+        LEFT JOIN {row.table} ON {row.table}.id = asked.row_id
+        ORDER BY asked.number
+        """  # noqa: S608 - all of it is written in the code
+    )
+
+
+def _found(
+    key: EventKey,
+    row: RowToRead,
+    now: dt.datetime,
+    shared_at: dt.datetime | None,
+    shared_source: str | None,
+    own_at: dt.datetime | None,
+    has_row: bool,
+    *columns: Any,
+) -> Found:
+    made = row.make(now, columns) if has_row else None
+    source = key.producer[:100]
+    if own_at is None and shared_source in (None, source, ""):
+        return Found(now, key.consumer, shared_at, shared_source or "", made)
+    return Found(now, key.own_consumer, own_at, source, made)
 
 
 class ProcessedEvent(models.Model):

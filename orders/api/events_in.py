@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import structlog
 from django.http import HttpResponse
@@ -14,13 +14,13 @@ from rest_framework.request import Request
 
 from events.consuming.bodies import BODIES, HEADERS, SentEvent, read_events
 from events.consuming.envelope import Envelope, Rejected
-from events.consuming.inbox import process_or_reject
+from events.consuming.inbox import Batch
 from events.counters import RECEIVED
 from events.pause_watch import PauseWatch
 from orders.inbound import commands
 from orders.inbound.external import HANDLERS as ORDER_HANDLERS
 from orders.inbound.external import OtherOwner
-from orders.inbound.payments_and_stock import NAME, over_http
+from orders.subscriptions import NAME, over_http
 from runtime.models import Pause
 from web.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
 from web.api.problems import Problem, is_temporary, paused
@@ -86,17 +86,23 @@ class InboundEvents(ApiView):
         token, self._token_read_at = self.first_read.token, time.monotonic()
         _check_pause()
         events, is_list = read_events(request)
+        handlers = over_http()
+        opened = [_open(event, token, taken=handlers) for event in events]
+        # An event that is alone is read when it is processed.
+        envelopes = [one for one in opened if isinstance(one, Envelope)] if is_list else []
+        batch = Batch(consumer=NAME, handlers=handlers, envelopes=envelopes)
         if is_list:
-            return json_response({"results": [self._answer_in_list(event) for event in events]})
+            answers = [self._answer_in_list(*both, batch) for both in zip(events, opened, strict=True)]
+            return json_response({"results": answers})
         (event,) = events
         try:
-            return json_response(_process(event, token))
+            return json_response(_process(event, opened[0], batch, token))
         except NotForToken as reason:
             raise Problem(FORBIDDEN, detail=str(reason), source=token.source) from None
         except Rejected as reason:
             raise Problem(UNUSABLE_EVENT, detail=str(reason), event_id=event.event_id) from None
 
-    def _answer_in_list(self, event: SentEvent) -> Answer:
+    def _answer_in_list(self, event: SentEvent, opened: Envelope | Rejected, batch: Batch) -> Answer:
         """Process an event of a list. Raise only errors after which the sender must repeat the whole list.
 
         Raise `AuthenticationFailed` if the token was revoked or has expired since the list began.
@@ -106,7 +112,7 @@ class InboundEvents(ApiView):
             self.read_again()
             self._token_read_at = time.monotonic()
         try:
-            return _process(event, self.first_read.token)
+            return _process(event, opened, batch, self.first_read.token)
         except Rejected as reason:
             return {"event_id": event.event_id, "result": "refused", "problem": str(reason)}
         except Exception as error:
@@ -123,17 +129,26 @@ def _check_pause() -> None:
         raise paused()
 
 
-def _process(event: SentEvent, token: ApiToken) -> Answer:
-    """Process an event. Raise `Rejected`, and the errors of the database and of the handler."""
-    topic, counted = "unknown", "retried"
-    handlers = over_http()
+def _open(event: SentEvent, token: ApiToken, *, taken: Collection[str]) -> Envelope | Rejected:
+    """Return the envelope of an event that the token may send, or the reason why it is refused."""
     try:
         envelope = event.envelope()
         _check_sender(envelope, token)
-        if envelope.type not in handlers:
-            raise Rejected(_why_not_taken(envelope.type, taken=handlers))
-        topic = envelope.type
-        result, counted = RESULTS[process_or_reject(envelope=envelope, consumer=NAME, handlers=handlers)]
+        if envelope.type not in taken:
+            raise Rejected(_why_not_taken(envelope.type, taken=taken))
+    except Rejected as reason:
+        return reason
+    return envelope
+
+
+def _process(event: SentEvent, opened: Envelope | Rejected, batch: Batch, token: ApiToken) -> Answer:
+    """Process an event. Raise `Rejected`, and the errors of the database and of the handler."""
+    topic, counted = "unknown", "retried"
+    try:
+        if isinstance(opened, Rejected):
+            raise opened
+        topic = opened.type
+        result, counted = RESULTS[batch.process_or_reject(opened)]
     except Rejected as reason:
         counted = "rejected"
         log.warning("event not taken", event_id=event.event_id, reason=str(reason)[:1000], token=token.name)
@@ -142,7 +157,7 @@ def _process(event: SentEvent, token: ApiToken) -> Answer:
         raise
     finally:
         RECEIVED.labels(topic, counted).inc()
-    return {"event_id": str(envelope.id), "result": result}
+    return {"event_id": str(opened.id), "result": result}
 
 
 def _why_not_taken(topic: str, *, taken: Iterable[str]) -> str:

@@ -25,10 +25,10 @@ from orders.api.serializers import (
     OrderSerializer,
 )
 from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
-from orders.models import NEWEST_FIRST, SEEN_COLUMNS, Order
+from orders.models import NEWEST_FIRST, ORDER_ROW, Order, Seen
 from orders.transitions import ExternallyOwned, InvalidTransition, RefundExceedsBalance
 from web.api.fields import Nothing, StrictSerializer
-from web.api.first_read import Beside, FirstRead
+from web.api.first_read import FirstRead
 from web.api.pages import PageQuery, hot_since, paginate
 from web.api.problem_types import FORBIDDEN, declare_type
 from web.api.problems import Problem, not_found
@@ -157,17 +157,15 @@ class ChangeView(ApiView):
     """The base of the five views that change an order."""
 
     scopes = {"POST": WRITE}
-    beside = Beside(columns=f"o.id IS NOT NULL, {SEEN_COLUMNS}", join="LEFT JOIN orders AS o ON o.id = %s")
+    row = ORDER_ROW
 
     def change(self, request: Request, id: str, decide: changes.Decide) -> HttpResponse:
         """Change the order once for each idempotency key. Answer with the changed order."""
         order_id, values = path_id(id), self.body()
 
         def decided(read: FirstRead) -> changes.OrderChange:
-            if not read.beside:
-                raise not_found(NO_SUCH_ID)
-            seen = Order.objects.seen(now=read.now, columns=read.beside)
-            if read.token.source not in ("", seen.order.source):
+            seen: Seen | None = read.row
+            if seen is None or read.token.source not in ("", seen.order.source):
                 raise not_found(NO_SUCH_ID)
             with _refusals_as_problems():
                 return decide(seen, **values)

@@ -1,5 +1,5 @@
 """Handle the events and commands of other services.
 
-`reading` reads them. `payments_and_stock`, `external` (orders that another system owns) and `commands` change
-orders and e-mails. The consumer's process, the metrics, the status and `make_topics` import this package.
+`reading` reads them. `payments`, `stock`, `external` (orders that another system owns) and `commands` decide
+what they change. orders.subscriptions lists the handlers.
 """

@@ -1,11 +1,13 @@
 """Commands that other services send as events.
 
 Each handler calls the same code as the API, the admin or a management command. A command has its effect once
-for each event id. A command that the API would refuse becomes an inbound dead letter.
+for each event id. A command that the API would refuse becomes an inbound dead letter. Those about e-mails
+change many rows, so they are functions that run in a transaction.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from typing import Any
 
@@ -13,11 +15,13 @@ import structlog
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope
-from events.consuming.inbox import Handler
+from events.consuming.handlers import Handler, RowHandler
 from notifications.services import resend, resend_dead_letters
-from orders import services
+from orders import changes
 from orders.bodies import CancelBody, CompleteBody, OrderBody
-from orders.inbound.reading import read_data, refusals_rejected
+from orders.changes import OrderChange
+from orders.inbound.reading import decide_order, order_id_of, read_data
+from orders.models import ORDER_ROW, Seen
 from retention import rollover
 from runtime.database.transactions import after_commit
 from web.api.fields import Identifier, Nothing, StrictSerializer
@@ -43,20 +47,9 @@ class ResendCommand(StrictSerializer):
     )
 
 
-def place_order(event: Envelope) -> None:
+def place_order(event: Envelope, _: None, now: dt.datetime) -> OrderChange:
     """Place an order. Its event `order.order.placed.v1` has the command's correlation id."""
-    services.place_order(**_read(OrderBody, event))
-
-
-def complete_order(event: Envelope) -> None:
-    with refusals_rejected():
-        services.complete_order(**_read(CompleteCommand, event))
-
-
-def cancel_order(event: Envelope) -> None:
-    """Cancel an order. The customer reads `reason`."""
-    with refusals_rejected():
-        services.cancel_order(**_read(CancelCommand, event))
+    return changes.place(now=now, **_read(OrderBody, event))
 
 
 def resend_error_emails(event: Envelope) -> None:
@@ -85,10 +78,21 @@ def _read(body: type[StrictSerializer], event: Envelope) -> dict[str, Any]:
     return read_data(body, event.data, strict=True)
 
 
+def _change_order(decide: changes.Decide, body: type[StrictSerializer]) -> RowHandler:
+    """Return the handler of a command that has its order decided with the values of `body`."""
+
+    def decided(event: Envelope, seen: Seen | None, now: dt.datetime) -> OrderChange:
+        values = _read(body, event)
+        del values["order_id"]
+        return decide_order(event, seen, lambda found: decide(found, **values))
+
+    return RowHandler(row=ORDER_ROW, row_id=order_id_of, decide=decided)
+
+
 HANDLERS: dict[str, Handler] = {
-    "order.command.place_order.v1": place_order,
-    "order.command.complete_order.v1": complete_order,
-    "order.command.cancel_order.v1": cancel_order,
+    "order.command.place_order.v1": RowHandler(row=ORDER_ROW, row_id=lambda _: None, decide=place_order),
+    "order.command.complete_order.v1": _change_order(changes.complete, CompleteCommand),
+    "order.command.cancel_order.v1": _change_order(changes.cancel, CancelCommand),
     "notification.command.resend_error_emails.v1": resend_error_emails,
     "notification.command.clean_up_sent_emails.v1": clean_up_sent_emails,
 }

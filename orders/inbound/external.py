@@ -13,27 +13,19 @@ import functools
 import uuid
 from typing import Any
 
-import structlog
 from django.conf import settings
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope, Rejected
-from events.consuming.inbox import Handler
-from notifications.insert import has_email
-from notifications.services import email_part
+from events.consuming.handlers import Handler, RowHandler
+from orders import changes
 from orders.bodies import MAX_AMOUNT, OrderBody
-from orders.emails import email_context
+from orders.changes import OrderChange
 from orders.events import EVENTS
 from orders.inbound.reading import read_data
-from orders.models import Order
-from runtime.database.clock import read_database_time
-from runtime.database.statement import execute
-from runtime.database.transactions import after_commit
-from runtime.personal_data import ERASED_ADDRESS
+from orders.models import ORDER_ROW, Order, Seen
 from runtime.telemetry import context
 from web.api.fields import Choice, Flag, Integer, StrictSerializer, Text, WebAddress, parse_uuid
-
-log = structlog.get_logger(__name__)
 
 S = Order.Status
 LARGEST_SEQUENCE = 2**31 - 1
@@ -103,13 +95,6 @@ BODIES: dict[str, tuple[type[StrictSerializer], tuple[S, ...]]] = {
     "order.refunded": (Refund, (S.REFUNDED, S.CANCELLED)),
     "order.part_refunded": (Refund, (S.PART_REFUNDED, S.CANCELLED)),
 }
-#: The columns that the event with the highest sequence decides. `version` is that sequence.
-STATE = (
-    *("status", "version", "user_id", "email", "name", "locale", "reference", "items"),
-    *("total_amount", "refunded_amount", "currency"),
-)
-#: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
-TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
 
 
 def own_id(*, source: str, id: str) -> uuid.UUID:
@@ -127,47 +112,33 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:orderpost:source:{source}"), id)
 
 
-def _apply(event: Envelope, *, name: str) -> None:
+def _row_id(event: Envelope) -> uuid.UUID | None:
+    id = event.data.get("orderId")
+    return own_id(source=event.producer, id=id) if isinstance(id, str) else None
+
+
+def _decide(event: Envelope, seen: Seen | None, now: dt.datetime, *, name: str) -> OrderChange:
     """Handle the event `name` of another system. With `notify: false` it sends no e-mail."""
-    now = read_database_time()
-    told, details = _read(event, name, now)
+    reported, details = _read(event, name, now)
     is_history = not details.pop("notify")
-    order = _locked(told)
-    if order.source != told.source:
-        raise OtherOwner(f"the order belongs to {order.source or 'this system'}, not to {told.source}")
+    if seen is not None:
+        _check_order(seen.order, reported, is_history=is_history)
+    at = min(event.timestamp or now, now)
+    return changes.adopt(
+        seen, now=now, reported=reported, event=name, at=at, is_history=is_history, **details
+    )
+
+
+def _check_order(order: Order, reported: Order, *, is_history: bool) -> None:
+    """Raise `Rejected` if the order belongs to another system or has another currency."""
+    if order.source != reported.source:
+        raise OtherOwner(f"the order belongs to {order.source or 'this system'}, not to {reported.source}")
     # The e-mails would show sums of two currencies. History sends none, so it can correct the currency.
-    if told.currency != order.currency and not is_history:
+    if reported.currency != order.currency and not is_history:
         raise Rejected(
-            f"data.currency: The event is in {told.currency}, the order in {order.currency}. Correct the"
+            f"data.currency: The event is in {reported.currency}, the order in {order.currency}. Correct the"
             " event, or the order by an event with notify: false."
         )
-    overtaken = told.version <= order.version
-    if order.email == ERASED_ADDRESS:  # an erased person stays erased
-        told.email, told.name = ERASED_ADDRESS, ""
-    if not overtaken:
-        for field in STATE:
-            setattr(order, field, getattr(told, field))
-    # The earliest time counts, because queries search for e-mails and events from `created_at` on. `_read`
-    # replaces a time in the future by the time of the event's arrival.
-    order.created_at = min(order.created_at, told.created_at)
-    at = min(event.timestamp or now, now)
-    if (column := TIMES.get(name)) and not is_history:  # the event's time is that of the import
-        setattr(order, column, min(filter(None, [getattr(order, column), at])))
-    order.updated_at = now
-    order.save(force_update=True)
-    after_commit(
-        lambda: log.info(
-            "external order told of",
-            order_id=str(order.id),
-            source=order.source,
-            change=name,
-            sequence=told.version,
-            overtaken=overtaken,
-        )
-    )
-    if is_history or (overtaken and has_email(order_id=order.id, event_type=name, version=told.version)):
-        return
-    _owe_email(told, order, name, {"at": at, **details})
 
 
 def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str, Any]]:
@@ -200,33 +171,9 @@ def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str
     return order, details
 
 
-def _locked(told: Order) -> Order:
-    """Lock the order's row. If this is its first event, insert the row first, with version 0."""
-    rows = Order.objects.select_for_update()
-    order = rows.filter(id=told.id).first()
-    if order is None:
-        sequence, told.version = told.version, 0
-        # Another consumer may be inserting the row for another topic's event. Then this insert waits for it.
-        Order.objects.bulk_create([told], ignore_conflicts=True)
-        told.version = sequence
-        order = rows.get(id=told.id)
-    return order
-
-
-def _owe_email(told: Order, order: Order, name: str, change: dict[str, Any]) -> None:
-    """Save the e-mail. It shows the event's order, but goes to the newest address."""
-    part = email_part(
-        order_id=order.id,
-        event_type=name,
-        version=told.version,
-        recipient_email=order.email,
-        to_name=order.name,
-        locale=order.locale,
-        context=lambda: email_context(order=told, change=change),
-        interval=EVENTS[name].email_interval,
+HANDLERS: dict[str, Handler] = {
+    EVENTS[name].topic: RowHandler(
+        row=ORDER_ROW, row_id=_row_id, decide=functools.partial(_decide, name=name)
     )
-    if part is not None:
-        execute(inserts=[part])
-
-
-HANDLERS: dict[str, Handler] = {EVENTS[name].topic: functools.partial(_apply, name=name) for name in BODIES}
+    for name in BODIES
+}

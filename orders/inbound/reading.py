@@ -1,17 +1,23 @@
-"""Read an inbound event with the API's fields, in camelCase, and the API's checks. Called by the handlers."""
+"""Read an inbound event with the API's fields, in camelCase, and the API's checks, and find its order.
+
+Called by the handlers.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rest_framework.exceptions import ValidationError
 from rest_framework.fields import Field
 
-from events.consuming.envelope import Rejected
-from orders.services import OrderNotFound
+from events.consuming.envelope import Envelope, Rejected
+from events.consuming.handlers import RowHandler
+from orders.changes import OrderChange
+from orders.models import ORDER_ROW, Seen
 from orders.transitions import ChangeRefused
 from web.api.bodies import FORBIDDEN_CHARACTERS
 from web.api.fields import StrictSerializer, cached_serializer, unknown_field
@@ -37,13 +43,35 @@ def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: 
     return values
 
 
-@contextlib.contextmanager
-def refusals_rejected() -> Iterator[None]:
-    """Reject the event if its order does not exist or does not allow the change."""
+def order_handler(decide: Callable[[Envelope, Seen], OrderChange]) -> RowHandler:
+    """Return a handler that changes the order in `data.orderId`."""
+
+    def decided(event: Envelope, seen: Seen | None, now: dt.datetime) -> OrderChange:
+        return decide_order(event, seen, lambda found: decide(event, found))
+
+    return RowHandler(row=ORDER_ROW, row_id=order_id_of, decide=decided)
+
+
+def decide_order(event: Envelope, seen: Seen | None, decide: Callable[[Seen], OrderChange]) -> OrderChange:
+    """Return the decision. Raise `Rejected` if the order does not exist or does not allow the change."""
+    order_id = order_id_of(event)
+    if order_id is None:
+        raise Rejected("its data.orderId is not a UUID")
+    if seen is None:
+        raise Rejected(f"There is no order {order_id}.")
     try:
-        yield
-    except (ChangeRefused, OrderNotFound) as error:
+        return decide(seen)
+    except ChangeRefused as error:
         raise Rejected(str(error)) from error
+
+
+def order_id_of(event: Envelope) -> uuid.UUID | None:
+    """Return `data.orderId`, or None if it is not a UUID."""
+    value: Any = event.data.get("orderId")
+    try:
+        return uuid.UUID(value)
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def camel(name: str) -> str:

@@ -34,15 +34,20 @@ class StatementPart:
     on_commit: Callable[[], None] | None = None
 
 
+#: What the last step of a change returns.
+ROW_VERSION = "xmin::text AS row_version"
+
+
 class Written(NamedTuple):
     """Which parts of a statement had a row.
 
     `has_guard` is True without a guard. Without a change, `has_change` says whether the guard had a row. If
-    `has_change`, the inserts were written.
+    `has_change`, the inserts were written. `row_version` is the `xmin` of the row that the change wrote.
     """
 
     has_guard: bool
     has_change: bool
+    row_version: str | None = None
 
 
 def execute(
@@ -52,21 +57,33 @@ def execute(
     inserts: Sequence[StatementPart],
     using: str = "default",
 ) -> Written:
-    """Run the parts as one statement. After the commit, call `on_commit` of those that had a row."""
+    """Run the parts as one statement. After the commit, call `on_commit` of those that had a row.
+
+    The last step of `change` returns the column `ROW_VERSION`.
+    """
     chain = [part for part in (guard, change) if part is not None]
     parts = [*chain, *inserts]
-    text = _text(tuple(part.steps for part in chain), tuple(part.steps for part in inserts))
+    text = _text(
+        tuple(part.steps for part in chain), tuple(part.steps for part in inserts), change is not None
+    )
     with connections[using].cursor() as cursor:
         cursor.execute(text, [value for part in parts for value in part.values])
-        had_row = [count > 0 for count in cursor.fetchone()]
+        row_version, *counts = cursor.fetchone()
+    had_row = [count > 0 for count in counts]
     for part, written in zip(parts, had_row, strict=True):
         if written and part.on_commit is not None:
             after_commit(part.on_commit, using=using)
-    return Written(has_guard=guard is None or had_row[0], has_change=not chain or had_row[len(chain) - 1])
+    return Written(
+        has_guard=guard is None or had_row[0],
+        has_change=not chain or had_row[len(chain) - 1],
+        row_version=row_version,
+    )
 
 
 @functools.lru_cache(maxsize=256)
-def _text(chain: tuple[tuple[str, ...], ...], inserts: tuple[tuple[str, ...], ...]) -> Prepared:
+def _text(
+    chain: tuple[tuple[str, ...], ...], inserts: tuple[tuple[str, ...], ...], has_change: bool
+) -> Prepared:
     """Return the statement. Few exist, because they differ in their parts but not in their values."""
     parts: list[str] = []
     results: list[str] = []
@@ -81,9 +98,10 @@ def _text(chain: tuple[tuple[str, ...], ...], inserts: tuple[tuple[str, ...], ..
     for steps in chain:
         source = add(steps, source)
         results.append(source)
+    version = f"(SELECT row_version {source})" if has_change else "NULL"
     results += [add(steps, source) for steps in inserts]
     counts = ", ".join(f"(SELECT count(*) {result})" for result in results)
-    return Prepared(f"WITH {', '.join(parts)} SELECT {counts}")
+    return Prepared(f"WITH {', '.join(parts)} SELECT {version}, {counts}")
 
 
 #: Columns that have the same value in every row, with that value in SQL.
@@ -95,6 +113,7 @@ def insert(
     values: Mapping[str, object],
     *,
     fixed: Fixed = (),
+    returning: str = "1",
     on_commit: Callable[[], None] | None = None,
 ) -> StatementPart:
     """Return the insert of a row, with a value for each column.
@@ -102,7 +121,7 @@ def insert(
     `fixed` values need no parameters, because psycopg parses a statement with more than 50 parameters again
     at each use, which takes 0.1 ms.
     """
-    step = _insert_text(table, tuple(values), fixed)
+    step = _insert_text(table, tuple(values), fixed, returning)
     return StatementPart((step,), [parameter(value) for value in values.values()], on_commit)
 
 
@@ -120,7 +139,7 @@ def parameter(value: object) -> object:
 
 
 @functools.lru_cache(maxsize=256)
-def _insert_text(table: str, columns: tuple[str, ...], fixed: Fixed) -> str:
+def _insert_text(table: str, columns: tuple[str, ...], fixed: Fixed, returning: str) -> str:
     names = ", ".join([*columns, *(name for name, _ in fixed)])
     values = ", ".join([*("%s" for _ in columns), *(value for _, value in fixed)])
-    return f"INSERT INTO {table} ({names}) SELECT {values} {{source}} RETURNING 1"
+    return f"INSERT INTO {table} ({names}) SELECT {values} {{source}} RETURNING {returning}"

@@ -16,7 +16,7 @@ from django.test import Client
 from orders.admin.timeline import lines_of
 from orders.timeline import Entry
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
-from tests.kit.orders import make_order, make_orders
+from tests.kit.orders import make_order, make_orders, pay_order
 from tests.kit.people import staff_client
 from tests.kit.plans import emptied, plan_of
 from tests.kit.providers import smtp
@@ -25,7 +25,6 @@ from tests.kit.words import (
     EmailNotification,
     Order,
     address_hash,
-    pay_order,
     read_database_time,
 )
 

@@ -8,14 +8,13 @@ import pytest
 
 from tests.kit.api import Api, assert_problem, make_token, row_counts
 from tests.kit.mails import make_mail
-from tests.kit.orders import make_order
+from tests.kit.orders import make_order, pay_order
 from tests.kit.words import (
     EmailNotification,
     Order,
     Suppression,
     SuppressionReason,
     new_id,
-    services,
     suppress,
 )
 
@@ -62,7 +61,7 @@ def test_update_order_corrects_the_order_and_later_emails_go_there(api):
     assert api.post(path(mail), body).status_code == 201
     corrected = api.get(f"/api/v1/orders/{order.id}").json()
     assert (corrected["email"], corrected["version"]) == ("alice@example.com", order.version)
-    services.pay_order(order_id=order.id)
+    pay_order(order_id=order.id)
     paid = EmailNotification.objects.filter(order_id=order.id, event_type="order.paid").latest("id")
     assert paid.recipient_email == "alice@example.com"
 

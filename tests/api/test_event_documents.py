@@ -12,7 +12,12 @@ from django.test import Client
 
 from tests.kit.api import Api, assert_problem
 from tests.kit.events import PAID, envelope, handle, order, received, told, topic_of
-from tests.kit.words import DomainEvent, find_schemas, pay_order, version
+from tests.kit.orders import pay_order
+from tests.kit.words import (
+    DomainEvent,
+    find_schemas,
+    version,
+)
 
 TOPICS = [name for name in find_schemas() if name.name not in ("envelope", "dlt")]
 

@@ -22,8 +22,8 @@ from tests.kit.words import (
     Order,
     ProcessedEvent,
     own_id,
-    payments_and_stock,
     replay_next,
+    subscriptions,
 )
 
 URL, OTHER = "/api/v1/events", "shop-b"
@@ -213,7 +213,7 @@ def test_an_outage_does_not_count_as_rejected_events(api, monkeypatch):
         labels = {"topic": PAID, "result": result}
         return REGISTRY.get_sample_value("orderpost_inbox_events_total", labels) or 0.0
 
-    monkeypatch.setitem(payments_and_stock.OTHER_SERVICES, PAID, away)
+    monkeypatch.setitem(subscriptions.OTHER_SERVICES, PAID, away)
     before = count("rejected"), count("retried")
     assert api.post(URL, envelope(PAID, {"orderId": str(order().id)})).status_code == 503
     assert (count("rejected"), count("retried")) == (before[0], before[1] + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
@@ -103,7 +103,7 @@ class Hand(BrokerConsumer):
         self.is_closed = True
 
 
-def consume(hand: Hand, **more: Callable[..., Any]) -> EventConsumer:
+def consume(hand: Hand, **more: Any) -> EventConsumer:
     return EventConsumer(connect=lambda: hand, name=NAME, handlers=HANDLERS | more)
 
 

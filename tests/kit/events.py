@@ -8,7 +8,15 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-from tests.kit.words import HANDLERS, NAME, InboundDeadLetter, Order, Received, inbox, pay_order, place_order
+from tests.kit.orders import pay_order, place_order
+from tests.kit.words import (
+    HANDLERS,
+    NAME,
+    InboundDeadLetter,
+    Order,
+    Received,
+    inbox,
+)
 
 PAID, REFUNDED = "payment.payment.succeeded.v1", "payment.payment.refunded.v1"
 FAILED = "payment.payment.failed.v1"
@@ -41,7 +49,8 @@ def received(topic: str, value: Any, key: str = "k", written_at: dt.datetime | N
 
 
 def handle(message: Received, own_topics: Collection[str] = ()) -> str:
-    return inbox.process(received=message, consumer=NAME, handlers=HANDLERS, own_topics=own_topics)
+    batch = inbox.Batch(consumer=NAME, handlers=HANDLERS)
+    return batch.process(inbox.open_message(message), own_topics=own_topics)
 
 
 def give_about(topic: str, order: Order | uuid.UUID, **data: Any) -> str:

@@ -1,13 +1,28 @@
-"""Orders in the table, in the past if age matters. Arguments override every default."""
+"""Orders in the table, in the past if age matters, and their changes. Arguments override every default."""
 
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Any
 
 from django.db import connection
 
-from tests.kit.words import Order
+from orders.writing import write_change
+from tests.kit.words import Order, changes, read_database_time
+
+pay_order = partial(write_change, decide=changes.pay)
+fail_payment = partial(write_change, decide=changes.fail_payment)
+confirm_order = partial(write_change, decide=changes.confirm)
+complete_order = partial(write_change, decide=changes.complete)
+cancel_order = partial(write_change, decide=changes.cancel)
+refund_order = partial(write_change, decide=changes.refund)
+
+
+def place_order(**values: Any) -> Order:
+    change = changes.place(now=read_database_time(), **values)
+    change.write()
+    return change.order
 
 
 def make_order(**fields: Any) -> Order:

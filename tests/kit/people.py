@@ -14,19 +14,17 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from tests.kit.months import Steps, age_records, fill, make_partition, roll, states
+from tests.kit.orders import complete_order, pay_order, place_order
 from tests.kit.words import (
     DomainEvent,
     EmailNotification,
     IdempotencyKey,
     InboundDeadLetter,
     Order,
-    complete_order,
     erasure,
     id_floor,
     new_id,
-    pay_order,
     person_export,
-    place_order,
     send_copy,
 )
 

@@ -48,15 +48,13 @@ from notifications.suppressions import SuppressionReason, suppress
 from notifications.template_checks import SAMPLE, check_templates
 from operations.apps import make_groups
 from operations.probes import PROBES
-from orders import changes, services
+from orders import changes, subscriptions
 from orders.api import events_in as inbound
 from orders.bodies import OrderBody
 from orders.corrections import send_copy
 from orders.emails import email_context
 from orders.events import EMAILS, EVENTS
-from orders.inbound import payments_and_stock
 from orders.inbound.external import own_id
-from orders.inbound.payments_and_stock import HANDLERS, NAME, subscribed
 from orders.models import NEWEST_FIRST, Order
 from orders.privacy import erasure
 from orders.privacy import export as person_export
@@ -64,15 +62,7 @@ from orders.privacy import jobs as person_jobs
 from orders.privacy.erasure import erase_person
 from orders.privacy.export import export_person
 from orders.render_again import render_again
-from orders.services import (
-    cancel_order,
-    complete_order,
-    confirm_order,
-    fail_payment,
-    pay_order,
-    place_order,
-    refund_order,
-)
+from orders.subscriptions import HANDLERS, NAME, subscribed
 from orders.timeline import read_timeline
 from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
 from outbox import cdc, drain, process, tasks

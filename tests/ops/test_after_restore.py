@@ -17,6 +17,7 @@ from notifications.restored import mark_sent
 from tests.kit.brokers import Memory
 from tests.kit.jobs import act
 from tests.kit.mails import make_mail
+from tests.kit.orders import pay_order, place_order
 from tests.kit.people import staff_client
 from tests.kit.restored import after_restore, line, restore_to_now, sent, shipped, states
 from tests.kit.words import (
@@ -28,8 +29,6 @@ from tests.kit.words import (
     Verdict,
     claim,
     new_id,
-    pay_order,
-    place_order,
     read_database_time,
     render_again,
 )

@@ -20,7 +20,7 @@ from runtime.database import partitioned
 from tests.kit.commands import handlers_kept, provider, sent, stopped_when
 from tests.kit.mails import make_mail
 from tests.kit.months import make_partition, states
-from tests.kit.orders import make_order
+from tests.kit.orders import make_order, pay_order
 from tests.kit.shop import PAYMENT, payment_event
 from tests.kit.words import (
     ApiToken,
@@ -30,7 +30,6 @@ from tests.kit.words import (
     Order,
     consumer,
     keep_partitions,
-    pay_order,
     read_database_time,
     relay,
     tasks,

@@ -15,6 +15,7 @@ from tests.kit.brokers import Hand, Memory, consume, due
 from tests.kit.events import PAID, REFUNDED, envelope, handle, received
 from tests.kit.logs import shipped_to
 from tests.kit.mails import due_now, sandbox  # noqa: F401 - a fixture
+from tests.kit.orders import cancel_order, pay_order, place_order
 from tests.kit.waiting import until
 from tests.kit.words import (
     HANDLERS,
@@ -23,11 +24,8 @@ from tests.kit.words import (
     EmailNotification,
     InboundDeadLetter,
     Relay,
-    cancel_order,
     context,
     give_up,
-    pay_order,
-    place_order,
     replay_next,
     resend,
 )

@@ -13,10 +13,13 @@ from operations import metrics
 from orders.conditions import STUCK_ORDERS, Stuck, stuck_statement
 from orders.models import STUCK
 from runtime.conditions import read_facts
-from tests.kit.orders import make_order
+from tests.kit.orders import cancel_order, complete_order, confirm_order, make_order, pay_order, refund_order
 from tests.kit.people import staff_client
 from tests.kit.plans import rows_without_index
-from tests.kit.words import Order, read_database_time, services
+from tests.kit.words import (
+    Order,
+    read_database_time,
+)
 
 pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)
@@ -36,28 +39,28 @@ def since(order: Order, **ages: dt.timedelta) -> None:
 
 def unpaid(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
     order = make_order(**fields)
-    services.confirm_order(order_id=order.id)
+    confirm_order(order_id=order.id)
     since(order, stock_reserved_at=age)
     return order
 
 
 def unconfirmed(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
     order = make_order(**fields)
-    services.pay_order(order_id=order.id)
+    pay_order(order_id=order.id)
     since(order, paid_at=age)
     return order
 
 
 def unrefunded(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
     order = unconfirmed(**fields)
-    services.cancel_order(order_id=order.id)
+    cancel_order(order_id=order.id)
     since(order, updated_at=age)
     return order
 
 
 def confirmed(age: dt.timedelta = HOUR) -> Order:
     order = unconfirmed()
-    services.confirm_order(order_id=order.id)
+    confirm_order(order_id=order.id)
     since(order, stock_reserved_at=age)
     return order
 
@@ -81,12 +84,12 @@ def test_the_next_step_ends_each_state():
     confirmed()
     orders = {state: make() for state, make in MAKE.items()}
     assert numbers() == dict.fromkeys(STUCK, 1)
-    services.complete_order(order_id=orders["unconfirmed"].id)
-    services.pay_order(order_id=orders["unpaid"].id)
-    services.refund_order(order_id=orders["unrefunded"].id, amount=1)
+    complete_order(order_id=orders["unconfirmed"].id)
+    pay_order(order_id=orders["unpaid"].id)
+    refund_order(order_id=orders["unrefunded"].id, amount=1)
     since(orders["unrefunded"], updated_at=25 * HOUR)
     assert numbers() == dict.fromkeys(STUCK, 0) | {"unrefunded": 1}  # a part is still owed
-    services.refund_order(order_id=orders["unrefunded"].id)
+    refund_order(order_id=orders["unrefunded"].id)
     assert set(numbers().values()) == {0}
 
 
@@ -96,13 +99,13 @@ def test_a_paid_order_is_stuck_only_where_orders_are_confirmed(days, expected):
     assert numbers()["unconfirmed"] == 0
     completed = confirmed(age=dt.timedelta(days=days))
     assert numbers()["unconfirmed"] == expected
-    services.complete_order(order_id=completed.id)
+    complete_order(order_id=completed.id)
     assert numbers()["unconfirmed"] == expected
 
 
 def test_a_cancelled_order_that_was_not_paid_owes_nothing():
     order = make_order()
-    services.cancel_order(order_id=order.id)
+    cancel_order(order_id=order.id)
     since(order, updated_at=25 * HOUR)
     assert set(numbers().values()) == {0}
 

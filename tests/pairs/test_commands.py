@@ -9,6 +9,7 @@ from tests.kit.inbound_commands import CANCEL, CLEAN_UP, COMPLETE, RESEND, give,
 from tests.kit.jobs import job_after, logged, started
 from tests.kit.mails import make_mail, statuses
 from tests.kit.months import Steps, fill, make_partition, states
+from tests.kit.orders import pay_order
 from tests.kit.words import (
     DomainEvent,
     EmailNotification,
@@ -17,7 +18,6 @@ from tests.kit.words import (
     Pause,
     claim,
     erase_person,
-    pay_order,
     rollover,
     send_copy,
 )

@@ -12,6 +12,7 @@ from tests.kit.brokers import Hand, Memory, consume
 from tests.kit.events import dead_refund, order, refunded
 from tests.kit.mails import statuses
 from tests.kit.months import Steps, make_partition, states
+from tests.kit.orders import pay_order
 from tests.kit.words import (
     DomainEvent,
     InboundDeadLetter,
@@ -21,7 +22,6 @@ from tests.kit.words import (
     erase_person,
     id_floor,
     new_id,
-    pay_order,
     rollover,
 )
 

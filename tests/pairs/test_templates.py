@@ -12,6 +12,7 @@ from django.urls import reverse
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.brokers import Hand, consume
 from tests.kit.events import PAID, SHOP, envelope, order, received, status, told
+from tests.kit.orders import pay_order
 from tests.kit.waiting import until
 from tests.kit.words import (
     EMAILS,
@@ -27,7 +28,6 @@ from tests.kit.words import (
     check_templates,
     render_again,
     replay_next,
-    services,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -119,7 +119,7 @@ def test_rendering_again_refuses_this_email_alone_and_names_the_file(replace, un
     replace("Paid: {{ reference }}")
     others = [order(reference="A-1"), unlucky]
     for one in others:
-        services.pay_order(order_id=one.id)
+        pay_order(order_id=one.id)
     EmailNotification.objects.update(status="dead_lettered")
     replace(BROKEN)
     with transaction.atomic():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from django.db.models.functions import Now
 
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import PAID, envelope, order, status
-from tests.kit.words import ApiToken, Envelope, ProcessedEvent, payments_and_stock
+from tests.kit.words import ApiToken, Envelope, ProcessedEvent, subscriptions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -18,16 +19,16 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_a_list_of_events_ends_where_its_token_ends_and_a_new_token_repeats_it(monkeypatch, fast, end):
     orders = [order() for _ in range(4)]
     events = [envelope(PAID, {"orderId": str(one.id)}) for one in orders]
-    pay = payments_and_stock.OTHER_SERVICES[PAID]
+    pay: Any = subscriptions.OTHER_SERVICES[PAID]
 
-    def end_token(event: Envelope) -> None:
-        pay(event)
+    def end_token(event: Envelope, *read: Any) -> Any:
         if event.data["orderId"] == str(orders[1].id):
             ApiToken.objects.update(**{end: Now()})
+        return pay.decide(event, *read)
 
     fast.tokens()
     with monkeypatch.context() as patched:
-        patched.setitem(payments_and_stock.OTHER_SERVICES, PAID, end_token)
+        patched.setitem(subscriptions.OTHER_SERVICES, PAID, dataclasses.replace(pay, decide=end_token))
         assert_problem(Api(make_token()).post("/api/v1/events", events), 401, "unauthenticated")
     assert [status(one) for one in orders] == ["paid", "paid", "pending", "pending"]
     assert ProcessedEvent.objects.count() == 2

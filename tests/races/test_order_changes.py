@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from events.publishing import notify
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.mails import make_mail
-from tests.kit.orders import make_order
+from tests.kit.orders import cancel_order, confirm_order, make_order, pay_order, refund_order
 from tests.kit.races import together, wait_until_somebody_waits
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
@@ -29,11 +29,7 @@ from tests.kit.words import (
     InvalidTransition,
     Order,
     RefundExceedsBalance,
-    cancel_order,
     changes,
-    confirm_order,
-    pay_order,
-    refund_order,
     send_copy,
     tasks,
 )

@@ -8,7 +8,6 @@ import functools
 import json
 import re
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -16,6 +15,7 @@ from django.db import connection
 from rest_framework.request import Request
 
 from runtime.database.postgres.cursor import Prepared
+from runtime.database.row_change import RowToRead
 from web.api.problems import Fault, Problem, invalid
 from web.models import ApiToken
 
@@ -25,17 +25,6 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # RFC 8941's string
 #: Of `api_tokens AS token`: neither revoked nor expired.
 LIVE = "token.revoked_at IS NULL AND (token.expires_at IS NULL OR token.expires_at > statement_timestamp())"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Beside:
-    """A row of the view's table that the first statement also reads.
-
-    The first of `columns` is true if the row exists. `join` has one parameter, the id in the request's path.
-    """
-
-    columns: str
-    join: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,12 +40,12 @@ class StoredAnswer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FirstRead:
-    """The rows at the database's time `now`. `beside` is empty without a row."""
+    """The rows at the database's time `now`. `row` is what `RowToRead.make` returned, or None."""
 
     token: ApiToken
     now: dt.datetime
     stored: StoredAnswer | None
-    beside: Sequence[Any]
+    row: Any
 
 
 def read_key(request: Request) -> str | None:
@@ -86,32 +75,32 @@ def well_formed_key(request: Request) -> str | None:
 
 
 def read_first(
-    *, digest: str, key: str | None = None, beside: Beside | None = None, id: uuid.UUID | None = None
+    *, digest: str, key: str | None = None, row: RowToRead | None = None, id: uuid.UUID | None = None
 ) -> FirstRead | None:
     """Read the live token of `digest`, or return None.
 
-    With `key`, also read the answer that is stored for the token's Idempotency-Key. With `beside`, also read
-    that row.
+    With `key`, also read the answer that is stored for the token's Idempotency-Key. With `row`, also read the
+    row with the `id`.
     """
     values: list[Any] = [digest]
-    if beside is not None:
+    if row is not None:
         values.insert(0, id)
     if key is not None:
         values = [settings.IDEMPOTENCY_DAYS, key, *values]
     with connection.cursor() as cursor:
-        cursor.execute(_text(key is not None, beside), values)
-        row = cursor.fetchone()
-    if row is None:
+        cursor.execute(_text(key is not None, row), values)
+        found = cursor.fetchone()
+    if found is None:
         return None
-    token_id, name, scopes, source, now, *rest = row
+    token_id, name, scopes, source, now, *rest = found
     token = _token(token_id, name, scopes, source)
     stored = None
     if key is not None:
         if rest[0] is not None:
             stored = StoredAnswer(*rest[:5])
         rest = rest[5:]
-    found = rest[1:] if beside is not None and rest[0] else []
-    return FirstRead(token, now, stored, found)
+    made = row.make(now, rest[1:]) if row is not None and rest[0] else None
+    return FirstRead(token, now, stored, made)
 
 
 @functools.lru_cache(maxsize=256)
@@ -123,7 +112,7 @@ def _token(id: uuid.UUID, name: str, scopes: str, source: str) -> ApiToken:
 
 
 @functools.cache
-def _text(with_key: bool, beside: Beside | None) -> Prepared:
+def _text(with_key: bool, row: RowToRead | None) -> Prepared:
     columns = ["token.id, token.name, token.scopes, token.source, statement_timestamp()"]
     joins = []
     if with_key:
@@ -134,9 +123,9 @@ def _text(with_key: bool, beside: Beside | None) -> Prepared:
         joins.append(
             "LEFT JOIN idempotency_keys AS stored ON stored.scope = 'token:' || token.id AND stored.key = %s"
         )
-    if beside is not None:
-        columns.append(beside.columns)
-        joins.append(beside.join)
+    if row is not None:
+        columns.append(f"{row.table}.id IS NOT NULL, {row.columns}")
+        joins.append(f"LEFT JOIN {row.table} ON {row.table}.id = %s")
     return Prepared(
         f"SELECT {', '.join(columns)} FROM api_tokens AS token {' '.join(joins)}"  # noqa: S608 - no values
         f" WHERE token.digest = %s AND {LIVE}"

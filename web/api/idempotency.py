@@ -24,6 +24,7 @@ from django.db import IntegrityError, connection, transaction
 from django.http import HttpResponse
 from rest_framework.request import Request
 
+from runtime.database.row_change import broken_constraint
 from runtime.database.statement import StatementPart, execute
 from runtime.personal_data import key_hash
 from runtime.telemetry import context
@@ -57,8 +58,7 @@ class IdempotentRequest:
             with context.working_for(dataclasses.replace(context.current(), idempotency_key=hashed)):
                 yield
         except IntegrityError as error:
-            broken = getattr(getattr(error.__cause__, "diag", None), "constraint_name", None)
-            if broken != "idempotency_keys_pkey" or connection.in_atomic_block:
+            if broken_constraint(error) != "idempotency_keys_pkey" or connection.in_atomic_block:
                 raise
             raise KeyTaken from error
 

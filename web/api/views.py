@@ -20,9 +20,12 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from runtime.database.row_change import RowToRead
+from web.api import token_use
 from web.api.bodies import FORBIDDEN_CHARACTERS
+from web.api.correlation import CALLER
 from web.api.fields import Nothing, StrictSerializer, cached_serializer, parse_uuid
-from web.api.first_read import Beside, FirstRead, read_first, well_formed_key
+from web.api.first_read import FirstRead, read_first, well_formed_key
 from web.api.problem_types import LENGTH_REQUIRED
 from web.api.problems import Fault, Problem, invalid, malformed, not_found
 from web.metrics import REQUESTS
@@ -52,29 +55,36 @@ class ApiView(APIView):
     query_serializer: ClassVar[type[StrictSerializer]] = Nothing
     body_serializer: ClassVar[type[StrictSerializer]] = Nothing
     #: The row that the first statement of a POST also reads, by the id in the path.
-    beside: ClassVar[Beside | None] = None
+    row: ClassVar[RowToRead | None] = None
     #: Set after the token was read.
     first_read: FirstRead
 
-    def read_first(self, *, digest: str) -> FirstRead:
+    def perform_authentication(self, request: Request) -> None:
+        """Read the token of the request, if it has one, in the first statement."""
+        super().perform_authentication(request)
+        digest: Any = request.auth
+        if digest is None:
+            return  # `HasScope` refuses it
+        self._digest: str = digest
+        request.auth = token = self.read_again().token
+        token_use.note(token.id)
+        request._request.META[CALLER] = token.name  # for the access log, outside of DRF
+
+    def read_again(self) -> FirstRead:
         """Read the token, and the other rows of a POST. Raise `AuthenticationFailed` without a live token."""
         posted = self.request.method == "POST"
         found = read_first(
-            digest=digest,
+            digest=self._digest,
             key=well_formed_key(self.request) if posted else None,
-            beside=self.beside if posted else None,
+            row=self.row if posted else None,
             id=parse_uuid(self.kwargs.get("id", "")),
         )
         if found is None:
             raise AuthenticationFailed(
                 "This token is unknown, expired or revoked. Ask the operator for a new one."
             )
-        self.first_read, self._digest = found, digest
+        self.first_read = found
         return found
-
-    def read_again(self) -> FirstRead:
-        """Repeat `read_first`. Raise the same errors."""
-        return self.read_first(digest=self._digest)
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer as DRF does, and measure the time of the answer."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
 
+from events.consuming.handlers import RowHandler
 from tests.kit.brokers import Hand, consume
 from tests.kit.events import (
     INSUFFICIENT,
@@ -27,9 +29,7 @@ from tests.kit.words import (
     InboundDeadLetter,
     Order,
     Received,
-    Rejected,
     consumer,
-    payments_and_stock,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,17 +62,17 @@ def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again
     one, two = order(), order()
     fails = {"left": 2}
 
-    def flaky(event):
+    def flaky(event, seen, now):
         if event.data["orderId"] == str(one.id) and fails["left"]:
             fails["left"] -= 1
             raise TimeoutError("a service of ours is slow")
-        payments_and_stock.payment_succeeded(event)
+        return HANDLERS[PAID].decide(event, seen, now)
 
     first = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
     behind = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
     other = received(PAID, envelope(PAID, {"orderId": str(two.id)}), key="two")
     hand = Hand([first, behind, other])
-    it = consume(hand, **{PAID: flaky})
+    it = consume(hand, **{PAID: dataclasses.replace(HANDLERS[PAID], decide=flaky)})
     it.step()
     assert hand.acknowledged == [other]
     until(lambda: len(hand.acknowledged) >= 3, meanwhile=lambda: it.step(seconds=0.05))
@@ -159,14 +159,14 @@ class TestReplays:
         (one, first), (two, second) = dead_refund(), dead_refund()
         fails = {"left": 2}
 
-        def flaky(event):
+        def flaky(event, seen, now):
             if event.data["orderId"] == str(one.id) and fails["left"]:
                 fails["left"] -= 1
                 raise TimeoutError
-            payments_and_stock.payment_refunded(event)
+            return HANDLERS[REFUNDED].decide(event, seen, now)
 
         InboundDeadLetter.objects.request_replay(ids=[first.id, second.id])
-        it = consume(Hand(), **{REFUNDED: flaky})
+        it = consume(Hand(), **{REFUNDED: dataclasses.replace(HANDLERS[REFUNDED], decide=flaky)})
         it.step(seconds=0.01)
         assert (refunded(one), refunded(two)) == (0, 10)
         until(lambda: refunded(one), meanwhile=lambda: it.step(seconds=0.01))
@@ -192,12 +192,18 @@ class TestReplays:
 PAID_V2 = "payment.payment.succeeded.v2"
 
 
-def paid_v2(event: Envelope) -> None:
-    """Take the second version, which has the order in an object of its own."""
-    try:
-        HANDLERS[PAID](Envelope(event.id, PAID, 1, event.source, {"orderId": event.data["order"]["id"]}, {}))
-    except KeyError as error:
-        raise Rejected("its data.order.id is missing") from error
+def as_v1(event: Envelope) -> Envelope:
+    """Return the first version of an event of the second, which has the order in an object of its own."""
+    id = event.data.get("order", {}).get("id")
+    return Envelope(event.id, PAID, 1, event.source, {"orderId": id}, {})
+
+
+PAID_V1: Any = HANDLERS[PAID]
+PAID_V2_HANDLER = RowHandler(
+    row=PAID_V1.row,
+    row_id=lambda event: PAID_V1.row_id(as_v1(event)),
+    decide=lambda event, seen, now: PAID_V1.decide(as_v1(event), seen, now),
+)
 
 
 def v1(id: uuid.UUID, **more: Any) -> Received:
@@ -209,7 +215,7 @@ def v2(id: uuid.UUID, **more: Any) -> Received:
 
 
 def counts_of(*messages: Received) -> dict[str, int]:
-    it = consume(Hand(list(messages)), **{PAID_V2: paid_v2})
+    it = consume(Hand(list(messages)), **{PAID_V2: PAID_V2_HANDLER})
     it.step(seconds=0.01)
     return {name: count for name, count in it.counts.items() if count}
 

@@ -22,8 +22,13 @@ from tests.kit.api import make_token
 from tests.kit.events import envelope, give, handle, order, received, status, topic_of
 from tests.kit.examples import load
 from tests.kit.http import run, serve
+from tests.kit.orders import cancel_order
 from tests.kit.schemas import validate_inbound
-from tests.kit.words import DomainEvent, EmailNotification, Order, cancel_order
+from tests.kit.words import (
+    DomainEvent,
+    EmailNotification,
+    Order,
+)
 
 saleor, services = load("saleor_adapter"), load("services")
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

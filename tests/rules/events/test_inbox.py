@@ -12,6 +12,7 @@ from django.db import connections, transaction
 
 from tests.kit.events import PAID, REFUNDED, dead_refund, envelope, handle, order, received, refunded, status
 from tests.kit.months import dsn
+from tests.kit.orders import pay_order
 from tests.kit.races import together
 from tests.kit.words import (
     HANDLERS,
@@ -21,7 +22,6 @@ from tests.kit.words import (
     InboundDeadLetter,
     Order,
     inbox,
-    pay_order,
     replay_next,
 )
 
@@ -90,7 +90,8 @@ class TestStrangeBytes:
             Order.objects.filter(id=it.id).update(currency="x" * 999)
 
         message = received(PAID, self.body())
-        assert inbox.process(received=message, consumer=NAME, handlers={PAID: overflow}) == "dead"
+        batch = inbox.Batch(consumer=NAME, handlers={PAID: overflow})
+        assert batch.process(inbox.open_message(message)) == "dead"
 
 
 class TestAge:

@@ -22,7 +22,7 @@ from events.publishing import shards
 from tests.kit.brokers import Memory, due, write
 from tests.kit.fast import Fast
 from tests.kit.months import dsn
-from tests.kit.orders import make_order
+from tests.kit.orders import complete_order, make_order, pay_order, place_order
 from tests.kit.waiting import until
 from tests.kit.words import (
     SHARDS,
@@ -32,9 +32,6 @@ from tests.kit.words import (
     Relay,
     TopicUnavailable,
     attached,
-    complete_order,
-    pay_order,
-    place_order,
     relay,
     shard_of,
 )

@@ -14,7 +14,11 @@ from django.db.models.functions import Now
 
 from events.publishing import resend
 from runtime.database import partitioned
-from tests.kit.words import DomainEvent, MessageRefused, complete_order, pay_order, place_order
+from tests.kit.orders import complete_order, pay_order, place_order
+from tests.kit.words import (
+    DomainEvent,
+    MessageRefused,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 PLACED, PAID, COMPLETED = (f"order.order.{name}.v1" for name in ("placed", "paid", "completed"))

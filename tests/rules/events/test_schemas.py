@@ -13,29 +13,31 @@ from events.consuming.envelope import read_envelope
 from notifications.models import TOPICS
 from orders import events
 from orders.inbound import commands, external
-from orders.inbound.payments_and_stock import MoneyData
+from orders.inbound.payments import MoneyData
 from orders.inbound.reading import read_data
 from tests.kit.events import PAID, REFUNDED, envelope, handle, received, told, topic_of
 from tests.kit.mails import make_mail
+from tests.kit.orders import (
+    cancel_order,
+    complete_order,
+    confirm_order,
+    fail_payment,
+    pay_order,
+    place_order,
+    refund_order,
+)
 from tests.kit.schemas import validate_published, validator
 from tests.kit.words import (
+    HANDLERS,
     DomainEvent,
     EmailNotification,
     OrderBody,
     Outcome,
     Rejected,
     Verdict,
-    cancel_order,
     claim,
-    complete_order,
-    confirm_order,
-    fail_payment,
     find_schemas,
-    pay_order,
-    payments_and_stock,
-    place_order,
     read_schema,
-    refund_order,
 )
 from web.api.fields import Nothing
 
@@ -71,7 +73,7 @@ def test_every_topic_has_a_schema_and_every_schema_a_topic():
     found = set(find_schemas())
     published = {event.topic for event in events.EVENTS.values()} | set(TOPICS.values())
     assert {name for direction, name in found if direction == "out"} == published | {"dlt", "envelope"}
-    handled = set(payments_and_stock.HANDLERS)
+    handled = set(HANDLERS)
     assert {name for direction, name in found if direction == "in"} == handled | {"envelope"}
     assert len({read_schema(path)["$id"] for path in find_schemas().values()}) == len(found)
     for path in find_schemas().values():

@@ -10,13 +10,13 @@ import pytest
 from tests.kit.events import envelope, handle, order, received, status
 from tests.kit.inbound_commands import CANCEL, CLEAN_UP, COMPLETE, PLACE, RESEND, give, reason
 from tests.kit.mails import make_mail
+from tests.kit.orders import pay_order
 from tests.kit.words import (
     DomainEvent,
     EmailNotification,
     Heartbeat,
     Order,
     keep_partitions,
-    pay_order,
     rollover,
     subscribed,
 )

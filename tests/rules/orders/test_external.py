@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
-from orders.inbound.payments_and_stock import OWN_TOPICS
+from orders.subscriptions import OWN_TOPICS
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import (
     PAID,
@@ -32,6 +32,7 @@ from tests.kit.events import (
     told,
     topic_of,
 )
+from tests.kit.orders import pay_order, place_order
 from tests.kit.races import together
 from tests.kit.waiting import until
 from tests.kit.words import (
@@ -42,8 +43,6 @@ from tests.kit.words import (
     Order,
     ProcessedEvent,
     own_id,
-    pay_order,
-    place_order,
     subscribed,
 )
 

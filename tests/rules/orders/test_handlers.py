@@ -25,6 +25,7 @@ from tests.kit.events import (
     give_about as give,
 )
 from tests.kit.months import Steps
+from tests.kit.orders import cancel_order, complete_order, fail_payment, pay_order
 from tests.kit.races import together
 from tests.kit.words import (
     DomainEvent,
@@ -32,11 +33,7 @@ from tests.kit.words import (
     InboundDeadLetter,
     Order,
     ProcessedEvent,
-    cancel_order,
-    complete_order,
     erase_person,
-    fail_payment,
-    pay_order,
     read_timeline,
 )
 

@@ -12,6 +12,8 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from tests.kit import orders
+from tests.kit.orders import place_order, refund_order
 from tests.kit.stateful import many
 from tests.kit.words import (
     DomainEvent,
@@ -19,7 +21,6 @@ from tests.kit.words import (
     InvalidTransition,
     Order,
     RefundExceedsBalance,
-    services,
 )
 
 pytestmark = pytest.mark.django_db
@@ -102,18 +103,18 @@ class Shop(RuleBasedStateMachine):
 
     @rule()
     def place(self) -> None:
-        order = services.place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=TOTAL)
+        order = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=TOTAL)
         self.orders[order.id] = Bought()
 
     @rule(number=st.integers(0, 5), action=st.sampled_from(["pay", "confirm", "complete", "cancel"]))
     def change(self, number: int, action: str) -> None:
-        self.do(number, getattr(services, f"{action}_order"), lambda bought: getattr(bought, action)())
+        self.do(number, getattr(orders, f"{action}_order"), lambda bought: getattr(bought, action)())
 
     @rule(number=st.integers(0, 5), amount=st.one_of(st.none(), st.integers(-1, TOTAL + 1)))
     def refund(self, number: int, amount: int | None) -> None:
         self.do(
             number,
-            lambda order_id: services.refund_order(order_id=order_id, amount=amount),
+            lambda order_id: refund_order(order_id=order_id, amount=amount),
             lambda bought: bought.refund(amount),
         )
 
@@ -125,7 +126,7 @@ class Shop(RuleBasedStateMachine):
         id = list(self.orders)[number % len(self.orders)]
         try:
             with transaction.atomic():
-                getattr(services, f"{action}_order")(order_id=id)
+                getattr(orders, f"{action}_order")(order_id=id)
                 raise _Crash
         except (_Crash, InvalidTransition, RefundExceedsBalance):
             pass

@@ -17,6 +17,7 @@ from tests.kit.admin import MAILS, press
 from tests.kit.events import order as place
 from tests.kit.jobs import Killed, act, job_after, run_jobs, small_batches, started
 from tests.kit.months import Steps
+from tests.kit.orders import cancel_order, complete_order, fail_payment, pay_order, refund_order
 from tests.kit.people import staff_client
 from tests.kit.words import (
     BulkJob,
@@ -29,7 +30,6 @@ from tests.kit.words import (
     render_again,
     resend,
     send_copy,
-    services,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -58,7 +58,7 @@ def again(*mails: EmailNotification) -> tuple[list[EmailNotification], list[str]
 
 def paid(**fields: Any) -> Order:
     order = place(**{"reference": "A-1", "name": "Ann"} | fields)
-    services.pay_order(order_id=order.id)
+    pay_order(order_id=order.id)
     return order
 
 
@@ -83,10 +83,10 @@ def test_it_goes_to_the_orders_present_address_name_and_language():
 
 def test_it_tells_the_change_as_it_was_then():
     order = paid()
-    services.complete_order(order_id=order.id, tracking_url="https://track.example/1")
-    services.refund_order(order_id=order.id, amount=100)
+    complete_order(order_id=order.id, tracking_url="https://track.example/1")
+    refund_order(order_id=order.id, amount=100)
     completed, first = spoil(order, "order.completed"), spoil(order, "order.part_refunded")
-    services.refund_order(order_id=order.id, amount=250)
+    refund_order(order_id=order.id, amount=250)
     (one, two), refused = again(completed, first)
     assert refused == []
     assert "https://track.example/1" in one.body_text
@@ -97,13 +97,13 @@ def test_it_tells_the_change_as_it_was_then():
 class TestCancellations:
     def test_without_a_reason_it_is_rendered(self):
         order = paid()
-        services.cancel_order(order_id=order.id)
+        cancel_order(order_id=order.id)
         (copy,), _ = again(spoil(order, "order.cancelled"))
         assert "You had already paid $10.00" in copy.body_text
 
     def test_with_a_reason_it_is_refused_because_only_the_email_has_it(self):
         order = paid()
-        services.cancel_order(order_id=order.id, reason="Sold out")
+        cancel_order(order_id=order.id, reason="Sold out")
         mail = spoil(order, "order.cancelled")
         assert again(mail) == ([], ["only the e-mail has the reason of the cancellation"])
         mail.refresh_from_db()
@@ -161,8 +161,8 @@ class TestRefusals:
     @pytest.mark.parametrize("name", ["part_refunded", "completed"])
     def test_an_event_that_is_not_stored_any_more(self, name):
         order = paid()
-        services.complete_order(order_id=order.id)
-        services.refund_order(order_id=order.id, amount=1)
+        complete_order(order_id=order.id)
+        refund_order(order_id=order.id, amount=1)
         DomainEvent.objects.all().delete()
         why = "only its event, which is not stored here, has the change's data"
         self.refuses(spoil(order, f"order.{name}"), why)
@@ -177,11 +177,11 @@ class TestRefusals:
     def test_a_wish_for_another_payment_if_the_order_is_paid(self, settings):
         settings.NOTIFY_ON = ["order.payment_failed"]
         order = place()
-        services.fail_payment(order_id=order.id)
+        fail_payment(order_id=order.id)
         mail = spoil(order, "order.payment_failed")
         assert len(again(mail)[0]) == 1
         EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
-        services.pay_order(order_id=order.id)
+        pay_order(order_id=order.id)
         assert again(mail) == ([], ["its order is paid, so nobody has to pay again"])
 
     def test_a_copy_whose_first_email_is_not_stored_any_more(self):
@@ -194,7 +194,7 @@ class TestRefusals:
 
 def test_a_payment_whose_event_is_gone_shows_no_later_refund():
     order = paid()
-    services.refund_order(order_id=order.id, amount=100)
+    refund_order(order_id=order.id, amount=100)
     DomainEvent.objects.all().delete()
     (copy,), _ = again(spoil(order, "order.paid"))
     assert "$1.00" not in copy.body_text and "$10.00" in copy.body_text
@@ -202,7 +202,7 @@ def test_a_payment_whose_event_is_gone_shows_no_later_refund():
 
 def test_a_copy_of_a_copy_finds_the_first_ones_event():
     order = paid()
-    services.refund_order(order_id=order.id, amount=100)
+    refund_order(order_id=order.id, amount=100)
     mail = spoil(order, "order.part_refunded")
     for _ in range(3):
         (mail,), refused = again(mail)
@@ -212,7 +212,7 @@ def test_a_copy_of_a_copy_finds_the_first_ones_event():
 
 def test_another_systems_email_is_rendered_unless_only_its_event_has_the_data():
     order = paid()
-    services.refund_order(order_id=order.id, amount=100)
+    refund_order(order_id=order.id, amount=100)
     Order.objects.filter(id=order.id).update(source="shop-a")
     DomainEvent.objects.all().delete()
     (copy,), refused = again(spoil(order, "order.paid"), spoil(order, "order.part_refunded"))

@@ -9,9 +9,10 @@ import pytest
 from django.db import DatabaseError, transaction
 from opentelemetry.trace import INVALID_SPAN
 
-from orders.services import OrderNotFound
+from orders.writing import OrderNotFound
 from runtime.database.transactions import TransactionRequired
 from runtime.telemetry import tracing
+from tests.kit.orders import cancel_order, complete_order, confirm_order, pay_order, place_order, refund_order
 from tests.kit.races import broken, together
 from tests.kit.words import (
     Action,
@@ -21,13 +22,7 @@ from tests.kit.words import (
     Order,
     RefundExceedsBalance,
     allowed_actions,
-    cancel_order,
-    complete_order,
-    confirm_order,
     context,
-    pay_order,
-    place_order,
-    refund_order,
     write_event,
 )
 

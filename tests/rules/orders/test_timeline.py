@@ -14,7 +14,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.kit.api import Api, assert_problem, make_token
-from tests.kit.orders import make_order
+from tests.kit.orders import cancel_order, complete_order, make_order, pay_order
 from tests.kit.words import (
     DomainEvent,
     EmailNotification,
@@ -26,7 +26,6 @@ from tests.kit.words import (
     new_id,
     read_timeline,
     send_copy,
-    services,
     transitions,
 )
 
@@ -43,7 +42,7 @@ def settle(mail: EmailNotification, outcome: Outcome) -> None:
 def story(db) -> Order:
     """Return an order that was paid. Its e-mail failed once, was resent by Rita, sent, and bounced."""
     order = make_order(total_amount=4990, currency="EUR")
-    services.pay_order(order_id=order.id)
+    pay_order(order_id=order.id)
     mail = EmailNotification.objects.get(order_id=order.id)
     settle(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400", text="no such user"))
     by_hand.change(ids=[mail.id], act=transitions.RESEND)
@@ -97,7 +96,7 @@ def test_a_provider_that_tells_whole_seconds_delivers_nothing_before_it_was_sent
 
 
 def test_what_is_still_to_come_is_last(story):
-    services.complete_order(order_id=story.id)
+    complete_order(order_id=story.id)
     last = read_timeline(order=story)[-1]
     assert (last.kind, last.what, last.text) == ("plan", "next_attempt", "order.completed: next attempt")
 
@@ -110,7 +109,7 @@ def test_a_copy_names_the_email_that_it_is_a_copy_of(story):
 
 
 def test_a_resend_over_the_api_is_told_without_a_person(story):
-    services.cancel_order(order_id=story.id)
+    cancel_order(order_id=story.id)
     mail = EmailNotification.objects.get(order_id=story.id, event_type="order.cancelled")
     settle(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400"))
     Api(make_token()).post(f"/api/v1/notifications/{mail.id}/resend")

@@ -19,6 +19,7 @@ from tests.kit import events, warm
 from tests.kit.events import handle, received
 from tests.kit.mails import statuses
 from tests.kit.months import Steps, dying_environment, files, make_partition, states
+from tests.kit.orders import cancel_order, pay_order, place_order, refund_order
 from tests.kit.people import ADDRESS, BOB, bought, dead_event, erase, everywhere, grep, grep_cold_files
 from tests.kit.words import (
     ERASED,
@@ -35,16 +36,12 @@ from tests.kit.words import (
     address_hash,
     archive,
     bulk,
-    cancel_order,
     claim,
     erasure,
     id_floor,
     list_partitions,
     new_id,
-    pay_order,
     person_export,
-    place_order,
-    refund_order,
     rollover,
 )
 from tests.kit.words import person_jobs as jobs

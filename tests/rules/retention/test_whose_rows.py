@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from orders.privacy.persons import own_mails
 from tests.kit.mails import make_mail, make_mails
 from tests.kit.months import age_records, fill, make_partition, roll
+from tests.kit.orders import pay_order, place_order, refund_order
 from tests.kit.people import (
     ANN,
     BOB,
@@ -40,9 +41,6 @@ from tests.kit.words import (
     claim,
     erasure,
     new_id,
-    pay_order,
-    place_order,
-    refund_order,
     send_copy,
 )
 
