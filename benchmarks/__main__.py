@@ -1,6 +1,6 @@
 """`make bench`: the measurements of docs/measurements.md.
 
-    python -m benchmarks [--quick] [--only orders,drain,enqueue,events]
+    python -m benchmarks [--quick] [--only orders,drain,enqueue,events,ways]
     python -m benchmarks --checkout ../older --pairs 5 [--cost] [--rate 167] [--seconds 60]
     python -m benchmarks --checkout ../older --pairs 5 --only events
 
@@ -20,7 +20,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import drain, enqueue, events, orders
+from benchmarks import drain, enqueue, events, orders, ways
 from benchmarks.figures import table
 from benchmarks.orders import PEAK
 from benchmarks.rig import Rig
@@ -112,6 +112,7 @@ TITLES = {
     "drain": "Draining a backlog",
     "enqueue": "Saving a change with its mail",
     "events": "Events of another system's orders",
+    "ways": "An order by each way in",
 }
 
 
@@ -152,6 +153,8 @@ def main() -> None:
             found = measure_drain(quick=given.quick)
         elif part == "events":
             found = events.compare(count=500 if given.quick else 3000, rounds=1 if given.quick else 3)
+        elif part == "ways":
+            found = ways.compare(count=300 if given.quick else 1500, rounds=1 if given.quick else 3)
         else:
             found = measure_enqueue(quick=given.quick)
         print(f"## {TITLES[part]}\n\n{found}\n", flush=True)
