@@ -26,7 +26,7 @@ from events.consuming.envelope import LARGEST, Envelope, Rejected, event_id_of, 
 from events.consuming.handlers import Handler, RowHandler
 from events.event_ids import event_ids
 from events.models import InboundDeadLetter, ProcessedEvent
-from events.models.inbox import EventKey, Found, Receipt
+from events.models.inbox import EventKey, Receipt
 from events.publishing.publish import write_event
 from events.transports import Received
 from runtime.database.ids import id_time
@@ -79,8 +79,8 @@ class Batch:
         self, *, consumer: str, handlers: Mapping[str, Handler], envelopes: Sequence[Envelope] = ()
     ) -> None:
         self._consumer, self._handlers = consumer, handlers
-        #: What the inbox has of each event that was read and is not yet processed.
-        self._found: dict[EventKey, Found] = {}
+        #: Of the events that were read and are not yet processed.
+        self._receipts: dict[EventKey, Receipt] = {}
         #: The rows as they are now, as far as this process knows.
         self._rows: dict[tuple[str, uuid.UUID], Any] = {}
         by_row: defaultdict[RowToRead, list[tuple[EventKey, uuid.UUID | None]]] = defaultdict(list)
@@ -109,7 +109,7 @@ class Batch:
                 reason = explain(error)
                 span.set_status(StatusCode.ERROR, reason)
                 return dead_letter(message=message, consumer=self._consumer, reason=reason)
-        return "done" if receipt.is_first else "repeat"
+        return "done" if receipt.first_at is None else "repeat"
 
     def process_or_reject(self, envelope: Envelope) -> Literal["done", "repeat"]:
         """Apply an event once, as `process` does. There must be a handler of its topic.
@@ -122,7 +122,7 @@ class Batch:
                 receipt = self._apply_once(envelope)
             except DataError as error:
                 raise Rejected(explain(error)) from error
-        if receipt.is_first:
+        if receipt.first_at is None:
             return "done"
         letters = InboundDeadLetter.objects.filter(
             event_id=envelope.id, consumer=self._consumer, replayed_at=None
@@ -140,10 +140,11 @@ class Batch:
         else:
             with transaction.atomic(durable=True):
                 receipt = _record(envelope, self._consumer)
-                if receipt.is_first:
+                if receipt.first_at is None:
                     _check_age(envelope, written_at, receipt.received_at)
                     handler(envelope)
-        log.info("event taken" if receipt.is_first else "event repeated", **envelope.ids, topic=envelope.type)
+        taken = "event taken" if receipt.first_at is None else "event repeated"
+        log.info(taken, **envelope.ids, topic=envelope.type)
         return receipt
 
     def _change(self, envelope: Envelope, handler: RowHandler, written_at: dt.datetime | None) -> Receipt:
@@ -151,31 +152,31 @@ class Batch:
         key, row_id = _key(envelope, self._consumer), handler.row_id(envelope)
 
         def attempt(number: int) -> Receipt | None:
-            is_fresh = number > 1 or key not in self._found or not self._has_row(handler, row_id)
+            is_fresh = number > 1 or key not in self._receipts or not self._has_row(handler, row_id)
             if is_fresh:
                 self._read(handler.row, [(key, row_id)])
-            found = self._found.pop(key)
-            if found.first_at is not None:
-                ProcessedEvent.objects.count_repeat(event_id=key.event_id, consumer=found.consumer)
-                return Receipt(False, found.now, found.first_at, found.source)
+            receipt = self._receipts.pop(key)
+            if receipt.first_at is not None:
+                ProcessedEvent.objects.count_repeat(event_id=key.event_id, consumer=receipt.consumer)
+                return receipt
             # The row is taken out, because after an error nobody knows what the decision has left of it.
             row = None if row_id is None else self._rows.pop((handler.row.table, row_id))
             try:
-                _check_age(envelope, written_at, found.now)
-                change = handler.decide(envelope, row, found.now)
+                _check_age(envelope, written_at, receipt.received_at)
+                change = handler.decide(envelope, row, receipt.received_at)
             except Rejected:
                 if is_fresh:
                     raise
                 return None  # perhaps another session has changed the row since
             record = ProcessedEvent.objects.insert_part(
-                key=key, consumer=found.consumer, event_type=envelope.type
+                key=key, consumer=receipt.consumer, event_type=envelope.type
             )
             written = change.write(inserts=[record])
             if not written.has_change:
                 return None
             if row_id is not None:
                 self._rows[handler.row.table, row_id] = change.seen_after(written)
-            return Receipt(True, found.now, found.now, key.producer)
+            return receipt
 
         def lock() -> None:
             if row_id is not None:
@@ -187,10 +188,11 @@ class Batch:
         return row_id is None or (handler.row.table, row_id) in self._rows
 
     def _read(self, row: RowToRead, events: Sequence[tuple[EventKey, uuid.UUID | None]]) -> None:
-        for (key, row_id), found in zip(events, ProcessedEvent.objects.find(events, row=row), strict=True):
-            self._found[key] = found
+        receipts = ProcessedEvent.objects.find(events, row=row)
+        for (key, row_id), receipt in zip(events, receipts, strict=True):
+            self._receipts[key] = receipt
             if row_id is not None:
-                self._rows[row.table, row_id] = found.row
+                self._rows[row.table, row_id] = receipt.row
 
 
 def is_own(message: Message, own_topics: Collection[str]) -> bool:
@@ -232,7 +234,7 @@ def dead_letter(*, message: Message, consumer: str, reason: str) -> Literal["dea
     text = received.value[:LARGEST].decode("utf-8", "replace").replace("\x00", "")
     reason = _storable(reason)[:1000]
     with transaction.atomic(durable=True):
-        if not _record(known, consumer).is_first:
+        if _record(known, consumer).first_at is not None:
             return "repeat"
         InboundDeadLetter.objects.create(
             topic=received.topic[:255],
@@ -315,7 +317,7 @@ def _apply(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envelo
             row = handler.row.read(row_id, lock=True)
         receipt = _record(envelope, letter.consumer)
         # The inbox forgets a letter's event before the letter, and then takes the event again.
-        if not receipt.is_first and receipt.first_at > id_time(letter.id) + CLOCKS_APART:
+        if receipt.first_at is not None and receipt.first_at > id_time(letter.id) + CLOCKS_APART:
             raise Rejected(f"it was processed at {receipt.first_at:%Y-%m-%d %H:%M} UTC, after it had died")
         if not isinstance(handler, RowHandler):
             handler(envelope)

@@ -32,15 +32,6 @@ from runtime.database.statement import StatementPart, insert
 _REPLAY_WAITS = "replay_requested_at IS NOT NULL AND replayed_at IS NULL AND discarded_at IS NULL"
 
 
-class Receipt(NamedTuple):
-    """The result of `record`, in the database's time."""
-
-    is_first: bool
-    received_at: dt.datetime
-    first_at: dt.datetime  # when the event was received for the first time
-    source: str  # of the event that was first
-
-
 class EventKey(NamedTuple):
     """By what the inbox knows an event. `producer` is the service that made it."""
 
@@ -54,17 +45,17 @@ class EventKey(NamedTuple):
         return f"{self.consumer}:{hashlib.sha256(self.producer.encode()).hexdigest()[:32]}"
 
 
-class Found(NamedTuple):
-    """What the inbox has of an event, and the row that the event is about, at the database's time `now`."""
+class Receipt(NamedTuple):
+    """What the inbox knew of a received event, and the row that the event names, at the database's time."""
 
-    now: dt.datetime
+    received_at: dt.datetime
     #: The consumer for which the event is recorded, or must be.
     consumer: str
-    #: When the event was received for the first time; None if it was not.
+    #: When the event was received for the first time; None if this is the first time.
     first_at: dt.datetime | None
     #: Of the event that was first.
     source: str
-    row: Any
+    row: Any = None
 
 
 class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
@@ -73,7 +64,7 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
     The second is recorded for a consumer of its producer's own. A letter that cannot be read has no producer.
     """
 
-    def find(self, events: Sequence[tuple[EventKey, uuid.UUID | None]], *, row: RowToRead) -> list[Found]:
+    def find(self, events: Sequence[tuple[EventKey, uuid.UUID | None]], *, row: RowToRead) -> list[Receipt]:
         """Read what the inbox has of events, and the row that each names, in one statement without a lock."""
         (consumer,) = {key.consumer for key, _ in events}
         with connections[self.db].cursor() as cursor:
@@ -87,7 +78,7 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
                 ],
             )
             rows = cursor.fetchall()
-        return [_found(key, row, *values) for (key, _), values in zip(events, rows, strict=True)]
+        return [_receipt(key, row, *values) for (key, _), values in zip(events, rows, strict=True)]
 
     def insert_part(self, *, key: EventKey, consumer: str, event_type: str) -> StatementPart:
         """Return the insert of an event that was found to be new, as a part of the statement of its change.
@@ -123,12 +114,13 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
                 VALUES (%s, %s, %s, %s, 1)
                 ON CONFLICT (event_id, consumer) DO UPDATE SET receive_count = old.receive_count + 1
                     WHERE old.source IN (excluded.source, '')
-                RETURNING receive_count, statement_timestamp(), processed_at, source
+                RETURNING statement_timestamp(), consumer,
+                    CASE WHEN receive_count > 1 THEN processed_at END, source
                 """,
                 [key.event_id, consumer, event_type[:100], key.producer[:100]],
             )
             row = cursor.fetchone()
-        return None if row is None else Receipt(row[0] == 1, *row[1:])
+        return None if row is None else Receipt(*row)
 
 
 @functools.cache
@@ -149,7 +141,7 @@ def _find_text(row: RowToRead) -> Prepared:
     )
 
 
-def _found(
+def _receipt(
     key: EventKey,
     row: RowToRead,
     now: dt.datetime,
@@ -158,12 +150,12 @@ def _found(
     own_at: dt.datetime | None,
     has_row: bool,
     *columns: Any,
-) -> Found:
+) -> Receipt:
     made = row.make(now, columns) if has_row else None
     source = key.producer[:100]
     if own_at is None and shared_source in (None, source, ""):
-        return Found(now, key.consumer, shared_at, shared_source or "", made)
-    return Found(now, key.own_consumer, own_at, source, made)
+        return Receipt(now, key.consumer, shared_at, shared_source or "", made)
+    return Receipt(now, key.own_consumer, own_at, source, made)
 
 
 class ProcessedEvent(models.Model):
