@@ -23,12 +23,13 @@ pytestmark = [pytest.mark.flow, needs_pgbouncer]
 FLOWS = (
     "tests/flows/test_crashes.py",
     "tests/flows/test_events.py",
+    "tests/flows/test_events_over_http.py",
     "tests/flows/test_frozen_database.py",
     "tests/flows/test_outages.py",
     "tests/flows/test_whose_failure.py",
     "tests/chaos/test_slice.py",
 )
-AT_LEAST = 17
+AT_LEAST = 18
 
 
 @contextmanager
