@@ -30,7 +30,7 @@ from events.models.inbox import EventKey, Receipt
 from events.publishing.publish import write_event
 from events.transports import Received
 from runtime.database.ids import id_time
-from runtime.database.row_change import RowToRead, change_row
+from runtime.database.row_change import JoinedRead, RowToRead, change_row
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED
 from runtime.telemetry import context, tracing
@@ -71,8 +71,8 @@ class Batch:
     """Process events one after the other. Each is a transaction of its own.
 
     The events of `envelopes`, and their rows, are read in one statement at the beginning. If several events
-    change one row, each is decided on the row as the one before left it. An event is read alone if it is not
-    in `envelopes`, or if another session changed its row meanwhile.
+    change one row, each is decided on the row as the one before left it. An event is read alone if it was not
+    read before, or if another session changed its row meanwhile.
     """
 
     def __init__(
@@ -89,6 +89,12 @@ class Batch:
                 by_row[handler.row].append((_key(envelope, consumer), handler.row_id(envelope)))
         for row, events in by_row.items():
             self._read(row, events)
+
+    def add(self, envelope: Envelope, receipt: Receipt) -> None:
+        """Add an event that another statement has read with `joined_read`."""
+        handler = self._handlers[envelope.type]
+        assert isinstance(handler, RowHandler)
+        self._remember(_key(envelope, self._consumer), handler.row, handler.row_id(envelope), receipt)
 
     def process(self, message: Message, *, own_topics: Collection[str] = ()) -> Processing:
         """Apply an event once.
@@ -190,9 +196,24 @@ class Batch:
     def _read(self, row: RowToRead, events: Sequence[tuple[EventKey, uuid.UUID | None]]) -> None:
         receipts = ProcessedEvent.objects.find(events, row=row)
         for (key, row_id), receipt in zip(events, receipts, strict=True):
-            self._receipts[key] = receipt
-            if row_id is not None:
-                self._rows[row.table, row_id] = receipt.row
+            self._remember(key, row, row_id, receipt)
+
+    def _remember(self, key: EventKey, row: RowToRead, row_id: uuid.UUID | None, receipt: Receipt) -> None:
+        self._receipts[key] = receipt
+        if row_id is not None:
+            self._rows[row.table, row_id] = receipt.row
+
+
+def joined_read(envelope: Envelope, *, consumer: str, handlers: Mapping[str, Handler]) -> JoinedRead | None:
+    """Return the read of an event for a statement that joins it. It makes the `Receipt` for `Batch.add`.
+
+    Return None if the event's handler reads for itself, or if there is none.
+    """
+    handler = handlers.get(envelope.type)
+    if not isinstance(handler, RowHandler):
+        return None
+    key, row_id = _key(envelope, consumer), handler.row_id(envelope)
+    return ProcessedEvent.objects.joined(key=key, row_id=row_id, row=handler.row)
 
 
 def is_own(message: Message, own_topics: Collection[str]) -> bool:

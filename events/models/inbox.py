@@ -25,7 +25,7 @@ from events.models.states import (
 from runtime.database.ids import new_id
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.purge_rules import PurgeRule
-from runtime.database.row_change import RowToRead
+from runtime.database.row_change import JoinedRead, RowToRead
 from runtime.database.statement import StatementPart, insert
 
 #: A person decided to replay the dead letter, and its consumer is paused or stopped.
@@ -78,7 +78,19 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
                 ],
             )
             rows = cursor.fetchall()
-        return [_receipt(key, row, *values) for (key, _), values in zip(events, rows, strict=True)]
+        return [
+            _receipt(now, values, key=key, row=row)
+            for (key, _), (now, *values) in zip(events, rows, strict=True)
+        ]
+
+    def joined(self, *, key: EventKey, row_id: uuid.UUID | None, row: RowToRead) -> JoinedRead:
+        """Return what `find` reads of one event, for a statement that joins it. It makes the receipt."""
+        return JoinedRead(
+            _columns(row),
+            f"CROSS JOIN (SELECT %s::uuid, %s::text, %s::uuid, 1) AS {_ASKED} {_joins(row)}",
+            [key.event_id, key.own_consumer, row_id, key.consumer],
+            functools.partial(_receipt, key=key, row=row),
+        )
 
     def insert_part(self, *, key: EventKey, consumer: str, event_type: str) -> StatementPart:
         """Return the insert of an event that was found to be new, as a part of the statement of its change.
@@ -123,35 +135,38 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
         return None if row is None else Receipt(*row)
 
 
+_ASKED = "asked (event_id, own_consumer, row_id, number)"
+
+
+@functools.cache
+def _columns(row: RowToRead) -> str:
+    return f"shared.processed_at, shared.source, own.processed_at, {row.columns_if_found}"
+
+
+@functools.cache
+def _joins(row: RowToRead) -> str:
+    return f"""
+        LEFT JOIN processed_events AS shared ON shared.event_id = asked.event_id AND shared.consumer = %s
+        LEFT JOIN processed_events AS own
+            ON own.event_id = asked.event_id AND own.consumer = asked.own_consumer
+        LEFT JOIN {row.table} ON {row.table}.id = asked.row_id
+    """
+
+
 @functools.cache
 def _find_text(row: RowToRead) -> Prepared:
     return Prepared(
         f"""
-        SELECT statement_timestamp(), shared.processed_at, shared.source, own.processed_at,
-            {row.table}.id IS NOT NULL, {row.columns}
-        FROM unnest(%s::uuid[], %s::text[], %s::uuid[]) WITH ORDINALITY
-            AS asked (event_id, own_consumer, row_id, number)
-        LEFT JOIN processed_events AS shared
-            ON shared.event_id = asked.event_id AND shared.consumer = %s
-        LEFT JOIN processed_events AS own
-            ON own.event_id = asked.event_id AND own.consumer = asked.own_consumer
-        LEFT JOIN {row.table} ON {row.table}.id = asked.row_id
+        SELECT statement_timestamp(), {_columns(row)}
+        FROM unnest(%s::uuid[], %s::text[], %s::uuid[]) WITH ORDINALITY AS {_ASKED} {_joins(row)}
         ORDER BY asked.number
         """  # noqa: S608 - all of it is written in the code
     )
 
 
-def _receipt(
-    key: EventKey,
-    row: RowToRead,
-    now: dt.datetime,
-    shared_at: dt.datetime | None,
-    shared_source: str | None,
-    own_at: dt.datetime | None,
-    has_row: bool,
-    *columns: Any,
-) -> Receipt:
-    made = row.make(now, columns) if has_row else None
+def _receipt(now: dt.datetime, found: Sequence[Any], *, key: EventKey, row: RowToRead) -> Receipt:
+    shared_at, shared_source, own_at, *columns = found
+    made = row.make_if_found(now, columns)
     source = key.producer[:100]
     if own_at is None and shared_source in (None, source, ""):
         return Receipt(now, key.consumer, shared_at, shared_source or "", made)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Collection, Iterable
 
 import structlog
-from django.http import HttpResponse
+from django.core.exceptions import SuspiciousOperation
+from django.http import HttpResponse, UnreadablePostError
 from django.utils.text import get_text_list
 from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from events.consuming.bodies import BODIES, HEADERS, SentEvent, read_events
+from events.consuming.bodies import BODIES, HEADERS, SentEvent, SentEvents, read_events
 from events.consuming.envelope import Envelope, Rejected
-from events.consuming.inbox import Batch
+from events.consuming.handlers import Handler
+from events.consuming.inbox import Batch, joined_read
 from events.counters import RECEIVED
 from events.pause_watch import PauseWatch
 from orders.inbound import commands
 from orders.inbound.external import HANDLERS as ORDER_HANDLERS
 from orders.inbound.external import OtherOwner
 from orders.subscriptions import NAME, over_http
+from runtime.database.row_change import JoinedRead
 from runtime.models import Pause
 from web.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
 from web.api.problems import Problem, is_temporary, paused
@@ -85,22 +89,48 @@ class InboundEvents(ApiView):
     def post(self, request: Request) -> HttpResponse:
         token, self._token_read_at = self.first_read.token, time.monotonic()
         _check_pause()
-        events, is_list = read_events(request)
-        handlers = over_http()
-        opened = [_open(event, token, taken=handlers) for event in events]
-        # An event that is alone is read when it is processed.
-        envelopes = [one for one in opened if isinstance(one, Envelope)] if is_list else []
-        batch = Batch(consumer=NAME, handlers=handlers, envelopes=envelopes)
+        if isinstance(self._sent, Exception):
+            raise self._sent
+        events, is_list = self._sent
+        opened = [_check(one, token, taken=self._handlers) for one in self._opened]
         if is_list:
+            envelopes = [one for one in opened if isinstance(one, Envelope)]
+            batch = Batch(consumer=NAME, handlers=self._handlers, envelopes=envelopes)
             answers = [self._answer_in_list(*both, batch) for both in zip(events, opened, strict=True)]
             return json_response({"results": answers})
-        (event,) = events
+        batch, (event,), (envelope,) = Batch(consumer=NAME, handlers=self._handlers), events, opened
+        if isinstance(envelope, Envelope) and self.first_read.joined is not None:
+            batch.add(envelope, self.first_read.joined)
         try:
-            return json_response(_process(event, opened[0], batch, token))
+            return json_response(_process(event, envelope, batch, token))
         except NotForToken as reason:
             raise Problem(FORBIDDEN, detail=str(reason), source=token.source) from None
         except Rejected as reason:
             raise Problem(UNUSABLE_EVENT, detail=str(reason), event_id=event.event_id) from None
+
+    def joined_read(self) -> JoinedRead | None:
+        """Return the read of an event that is alone. Several are read together, after the token."""
+        if isinstance(self._sent, Exception) or self._sent.is_list or isinstance(self._opened[0], Rejected):
+            return None
+        return joined_read(self._opened[0], consumer=NAME, handlers=self._handlers)
+
+    @functools.cached_property
+    def _sent(self) -> SentEvents | Problem | SuspiciousOperation | UnreadablePostError:
+        """The body, or the error for which `post` refuses it, after the token was checked."""
+        try:
+            return read_events(self.request)
+        except (Problem, SuspiciousOperation, UnreadablePostError) as error:
+            return error
+
+    @functools.cached_property
+    def _opened(self) -> list[Envelope | Rejected]:
+        """The envelope of each event, or the reason why it has none."""
+        assert isinstance(self._sent, SentEvents)
+        return [_open(event) for event in self._sent.events]
+
+    @functools.cached_property
+    def _handlers(self) -> dict[str, Handler]:
+        return over_http()
 
     def _answer_in_list(self, event: SentEvent, opened: Envelope | Rejected, batch: Batch) -> Answer:
         """Process an event of a list. Raise only errors after which the sender must repeat the whole list.
@@ -129,16 +159,22 @@ def _check_pause() -> None:
         raise paused()
 
 
-def _open(event: SentEvent, token: ApiToken, *, taken: Collection[str]) -> Envelope | Rejected:
-    """Return the envelope of an event that the token may send, or the reason why it is refused."""
+def _open(event: SentEvent) -> Envelope | Rejected:
     try:
-        envelope = event.envelope()
-        _check_sender(envelope, token)
-        if envelope.type not in taken:
-            raise Rejected(_why_not_taken(envelope.type, taken=taken))
+        return event.envelope()
     except Rejected as reason:
         return reason
-    return envelope
+
+
+def _check(opened: Envelope | Rejected, token: ApiToken, *, taken: Collection[str]) -> Envelope | Rejected:
+    """Return the envelope of an event that the token may send, or the reason why it is refused."""
+    if isinstance(opened, Rejected):
+        return opened
+    try:
+        _check_sender(opened, token)
+    except Rejected as reason:
+        return reason
+    return opened if opened.type in taken else Rejected(_why_not_taken(opened.type, taken=taken))
 
 
 def _process(event: SentEvent, opened: Envelope | Rejected, batch: Batch, token: ApiToken) -> Answer:

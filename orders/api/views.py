@@ -27,7 +27,8 @@ from orders.api.serializers import (
 from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
 from orders.models import NEWEST_FIRST, ORDER_ROW, Order, Seen
 from orders.transitions import ExternallyOwned, InvalidTransition, RefundExceedsBalance
-from web.api.fields import Nothing, StrictSerializer
+from runtime.database.row_change import JoinedRead
+from web.api.fields import Nothing, StrictSerializer, parse_uuid
 from web.api.first_read import FirstRead
 from web.api.pages import PageQuery, hot_since, paginate
 from web.api.problem_types import FORBIDDEN, declare_type
@@ -157,14 +158,16 @@ class ChangeView(ApiView):
     """The base of the five views that change an order."""
 
     scopes = {"POST": WRITE}
-    row = ORDER_ROW
+
+    def joined_read(self) -> JoinedRead:
+        return ORDER_ROW.joined(parse_uuid(self.kwargs["id"]))
 
     def change(self, request: Request, id: str, decide: changes.Decide) -> HttpResponse:
         """Change the order once for each idempotency key. Answer with the changed order."""
         order_id, values = path_id(id), self.body()
 
         def decided(read: FirstRead) -> changes.OrderChange:
-            seen: Seen | None = read.row
+            seen: Seen | None = read.joined
             if seen is None or read.token.source not in ("", seen.order.source):
                 raise not_found(NO_SUCH_ID)
             with _refusals_as_problems():

@@ -8,7 +8,7 @@ import datetime as dt
 import functools
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import IntegrityError, connection, transaction
 
@@ -17,9 +17,21 @@ from runtime.database.postgres.cursor import Prepared
 T = TypeVar("T")
 
 
+class JoinedRead(NamedTuple):
+    """Rows that a statement reads next to its own. `make` turns the database's time and `columns` into them.
+
+    `joins` are LEFT JOINs whose parameters are `values`, so that they neither remove nor repeat a row.
+    """
+
+    columns: str
+    joins: str
+    values: Sequence[Any]
+    make: Callable[[dt.datetime, Sequence[Any]], Any]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowToRead:
-    """A row on which a change is decided. Other queries join it by its id.
+    """A row on which a change is decided.
 
     `columns` are in SQL, each with the table's name. `make` turns the database's time and their values into
     the argument of the decision. It must contain the row's `xmin`, so that the change can be guarded by it.
@@ -40,6 +52,29 @@ class RowToRead:
             cursor.execute(_read_text(self, lock), [id])
             found = cursor.fetchone()
         return None if found is None else self.make(found[0], found[1:])
+
+    def joined(self, id: uuid.UUID | None) -> JoinedRead:
+        """Return the read of the row for a statement that joins it. It makes None without a row."""
+        return JoinedRead(self.columns_if_found, _join_text(self), [id], self.make_if_found)
+
+    @property
+    def columns_if_found(self) -> str:
+        """The columns for a LEFT JOIN. The first says if there is a row."""
+        return _columns_if_found(self)
+
+    def make_if_found(self, now: dt.datetime, found: Sequence[Any]) -> Any:
+        """Return the row of `columns_if_found`, or None without one."""
+        return self.make(now, found[1:]) if found[0] else None
+
+
+@functools.cache
+def _columns_if_found(row: RowToRead) -> str:
+    return f"{row.table}.id IS NOT NULL, {row.columns}"
+
+
+@functools.cache
+def _join_text(row: RowToRead) -> str:
+    return f"LEFT JOIN {row.table} ON {row.table}.id = %s"
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""A request's first statement: read its token, the answer stored under its key, and a row for its view."""
+"""A request's first statement: read its token, the answer stored under its key, and rows for its view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db import connection
 from rest_framework.request import Request
 
 from runtime.database.postgres.cursor import Prepared
-from runtime.database.row_change import RowToRead
+from runtime.database.row_change import JoinedRead
 from web.api.problems import Fault, Problem, invalid
 from web.models import ApiToken
 
@@ -40,12 +40,12 @@ class StoredAnswer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FirstRead:
-    """The rows at the database's time `now`. `row` is what `RowToRead.make` returned, or None."""
+    """The rows at the database's time `now`. `joined` is what `JoinedRead.make` returned, or None."""
 
     token: ApiToken
     now: dt.datetime
     stored: StoredAnswer | None
-    row: Any
+    joined: Any
 
 
 def read_key(request: Request) -> str | None:
@@ -74,21 +74,17 @@ def well_formed_key(request: Request) -> str | None:
         return None
 
 
-def read_first(
-    *, digest: str, key: str | None = None, row: RowToRead | None = None, id: uuid.UUID | None = None
-) -> FirstRead | None:
+def read_first(*, digest: str, key: str | None = None, joined: JoinedRead | None = None) -> FirstRead | None:
     """Read the live token of `digest`, or return None.
 
-    With `key`, also read the answer that is stored for the token's Idempotency-Key. With `row`, also read the
-    row with the `id`.
+    With `key`, also read the answer that is stored for the token's Idempotency-Key.
     """
-    values: list[Any] = [digest]
-    if row is not None:
-        values.insert(0, id)
+    values = [digest] if joined is None else [*joined.values, digest]
     if key is not None:
         values = [settings.IDEMPOTENCY_DAYS, key, *values]
+    texts = ("", "") if joined is None else (joined.columns, joined.joins)
     with connection.cursor() as cursor:
-        cursor.execute(_text(key is not None, row), values)
+        cursor.execute(_text(key is not None, *texts), values)
         found = cursor.fetchone()
     if found is None:
         return None
@@ -99,8 +95,7 @@ def read_first(
         if rest[0] is not None:
             stored = StoredAnswer(*rest[:5])
         rest = rest[5:]
-    made = row.make(now, rest[1:]) if row is not None and rest[0] else None
-    return FirstRead(token, now, stored, made)
+    return FirstRead(token, now, stored, None if joined is None else joined.make(now, rest))
 
 
 @functools.lru_cache(maxsize=256)
@@ -112,7 +107,7 @@ def _token(id: uuid.UUID, name: str, scopes: str, source: str) -> ApiToken:
 
 
 @functools.cache
-def _text(with_key: bool, row: RowToRead | None) -> Prepared:
+def _text(with_key: bool, joined_columns: str, joined: str) -> Prepared:
     columns = ["token.id, token.name, token.scopes, token.source, statement_timestamp()"]
     joins = []
     if with_key:
@@ -123,9 +118,9 @@ def _text(with_key: bool, row: RowToRead | None) -> Prepared:
         joins.append(
             "LEFT JOIN idempotency_keys AS stored ON stored.scope = 'token:' || token.id AND stored.key = %s"
         )
-    if row is not None:
-        columns.append(f"{row.table}.id IS NOT NULL, {row.columns}")
-        joins.append(f"LEFT JOIN {row.table} ON {row.table}.id = %s")
+    if joined:
+        columns.append(joined_columns)
+        joins.append(joined)
     return Prepared(
         f"SELECT {', '.join(columns)} FROM api_tokens AS token {' '.join(joins)}"  # noqa: S608 - no values
         f" WHERE token.digest = %s AND {LIVE}"

@@ -1,7 +1,8 @@
 """Do a request's work once for each `Idempotency-Key`, however often the client sends the request.
 
-The transaction that does the work stores the answer, so neither can exist without the other. It stores only
-successful answers, so a client may send a refused or crashed request again with its key.
+web.api.first_read looks up the key, with the token, in the request's first statement. The transaction that
+does the work stores the answer, so neither can exist without the other. It stores only successful answers, so
+a client may send a refused or crashed request again with its key.
 
 A request writes only while it holds its key's advisory lock, which its transaction releases at its end.
 Another request with the key finds either the lock taken or the stored answer. If the answer was stored after

@@ -20,7 +20,7 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from runtime.database.row_change import RowToRead
+from runtime.database.row_change import JoinedRead
 from web.api import token_use
 from web.api.bodies import FORBIDDEN_CHARACTERS
 from web.api.correlation import CALLER
@@ -54,8 +54,6 @@ class ApiView(APIView):
     scopes: ClassVar[Mapping[str, str]] = {}
     query_serializer: ClassVar[type[StrictSerializer]] = Nothing
     body_serializer: ClassVar[type[StrictSerializer]] = Nothing
-    #: The row that the first statement of a POST also reads, by the id in the path.
-    row: ClassVar[RowToRead | None] = None
     #: Set after the token was read.
     first_read: FirstRead
 
@@ -76,8 +74,7 @@ class ApiView(APIView):
         found = read_first(
             digest=self._digest,
             key=well_formed_key(self.request) if posted else None,
-            row=self.row if posted else None,
-            id=parse_uuid(self.kwargs.get("id", "")),
+            joined=self.joined_read() if posted else None,
         )
         if found is None:
             raise AuthenticationFailed(
@@ -85,6 +82,10 @@ class ApiView(APIView):
             )
         self.first_read = found
         return found
+
+    def joined_read(self) -> JoinedRead | None:
+        """Return the rows that the first statement of a POST also reads. Raise nothing."""
+        return None
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer as DRF does, and measure the time of the answer."""
