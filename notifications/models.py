@@ -18,7 +18,7 @@ from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Now, Upper
 
-from events.publishing.publish import write_event
+from events.publishing.write import write_event
 from notifications.retention import EMAIL_RETENTION
 from notifications.states import attempts
 from notifications.states import settle as settle_statement

@@ -15,24 +15,31 @@ from typing import Any
 import structlog
 from opentelemetry.trace import SpanKind
 
-from events.publishing.publish import event_insert
+from events.publishing.write import event_insert
 from notifications.services import email_part
 from orders.emails import email_context
 from orders.events import EVENTS, event_payload
 from orders.models import Order, Seen
-from orders.transitions import (
-    Action,
-    ExternallyOwned,
-    OtherMoney,
-    RefundExceedsBalance,
-    check,
-    next_status,
-)
+from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
 from runtime.database.statement import StatementPart, Written, execute
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context, tracing
 
 log = structlog.get_logger(__name__)
+
+
+class RefundExceedsBalance(ChangeRefused):
+    """The amount exceeds the balance. `left`, the balance, is in minor units."""
+
+    def __init__(self, *, amount: int | None, left: int) -> None:
+        self.amount = amount
+        self.left = left
+        asked = "Nothing" if left == 0 else f"Only {left}"
+        super().__init__(f"{asked} is left to refund" + (f", not {amount}." if amount else "."))
+
+
+class OtherMoney(ChangeRefused):
+    """A payment or a refund names an amount or a currency that is not the order's."""
 
 
 #: The columns that a change writes. Each writes all of them, so that all share one prepared statement.

@@ -74,20 +74,6 @@ class InvalidTransition(ChangeRefused):
         return list(dict.fromkeys(status for follow in self.allowed.values() for status in follow))
 
 
-class RefundExceedsBalance(ChangeRefused):
-    """The amount exceeds the balance. `left`, the balance, is in minor units."""
-
-    def __init__(self, *, amount: int | None, left: int) -> None:
-        self.amount = amount
-        self.left = left
-        asked = "Nothing" if left == 0 else f"Only {left}"
-        super().__init__(f"{asked} is left to refund" + (f", not {amount}." if amount else "."))
-
-
-class OtherMoney(ChangeRefused):
-    """A payment or a refund names an amount or a currency that is not the order's."""
-
-
 def is_allowed(*, order: Order, action: Action) -> bool:
     """Return whether this system owns the order, and its status and its times allow `action`."""
     if order.source or order.status not in TRANSITIONS[action]:

@@ -27,7 +27,7 @@ from events.consuming.handlers import Handler, RowHandler
 from events.event_ids import event_ids
 from events.models import InboundDeadLetter, ProcessedEvent
 from events.models.inbox import EventKey, Receipt
-from events.publishing.publish import write_event
+from events.publishing.write import write_event
 from events.transports import Received
 from runtime.database.ids import id_time
 from runtime.database.row_change import JoinedRead, RowToRead, change_row

@@ -73,7 +73,7 @@ def event_insert(
         "userId": str(user_id) if user_id else None,
         **({"traceparent": work.traceparent} if work.traceparent else {}),
     }
-    row = {  # the other columns have defaults in the database
+    row = {  # the other columns have defaults in the database, such as `position`, the number in the stream
         "id": new_id(),
         "aggregate_type": aggregate_type,
         "aggregate_id": aggregate_id,

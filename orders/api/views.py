@@ -26,7 +26,7 @@ from orders.api.serializers import (
 )
 from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
 from orders.models import NEWEST_FIRST, ORDER_ROW, Order, Seen
-from orders.transitions import ExternallyOwned, InvalidTransition, RefundExceedsBalance
+from orders.transitions import ExternallyOwned, InvalidTransition
 from runtime.database.row_change import JoinedRead
 from web.api.fields import Nothing, StrictSerializer, parse_uuid
 from web.api.first_read import FirstRead
@@ -249,7 +249,7 @@ def _refusals_as_problems() -> Iterator[None]:
             allowed_statuses=refusal.allowed_statuses,
             allowed_actions=list(refusal.allowed),
         ) from None
-    except RefundExceedsBalance as refusal:
+    except changes.RefundExceedsBalance as refusal:
         raise Problem(
             REFUND_EXCEEDS_BALANCE,
             detail=str(refusal),

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-import events.publishing.publish
+import events.publishing.write
 from tests.kit.orders import make_order
 from tests.kit.words import DomainEvent, EmailNotification, IdempotencyKey, id_floor
 
@@ -19,7 +19,7 @@ def a_clock(monkeypatch, **off: float) -> None:
     """Ids of events as a host makes them whose clock is so far off."""
     start = id_floor(dt.datetime.now(dt.UTC) + dt.timedelta(**off)).int
     ids = (uuid.UUID(int=start + number) for number in itertools.count())
-    monkeypatch.setattr(events.publishing.publish, "new_id", lambda: next(ids))
+    monkeypatch.setattr(events.publishing.write, "new_id", lambda: next(ids))
 
 
 @pytest.mark.django_db(transaction=True)

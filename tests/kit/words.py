@@ -12,8 +12,8 @@ from events.consuming.envelope import Envelope, Rejected
 from events.consuming.inbox import replay_next
 from events.models import SHARDS, DomainEvent, InboundDeadLetter, ProcessedEvent
 from events.publishing import relay
-from events.publishing.publish import shard_of, write_event
 from events.publishing.relay import Relay
+from events.publishing.write import shard_of, write_event
 from events.schemas.schemas import find_schemas, read_schema
 from events.transports import (
     BrokerAway,
@@ -51,6 +51,7 @@ from operations.probes import PROBES
 from orders import changes, subscriptions
 from orders.api import events_in as inbound
 from orders.bodies import OrderBody
+from orders.changes import RefundExceedsBalance
 from orders.corrections import send_copy
 from orders.emails import email_context
 from orders.events import EMAILS, EVENTS
@@ -64,7 +65,7 @@ from orders.privacy.export import export_person
 from orders.render_again import render_again
 from orders.subscriptions import HANDLERS, NAME, subscribed
 from orders.timeline import read_timeline
-from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
+from orders.transitions import Action, InvalidTransition, allowed_actions
 from outbox import cdc, drain, process, tasks
 from outbox.claim import claim, claim_untried, next_due_in, recover
 from outbox.gate import breaker
