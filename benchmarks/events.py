@@ -1,7 +1,8 @@
-"""Events of another system: over Redis Streams, and over HTTP with one and with a hundred in a request.
+"""Events of another system and of a provider, over Redis Streams or over HTTP with one or many in a request.
 
-Each event creates a paid order with its e-mail. One consumer, or a web process with eight clients, works
-alone with PostgreSQL. Nothing sends the e-mails.
+Each event of another system creates a paid order with its e-mail. Each one of the provider reports that a
+sent e-mail was delivered. One consumer, or a web process with eight clients, works alone with PostgreSQL.
+Nothing sends the e-mails.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import redis
 
 from benchmarks.figures import table
 from benchmarks.rig import Rig
+from benchmarks.rows import SUBJECT, queue_mails
 from config.roles import commands
 from local.machine import HOST, PROJECT, free_port
 
 TOPIC, SOURCE = "order.order.paid.v1", "bench-shop"
 CLIENTS = 8
+Make = Callable[[Rig, int], list[dict[str, Any]]]
+Send = Callable[[Rig, list[dict[str, Any]], int, str], None]
 
 
 def make_event() -> dict[str, Any]:
@@ -51,6 +56,23 @@ def make_event() -> dict[str, Any]:
     }
 
 
+def make_events(rig: Rig, count: int) -> list[dict[str, Any]]:
+    return [make_event() for _ in range(count)]
+
+
+def make_deliveries(rig: Rig, count: int) -> list[dict[str, Any]]:
+    """Insert sent e-mails, and return SendGrid's events of their delivery."""
+    with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
+        queue_mails(connection, count)
+    rows = rig.query(
+        "UPDATE email_notifications SET status = 'sent', sent_at = now(), provider = 'sendgrid'"
+        " WHERE status = 'pending' AND subject = %s RETURNING id",
+        SUBJECT,
+    )
+    at = int(time.time())
+    return [{"event": "delivered", "timestamp": at, "notification_id": str(id)} for (id,) in rows]
+
+
 def over_streams(rig: Rig, events: list[dict[str, Any]], port: int, token: str) -> None:
     """Publish all events, and wait until the consumer has processed them."""
     before = count_processed(rig)
@@ -62,17 +84,20 @@ def over_streams(rig: Rig, events: list[dict[str, Any]], port: int, token: str) 
         time.sleep(0.05)
 
 
-def over_http(in_a_request: int) -> Callable[[Rig, list[dict[str, Any]], int, str], None]:
-    """Return the function that posts events, `in_a_request` at a time."""
+def over_http(in_a_request: int, path: str = "/api/v1/events") -> Send:
+    """Return the function that posts events, `in_a_request` at a time. A webhook takes only lists."""
+    is_list = in_a_request > 1 or "webhooks" in path
 
     def send(rig: Rig, events: list[dict[str, Any]], port: int, token: str) -> None:
         bodies = iter(
             [
-                json.dumps(events[start : start + in_a_request] if in_a_request > 1 else events[start])
+                json.dumps(events[start : start + in_a_request] if is_list else events[start])
                 for start in range(0, len(events), in_a_request)
             ]
         )
-        clients = [threading.Thread(target=post_all, args=(bodies, port, token)) for _ in range(CLIENTS)]
+        clients = [
+            threading.Thread(target=post_all, args=(bodies, port, token, path)) for _ in range(CLIENTS)
+        ]
         for client in clients:
             client.start()
         for client in clients:
@@ -81,12 +106,12 @@ def over_http(in_a_request: int) -> Callable[[Rig, list[dict[str, Any]], int, st
     return send
 
 
-def post_all(bodies: Iterator[str], port: int, token: str) -> None:
+def post_all(bodies: Iterator[str], port: int, token: str, path: str) -> None:
     """Post bodies over one connection until none is left."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     connection = http.client.HTTPConnection(HOST, port, timeout=60)
     for body in bodies:
-        connection.request("POST", "/api/v1/events", body, headers)
+        connection.request("POST", path, body, headers)
         answer = connection.getresponse()
         text = answer.read()
         if answer.status != 200 or b'"refused"' in text:
@@ -98,10 +123,12 @@ def count_processed(rig: Rig) -> int:
     return int(rig.query("SELECT count(*) FROM processed_events")[0][0])
 
 
-WAYS: dict[str, Callable[[Rig, list[dict[str, Any]], int, str], None]] = {
-    "Redis Streams, one consumer": over_streams,
-    "HTTP, one event": over_http(1),
-    "HTTP, a list of 100": over_http(100),
+WAYS: dict[str, tuple[Make, Send]] = {
+    "Redis Streams, one consumer": (make_events, over_streams),
+    "HTTP, one event": (make_events, over_http(1)),
+    "HTTP, a list of 100": (make_events, over_http(100)),
+    "webhook, one delivery": (make_deliveries, over_http(1, "/webhooks/sendgrid")),
+    "webhook, 100 deliveries": (make_deliveries, over_http(100, "/webhooks/sendgrid")),
 }
 
 
@@ -112,9 +139,9 @@ def compare(*, count: int, rounds: int, other: Path | None = None) -> str:
     with contextlib.ExitStack() as stack:
         shops = {name: stack.enter_context(_shop(checkout)) for name, checkout in checkouts.items()}
         for round in range(rounds + 1):  # the first warms up
-            for way, send in WAYS.items():
+            for way, (make, send) in WAYS.items():
                 for name, (rig, port, token) in shops.items() if round % 2 else reversed(shops.items()):
-                    result = measure(rig, send, port, token, count=count if round else 200)
+                    result = measure(rig, make, send, port, token, count=count if round else 200)
                     if round:
                         found.setdefault((way, name), []).append(result)
     rows = [["way", "checkout", "events/s", "CPU ms an event", "of it PostgreSQL"]]
@@ -140,7 +167,8 @@ def _shop(checkout: Path) -> Iterator[tuple[Rig, int, str]]:
 
 def measure(
     rig: Rig,
-    send: Callable[[Rig, list[dict[str, Any]], int, str], None],
+    make: Make,
+    send: Send,
     port: int,
     token: str,
     *,
@@ -148,7 +176,7 @@ def measure(
 ) -> dict[str, float]:
     """Return the rate, and the CPU of the processes and of PostgreSQL for an event."""
     wait_for_web(port)
-    events = [make_event() for _ in range(count)]
+    events = make(rig, count)
     before, began = rig.cpu(), time.perf_counter()
     send(rig, events, port, token)
     took, after = time.perf_counter() - began, rig.cpu()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -90,10 +89,10 @@ def count_changes(mails: Sequence[EmailNotification]) -> None:
                 COMMIT_TO_SENT.observe(max(0.0, time.time() - id_time(mail.id).timestamp()))
 
 
-def newly_reported(times: EventTimes, stored: Sequence[dt.datetime | None]) -> Iterator[str]:
-    """Yield the kinds of event that a provider reports first now. `stored` has the columns `REPORTED`."""
-    for column, before in zip(REPORTED, stored, strict=True):
-        if before is None and getattr(times, column) is not None:
+def newly_reported(times: EventTimes, stored: EventTimes) -> Iterator[str]:
+    """Yield the kinds of event that a provider reports first now, after the `stored` ones."""
+    for column in REPORTED:
+        if getattr(stored, column) is None and getattr(times, column) is not None:
             yield column.removesuffix("_at")
 
 

@@ -7,7 +7,7 @@ import math
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -84,6 +84,15 @@ class EventTimes(NamedTuple):
     delivered_at: dt.datetime | None = None
     bounced_at: dt.datetime | None = None
     complained_at: dt.datetime | None = None
+
+
+class Reported(NamedTuple):
+    """What a provider's events need to know of an e-mail."""
+
+    status: str
+    recipient_email: str
+    traceparent: str
+    times: EventTimes
 
 
 class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
@@ -197,11 +206,26 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         rows = self.filter(status__in=DUE_STATES).exclude(errors=[]).annotate(first_due=first_due)
         return rows.filter(first_due__lt=Now() - dt.timedelta(hours=1))
 
-    def keep_earliest(self, times: Iterable[EventTimes]) -> None:
-        """Write the times that are earlier than the stored ones. The caller has locked the rows by id."""
+    def read_reported(self, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Reported]:
+        """Return the rows with these ids, as far as they exist, without a lock."""
+        if not ids:
+            return {}
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(
+                """
+                SELECT id, status, recipient_email, traceparent, delivered_at, bounced_at, complained_at
+                FROM email_notifications WHERE id = ANY(%s)
+                """,
+                [list(ids)],
+            )
+            found = cursor.fetchall()
+        return {row[0]: Reported(*row[1:4], EventTimes(row[0], *row[4:])) for row in found}
+
+    def keep_earliest(self, times: Iterable[EventTimes]) -> set[uuid.UUID]:
+        """Write the times that are earlier than the stored ones. Return the ids of the changed rows."""
         news = [time for time in times if any(time[1:])]
         if not news:
-            return
+            return set()
         with connections[self.db].cursor() as cursor:
             cursor.execute(
                 """
@@ -216,9 +240,11 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
                   AND (least(row.delivered_at, new.delivered_at), least(row.bounced_at, new.bounced_at),
                        least(row.complained_at, new.complained_at))
                       IS DISTINCT FROM (row.delivered_at, row.bounced_at, row.complained_at)
+                RETURNING row.id
                 """,
                 [*(list(column) for column in zip(*news, strict=True)), [new.id for new in news]],
             )
+            return {id for (id,) in cursor.fetchall()}
 
 
 def current_policy() -> RetryPolicy:

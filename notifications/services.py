@@ -5,6 +5,7 @@ Every change is logged. Called by orders (in its transaction), the API, the admi
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import uuid
 from collections import Counter
@@ -174,42 +175,47 @@ def resend_dead_letters() -> tuple[int, int]:
 def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
     """Write a provider's evidence: mark unsent e-mails `sent`, keep times, suppress addresses.
 
-    The number of statements does not depend on the number of events. A repeated event changes nothing. If
-    events of a kind have several times, the earliest counts.
+    The number of statements does not depend on the number of events. The delivery of a sent e-mail, which
+    most posts report, takes two: a read and an update. A repeated event changes nothing. If events of a kind
+    have several times, the earliest counts.
     """
     facts = list(evidence)
     by_id: dict[uuid.UUID, list[Evidence]] = {}
     for fact in facts:
         if fact.id is not None:
             by_id.setdefault(fact.id, []).append(fact)
-    known: dict[uuid.UUID, str] = {}
-    news: Counter[str] = Counter()
     changes: list[EmailNotification] = []
-    if by_id:
-        with transaction.atomic():
+    stored = EmailNotification.objects.read_reported(by_id)
+    # No verb leaves `sent`, and a time can only become earlier, so a single such row needs no lock.
+    is_quick = [row.status for row in stored.values()] == [Status.SENT] and not any(
+        fact.suppress for fact in facts
+    )
+    with contextlib.nullcontext() if is_quick else transaction.atomic():
+        if not is_quick:
             changes = EmailNotification.objects.accept(
-                {id: Outcome(Verdict.ACCEPTED, provider, some[0].message_id) for id, some in by_id.items()}
+                {id: Outcome(Verdict.ACCEPTED, provider, by_id[id][0].message_id) for id in stored}
             )
-            rows = EmailNotification.objects.filter(id__in=list(by_id))
-            columns = ("id", "recipient_email", "traceparent", *metrics.REPORTED)
-            stored = {row[0]: row for row in rows.values_list(*columns)}
-            known = {id: row[1] for id, row in stored.items()}
-            times = [_times(id, some) for id, some in by_id.items() if id in known]
-            for time in times:
-                news.update(metrics.newly_reported(time, stored[time.id][3:]))
-            with tracing.span("record evidence", links=[row[2] for row in stored.values()]) as span:
-                span.set_attribute("orderpost.provider", provider)
-                EmailNotification.objects.keep_earliest(times)
-                suppress(
-                    SuppressionReason(known[id], fact.suppress, provider, id)
-                    for id, some in by_id.items()
-                    for fact in some
-                    if id in known and fact.suppress
-                )
+            stored = EmailNotification.objects.read_reported(stored)
+        times = [_times(id, by_id[id]) for id in stored]
+        with tracing.span("record evidence", links=[row.traceparent for row in stored.values()]) as span:
+            span.set_attribute("orderpost.provider", provider)
+            changed = EmailNotification.objects.keep_earliest(times)
+            suppress(
+                SuppressionReason(row.recipient_email, fact.suppress, provider, id)
+                for id, row in stored.items()
+                for fact in by_id[id]
+                if fact.suppress
+            )
     log_changes(changes)
-    unknown = sum(fact.id not in known for fact in facts)
+    unknown = sum(fact.id not in stored for fact in facts)
 
     def tell() -> None:
+        news = Counter(
+            kind
+            for time in times
+            if time.id in changed
+            for kind in metrics.newly_reported(time, stored[time.id].times)
+        )
         metrics.count_feedback(provider, news=news)
         log.info(
             "webhook events",
