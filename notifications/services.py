@@ -185,17 +185,16 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
         if fact.id is not None:
             by_id.setdefault(fact.id, []).append(fact)
     changes: list[EmailNotification] = []
-    stored = EmailNotification.objects.read_reported(by_id)
     # No verb leaves `sent`, and a time can only become earlier, so a single such row needs no lock.
-    is_quick = [row.status for row in stored.values()] == [Status.SENT] and not any(
-        fact.suppress for fact in facts
-    )
+    stored = EmailNotification.objects.read_reported(by_id) if len(by_id) == 1 else {}
+    is_sent = all(row.status == Status.SENT for row in stored.values()) and len(stored) == len(by_id)
+    is_quick = is_sent and not any(fact.suppress for fact in facts)
     with contextlib.nullcontext() if is_quick else transaction.atomic():
         if not is_quick:
             changes = EmailNotification.objects.accept(
-                {id: Outcome(Verdict.ACCEPTED, provider, by_id[id][0].message_id) for id in stored}
+                {id: Outcome(Verdict.ACCEPTED, provider, some[0].message_id) for id, some in by_id.items()}
             )
-            stored = EmailNotification.objects.read_reported(stored)
+            stored = EmailNotification.objects.read_reported(by_id)
         times = [_times(id, by_id[id]) for id in stored]
         with tracing.span("record evidence", links=[row.traceparent for row in stored.values()]) as span:
             span.set_attribute("orderpost.provider", provider)

@@ -142,6 +142,12 @@ class TestEffects:
             assert post(batch).status_code == 200
         assert statuses() == {"sent": 500} and Suppression.objects.count() == 500
 
+    def test_the_delivery_of_a_sent_email_takes_a_read_and_an_update(self, beats, django_assert_num_queries):
+        mail = make_mail(status=Status.SENT)
+        with django_assert_num_queries(2):
+            assert post([event(mail, "processed"), event(mail, "delivered")]).status_code == 200
+        assert fresh(mail).delivered_at
+
     def test_arrival_leaves_a_mark(self, beats):
         post([event(make_mail(), "delivered")])
         assert beats == ["webhook:sendgrid"]
