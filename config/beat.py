@@ -20,6 +20,7 @@ from kombu.common import ignore_errors
 from kombu.exceptions import OperationalError
 
 from runtime.database.postgres.connection import PoolerFound
+from runtime.process.outage import Outage
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry import health
 
@@ -75,8 +76,7 @@ def _as_interval(interval: dt.timedelta) -> dict[str, Any]:
 class SingleBeat(DatabaseScheduler):
     """A scheduler that sends tasks only while it holds an advisory lock, so that only one beat does."""
 
-    #: Whether the log says that the server is away.
-    _told_of_database = _told_of_broker = False
+    _database, _broker = Outage(log), Outage(log)
 
     def setup_schedule(self) -> None:
         """Write the code's schedule. Wait for PostgreSQL. Exit if DIRECT_DATABASE_URL leads to a pooler."""
@@ -98,12 +98,10 @@ class SingleBeat(DatabaseScheduler):
             seconds = WAIT_SECONDS
             if self._leads():
                 seconds = min(super().tick(*args, **kwargs) or 0.0, settings.CELERY_BEAT_MAX_LOOP_INTERVAL)
-            self._told_of_database = False
+            self._database.end()
             return float(seconds)
         except (DatabaseError, InterfaceError) as error:
-            if not self._told_of_database:
-                log.warning("beat lost the database, trying again", error=str(error).strip())
-            self._told_of_database = True
+            self._database.warn("beat lost the database, trying again", error)
             for connection in connections.all():
                 connection.close()
             return 1.0
@@ -124,11 +122,9 @@ class SingleBeat(DatabaseScheduler):
                 ignore_errors(broker, broker.close)
             if not isinstance(error.__context__, OperationalError):
                 raise
-            if not self._told_of_broker:
-                log.warning("waiting for Valkey", error=str(error))
-            self._told_of_broker = True
+            self._broker.warn("waiting for Valkey", error)
             return None
-        self._told_of_broker = False
+        self._broker.end()
         return sent
 
     def _ensure_connected(self) -> Any:

@@ -10,6 +10,7 @@ import structlog
 from celery.worker import consumer
 from celery.worker.state import maybe_shutdown
 
+from runtime.process.outage import Outage
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry import health
 
@@ -39,15 +40,10 @@ class WorkerConsumer(consumer.Consumer):
         """
         if self.first_connection_attempt:
             wait_for_postgres(pause=_pause)
-        told = False
-
-        def tell(error: Exception, seconds: float) -> None:
-            nonlocal told
-            if not told:
-                log.warning("waiting for Valkey", error=str(error))
-            told = True
-
-        conn.ensure_connection(tell, callback=maybe_shutdown)
+        outage = Outage(log)
+        conn.ensure_connection(
+            lambda error, _: outage.warn("waiting for Valkey", error), callback=maybe_shutdown
+        )
         self.first_connection_attempt = False
         return conn
 

@@ -19,20 +19,22 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from config.roles import MANAGE_COMMANDS
+from runtime.process.backoff import NO_JITTER, RetryPolicy
 from runtime.process.loop import stop_on_signals
 
 log = structlog.get_logger(__name__)
 
 PARTS = ["relay", "consumer", "standby", "partitions"]
 
-#: Seconds before a part starts again: 1, 2, 4 … 60. After a run of a minute they begin at 1.
-BASE_SECONDS, CAP_SECONDS = 1.0, 60.0
+#: The waits before a part starts again, without jitter because all parts are of one machine. After a run of a
+#: minute they begin again.
+RESTARTS = RetryPolicy(base_seconds=1.0, cap_seconds=60.0, jitter=NO_JITTER)
 STEADY_SECONDS = 60.0
 
 
 def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Event) -> None:
     """Call `run` again and again until `stopped`, with a pause whenever it returns or fails."""
-    seconds = BASE_SECONDS
+    failures = 0
     while not stopped.is_set():
         began = time.monotonic()
         try:
@@ -44,11 +46,12 @@ def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Eve
         if stopped.is_set():
             return
         if time.monotonic() - began > STEADY_SECONDS:
-            seconds = BASE_SECONDS
+            failures = 0
+        failures += 1
+        seconds = RESTARTS.next_attempt(attempt=failures, chance=1.0)
         log.warning("a part of the background process starts again", part=part, seconds=seconds)
         connections.close_all()
         stopped.wait(seconds)
-        seconds = min(2 * seconds, CAP_SECONDS)
 
 
 def main() -> None:

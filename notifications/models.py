@@ -22,7 +22,7 @@ from events.publishing.write import write_event
 from notifications.retention import EMAIL_RETENTION
 from notifications.states import attempts
 from notifications.states import settle as settle_statement
-from notifications.states.decision import RetryPolicy, decide
+from notifications.states.decision import EmailPolicy, decide
 from notifications.states.outcomes import LEASE_EXPIRED, SET_ASIDE, Outcome, Verdict
 from notifications.states.transitions import (
     ACCEPT,
@@ -34,6 +34,7 @@ from notifications.states.transitions import (
 )
 from runtime.database.ids import new_id
 from runtime.database.partitioned import Partitioned
+from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
 
 log = structlog.get_logger(__name__)
 
@@ -247,14 +248,19 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
             return {id for (id,) in cursor.fetchall()}
 
 
-def current_policy() -> RetryPolicy:
-    """Read the policy from the settings."""
-    return RetryPolicy(
+def current_policy() -> EmailPolicy:
+    """Read the policy from the settings.
+
+    Full jitter spreads the thousands of e-mails that one outage of a provider delays. A list of delays is an
+    operator's plan, so its waits stay near it.
+    """
+    retries = RetryPolicy(
         base_seconds=settings.RETRY_BACKOFF_BASE,
         cap_seconds=settings.RETRY_BACKOFF_CAP,
-        hold_seconds=settings.AMBIGUOUS_HOLD_SECONDS,
         delays_seconds=tuple(settings.RETRY_DELAYS),
+        jitter=SLIGHT_JITTER if settings.RETRY_DELAYS else FULL_JITTER,
     )
+    return EmailPolicy(retries, hold_seconds=settings.AMBIGUOUS_HOLD_SECONDS)
 
 
 class EmailNotification(Partitioned):

@@ -11,6 +11,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
 from runtime.models import Heartbeat
+from runtime.process.outage import Outage
 from runtime.telemetry import health
 from web.api import token_use
 
@@ -24,16 +25,14 @@ PULSE_SECONDS = 5.0
 
 def pulse() -> None:
     """Beat until the process exits. Run it in a thread of the web process."""
-    told = False
+    outage = Outage(log)
     while True:
         health.beat()
         try:
             Heartbeat.beat(name=ENDPOINT)
             token_use.write()
-            told = False
+            outage.end()
         except (DatabaseError, InterfaceError) as error:
-            if not told:
-                log.warning("no pulse: the database does not answer", error=str(error).strip())
-            told = True
+            outage.warn("no pulse: the database does not answer", error)
             connection.close()
         time.sleep(PULSE_SECONDS)

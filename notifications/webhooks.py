@@ -21,7 +21,6 @@ from runtime.models import Heartbeat
 from web.api.problem_types import MALFORMED, METHOD_NOT_ALLOWED, TOO_LARGE, ProblemType, Repeat, declare_type
 from web.api.problems import Problem, problem_response, unknown_path
 
-MOST_BYTES = 1_000_000
 UNSIGNED = declare_type(
     slug="unsigned",
     status=401,
@@ -50,8 +49,8 @@ def receive(request: HttpRequest, provider: str) -> HttpResponse:
     try:
         if request.method not in ("POST", "HEAD"):
             raise refusal(METHOD_NOT_ALLOWED, "Send events by POST.", Allow="POST, HEAD")
-        if int(request.headers.get("Content-Length") or 0) > MOST_BYTES:
-            raise refusal(TOO_LARGE, f"A batch has at most {MOST_BYTES:,} bytes.")
+        if int(request.headers.get("Content-Length") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            raise refusal(TOO_LARGE, f"A batch has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes.")
         if request.method == "POST":
             _record(request, declared)
             metrics.WEBHOOKS.labels(provider, "accepted").inc()

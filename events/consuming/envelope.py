@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from events.event_ids import event_ids
+from events.transports.base import LARGEST
 from runtime.telemetry import context
 
-LARGEST = 1_000_000  # bytes
 DEEPEST = 100  # levels of lists and objects
 _NAMESPACE = uuid.UUID("6f3c0c9e-6f0b-5a52-9a59-0d4e3f1b7a11")  # for the ids of events without an id
 

@@ -40,6 +40,7 @@ from events.publishing.messages import publish_events
 from events.publishing.notify import Listener
 from events.publishing.shards import Shards
 from events.transports import BrokerAway, BrokerPublisher, MessageRefused, TopicUnavailable, publisher
+from events.transports.base import LARGEST
 from runtime.database.clock import read_database_time
 from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
@@ -58,7 +59,6 @@ STREAM = 10  # a query with so many events or more counts as a stream
 DEBOUNCE_SECONDS = 0.03  # after fewer than STREAM events
 STREAM_SECONDS = 0.15  # after STREAM events or more
 CLOCK_SECONDS = 3600.0
-TOO_LARGE = 1_000_000  # bytes, Kafka's default limit
 
 
 @dataclasses.dataclass(slots=True)
@@ -175,8 +175,8 @@ class Relay:
     def _publish(self, wave: Sequence[OutgoingEvent], answers: WaveAnswers) -> None:
         fit = []
         for event in answers.sendable(wave):
-            if len(event.envelope) > TOO_LARGE:
-                reason = f"it has {len(event.envelope):,} bytes; {TOO_LARGE:,} may go out"
+            if len(event.envelope) > LARGEST:
+                reason = f"it has {len(event.envelope):,} bytes; {LARGEST:,} may go out"
                 answers.refused.append((event, reason))
             else:
                 fit.append(event)

@@ -8,6 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+#: The most bytes of an event, out and in. Kafka's default limit.
+LARGEST = 1_000_000
+
 
 class BrokerAway(RuntimeError):
     """The broker does not answer, or takes no message at all now."""

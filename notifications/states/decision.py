@@ -10,7 +10,7 @@ import dataclasses
 
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status
-from runtime.process.backoff import add_jitter, compute_ceiling
+from runtime.process.backoff import RetryPolicy
 
 #: After a row has failed more often than it has retries, its wait doubles with every so many attempts.
 SLOWER_EVERY = 10
@@ -21,31 +21,27 @@ Decision = tuple[Status, int, float | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """The waits of rows. `delays_seconds`, if given, replaces `base_seconds` and `cap_seconds`."""
+class EmailPolicy:
+    """The waits of rows: `retries` after a failure, `hold_seconds` after an ambiguous attempt."""
 
-    base_seconds: float
-    cap_seconds: float
+    retries: RetryPolicy
     hold_seconds: float
-    delays_seconds: tuple[float, ...] = ()
 
     def draw_wait(self, *, attempt: int, max_retries: int, chance: float) -> float:
         """Return the wait after failed attempt number `attempt` (1, 2, …). `chance` is drawn from [0, 1).
 
         The wait grows with each retry, and after the last one with every `SLOWER_EVERY` attempts. So a row
-        with more failures than retries is tried often enough to find out whose failures they are.
+        with more failures than retries is tried often enough to find out whose failures they are. A list of
+        delays needs no such brake, because its last delay repeats.
         """
-        if self.delays_seconds:
-            delay = self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
-            return add_jitter(seconds=delay, low=0.8, high=1.2, chance=chance)
-        retries = max(1, max_retries)
-        retry = min(attempt, retries) + max(0, attempt - retries) // SLOWER_EVERY
-        longest = compute_ceiling(retry=retry, base_seconds=self.base_seconds, cap_seconds=self.cap_seconds)
-        return add_jitter(seconds=longest, low=0.0, high=1.0, chance=chance)
+        if not self.retries.delays_seconds:
+            retries = max(1, max_retries)
+            attempt = min(attempt, retries) + max(0, attempt - retries) // SLOWER_EVERY
+        return self.retries.next_attempt(attempt=attempt, chance=chance)
 
 
 def decide(
-    *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: RetryPolicy, chance: float
+    *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: EmailPolicy, chance: float
 ) -> Decision:
     """Decide to what state an attempt leads.
 
@@ -68,7 +64,7 @@ def decide(
         case Verdict.HELD:
             return Status.FAILED, retry_count, policy.hold_seconds if wait is None else wait
         case Verdict.THROTTLED:
-            wait = policy.base_seconds if wait is None else wait
+            wait = policy.retries.base_seconds if wait is None else wait
         case Verdict.AMBIGUOUS:
             wait = policy.hold_seconds
     if outcome.has_used_retry:

@@ -14,12 +14,12 @@ from django.db.models.functions import Greatest, Now
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 from runtime.models.pauses import Pause
-from runtime.process.backoff import compute_ceiling
+from runtime.process.backoff import NO_JITTER, RetryPolicy
 
 #: A job fails after so many consecutive tries that finished no batch, 21 minutes after the first try.
 MAX_TRIES = 8
-#: Seconds from the first try to the second, and the cap. Each later wait is twice as long, up to the cap.
-RETRY_BASE, RETRY_CAP = 10.0, 640.0
+#: The waits between tries. They have no jitter, because one process at a time runs a job.
+RETRIES = RetryPolicy(base_seconds=10.0, cap_seconds=640.0, jitter=NO_JITTER)
 #: The result of a job is kept for so long after its end.
 RESULT_HOURS = 24
 
@@ -41,9 +41,7 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         """
         ready = Q(tries=0)
         for tries in range(1, MAX_TRIES + 1):
-            wait = dt.timedelta(
-                seconds=compute_ceiling(retry=tries, base_seconds=RETRY_BASE, cap_seconds=RETRY_CAP)
-            )
+            wait = dt.timedelta(seconds=RETRIES.next_attempt(attempt=tries, chance=1.0))
             ready |= Q(tries=tries, updated_at__lte=Now() - wait)
         unread = Pause.objects.filter(
             restored_to__isnull=False, reconciled_at=None, paused_at__gte=OuterRef("created_at")

@@ -1,23 +1,43 @@
-"""Compute the wait before another try. Pure: the caller draws `chance` from [0, 1) and passes the limits."""
+"""Compute when to try again. Pure: the caller passes the time, and draws `chance` from [0, 1)."""
 
 from __future__ import annotations
 
+import dataclasses
 
-def compute_ceiling(*, retry: int, base_seconds: float, cap_seconds: float) -> float:
-    """Return the longest wait in seconds before retry number `retry` (1, 2, …).
+#: The smallest and largest fraction of a wait. Random waits do not end together. "Equal" and "full" are the
+#: terms of Brooker, "Exponential Backoff and Jitter".
+NO_JITTER, EQUAL_JITTER, FULL_JITTER, SLIGHT_JITTER = (1.0, 1.0), (0.5, 1.0), (0.0, 1.0), (0.8, 1.2)
 
-    >>> [compute_ceiling(retry=n, base_seconds=30, cap_seconds=3600) for n in (1, 2, 3, 8, 500)]
-    [30.0, 60.0, 120.0, 3600.0, 3600.0]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """The waits before retries: `base_seconds`, doubled at each retry up to `cap_seconds`.
+
+    `delays_seconds`, if given, replaces both. Its last delay repeats. A wait is a random part of that time
+    between the two fractions of `jitter`.
     """
-    return float(min(cap_seconds, base_seconds * 2 ** min(retry - 1, 62)))
 
+    base_seconds: float
+    cap_seconds: float
+    delays_seconds: tuple[float, ...] = ()
+    jitter: tuple[float, float] = EQUAL_JITTER
 
-def add_jitter(*, seconds: float, low: float, high: float, chance: float) -> float:
-    """Choose a wait between `low` and `high` times `seconds`, so that many waits do not end together.
+    def next_attempt(self, *, attempt: int, now: float = 0.0, chance: float) -> float:
+        """Return when to try again after failed attempt number `attempt` (1, 2, …), on the clock of `now`.
 
-    From 0 to 1 is "full jitter", from 0.5 to 1 "equal jitter" (Brooker, "Exponential Backoff and Jitter").
+        Without `now`, return the wait in seconds, for a clock that the caller does not read, such as the
+        database's.
 
-    >>> add_jitter(seconds=60, low=0.5, high=1, chance=0.5)
-    45.0
-    """
-    return seconds * (low + (high - low) * chance)
+        >>> policy = RetryPolicy(base_seconds=30, cap_seconds=3600, jitter=NO_JITTER)
+        >>> [policy.next_attempt(attempt=n, chance=0.5) for n in (1, 2, 3, 8, 500)]
+        [30.0, 60.0, 120.0, 3600.0, 3600.0]
+        >>> policy = RetryPolicy(base_seconds=1, cap_seconds=16, delays_seconds=(60, 300))
+        >>> [policy.next_attempt(attempt=n, now=1000.0, chance=0.5) for n in (1, 2, 3)]
+        [1045.0, 1225.0, 1225.0]
+        """
+        if self.delays_seconds:
+            longest = self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
+        else:
+            longest = min(self.cap_seconds, self.base_seconds * 2 ** min(attempt - 1, 62))
+        low, high = self.jitter
+        return now + longest * (low + (high - low) * chance)

@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 import structlog
 
-from runtime.process.backoff import add_jitter, compute_ceiling
+from runtime.process.backoff import RetryPolicy
+from runtime.process.outage import Outage
 from runtime.telemetry import health
 
 log = structlog.get_logger(__name__)
 
-BASE_SECONDS, CAP_SECONDS = 1.0, 16.0
-
+#: The waits before a command connects again, and before it tries an event or a topic again.
+RECONNECTS = RetryPolicy(base_seconds=1.0, cap_seconds=16.0)
 
 _stopped = threading.Event()
 #: Functions that stop the commands in other threads, by thread, so that a restarted command has only one.
@@ -58,14 +59,9 @@ def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
     return stopped
 
 
-def pause_after(
-    failures: int, *, base_seconds: float | None = None, cap_seconds: float | None = None
-) -> float:
-    """Return the seconds to wait after so many failures in a row: 1, 2, 4 … 16 with equal jitter."""
-    longest = compute_ceiling(
-        retry=failures, base_seconds=base_seconds or BASE_SECONDS, cap_seconds=cap_seconds or CAP_SECONDS
-    )
-    return add_jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
+def pause_after(failures: int, *, policy: RetryPolicy | None = None) -> float:
+    """Return the seconds to wait after so many failures in a row, by default as `RECONNECTS` says."""
+    return (policy or RECONNECTS).next_attempt(attempt=failures, chance=random.random())  # noqa: S311
 
 
 def run_until_stopped(
@@ -75,8 +71,7 @@ def run_until_stopped(
     errors: tuple[type[Exception], ...],
     reconnect: Callable[[], None],
     describe: Callable[[Exception], str],
-    base_seconds: float | None = None,
-    cap_seconds: float | None = None,
+    policy: RetryPolicy | None = None,
 ) -> None:
     """Call `step` repeatedly until `stopped`. `step` itself waits, with `health.wait`.
 
@@ -84,18 +79,17 @@ def run_until_stopped(
     connection, and wait for `pause_after`. Log only the first of the same descriptions until a step succeeds,
     which also resets the wait. Raise every other error.
     """
-    failures, told = 0, ""
+    failures, outage = 0, Outage(log)
     while not stopped.is_set():
         health.beat()
         try:
             step()
-            failures, told = 0, ""
+            failures = 0
+            outage.end()
         except errors as error:
             failures += 1
-            seconds = pause_after(failures, base_seconds=base_seconds, cap_seconds=cap_seconds)
-            if (event := describe(error)) != told:
-                log.warning(event, error=str(error).strip())
-            told = event
+            seconds = pause_after(failures, policy=policy)
+            outage.warn(describe(error), error)
             reconnect()
             health.beat(within_seconds=seconds + health.WITHIN_SECONDS)
             stopped.wait(seconds)

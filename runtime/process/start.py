@@ -7,6 +7,7 @@ from collections.abc import Callable
 import structlog
 from django.db import InterfaceError, OperationalError, connections
 
+from runtime.process.outage import Outage
 from runtime.telemetry import health
 
 log = structlog.get_logger(__name__)
@@ -23,7 +24,7 @@ def wait_for_postgres(
     `pause` waits for seconds between two tries, as an event's `wait` does. If it returns true or raises an
     exception, the process must stop, so return without a connection or let the exception pass.
     """
-    told = False
+    outage = Outage(log)
     try:
         while True:
             health.beat(LOOP)
@@ -33,9 +34,7 @@ def wait_for_postgres(
                     work()
                 return
             except (OperationalError, InterfaceError) as error:
-                if not told:
-                    log.warning("waiting for PostgreSQL", error=str(error).strip())
-                told = True
+                outage.warn("waiting for PostgreSQL", error)
                 connections.close_all()
             if pause(RETRY_SECONDS):
                 return

@@ -14,7 +14,7 @@ from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.orders import make_order
 from tests.kit.providers import smtp
 from tests.kit.waiting import until
-from tests.kit.words import RETRY_BASE, BulkJob, EmailNotification, Order
+from tests.kit.words import RETRIES, BulkJob, EmailNotification, Order
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "direct"])]
 __all__ = ["smtp"]  # a fixture
@@ -112,7 +112,7 @@ def test_all_of_one_cause_take_at_most_four_clicks_with_progress_and_a_kill(open
         run_jobs()
     expect(page.locator("#job [data-count=done]")).to_have_text("10")  # by job.js
     assert page.locator("#job-bar").get_attribute("value") or page.locator("#job-bar").input_value()
-    let_pass(BulkJob.objects.get(), seconds=RETRY_BASE)
+    let_pass(BulkJob.objects.get(), seconds=RETRIES.base_seconds)
     call_command("drain_outbox")  # goes on with the job, and sends
     expect(page.locator("#job .pill")).to_have_text("done")  # job.js has loaded the page anew
     # On a busy machine a provider's answer may come too late, so an e-mail is sent by a later drain.

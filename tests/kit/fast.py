@@ -9,6 +9,7 @@ from events.transports import redis as streams
 from outbox.gate import shared_state
 from retention.partitions import migrations
 from runtime.database.postgres import base
+from runtime.process.backoff import RetryPolicy
 from tests.kit.words import consumer, detach, inbound, job_times, kafka, locks, loop, pause_watch
 
 
@@ -18,7 +19,7 @@ class Fast:
 
     def retries(self) -> None:
         """Ask a neighbour that is away again at once."""
-        self._set(loop, "BASE_SECONDS", 0.001)
+        self._set(loop, "RECONNECTS", RetryPolicy(base_seconds=0.001, cap_seconds=16.0))
 
     def pauses(self) -> None:
         """See a pause and its end at once."""
@@ -30,7 +31,7 @@ class Fast:
 
     def jobs(self) -> None:
         """Try a failed job again at once."""
-        self._set(job_times, "RETRY_BASE", 0.0)
+        self._set(job_times, "RETRIES", RetryPolicy(base_seconds=0.0, cap_seconds=0.0))
 
     def tokens(self) -> None:
         """Check a token before each event of a list."""

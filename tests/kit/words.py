@@ -41,7 +41,7 @@ from notifications.rendering import event_types, render_email
 from notifications.restored import mark_sent
 from notifications.services import give_up, resend
 from notifications.states import transitions
-from notifications.states.decision import RetryPolicy, decide
+from notifications.states.decision import EmailPolicy, decide
 from notifications.states.outcomes import LEASE_EXPIRED, TEXT_LIMIT, Outcome, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
@@ -93,7 +93,7 @@ from runtime.database.postgres.base import DatabaseWrapper
 from runtime.database.postgres.cursor import Prepared
 from runtime.models import BulkJob, Heartbeat, Pause, TrafficSum
 from runtime.models import jobs as job_times
-from runtime.models.jobs import RETRY_BASE
+from runtime.models.jobs import RETRIES
 from runtime.personal_data import ERASED, ERASED_ADDRESS, AddressGiven, address_hash, key_hash
 from runtime.process import loop
 from runtime.process.redis_client import make_client

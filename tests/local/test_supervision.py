@@ -18,6 +18,7 @@ from django.core.management.base import CommandError
 from local import background, supervision
 from local.machine import LocalRunFailed, guarded, is_alive
 from local.supervision import Gate, Program, Supervisor
+from runtime.process.backoff import NO_JITTER, RetryPolicy
 from tests.kit.waiting import until
 
 
@@ -158,7 +159,7 @@ def test_a_part_that_ran_for_long_starts_again_soon(monkeypatch):
 
 
 def test_a_part_that_fails_leaves_the_others_alone(monkeypatch):
-    monkeypatch.setattr(background, "BASE_SECONDS", 0.001)
+    monkeypatch.setattr(background, "RESTARTS", RetryPolicy(0.001, 60, jitter=NO_JITTER))
     stopped, fourth, calls = threading.Event(), threading.Event(), {"bad": 0, "good": 0}
 
     def bad() -> None:

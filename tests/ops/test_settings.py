@@ -18,13 +18,12 @@ import pytest
 from config import settings as shipped
 from config.database_url import parse_archive, parse_database
 from config.unknown import find_unknown
-from events.consuming import envelope
 from local.machine import PROJECT
 from tests.kit import warm
 from tests.kit.certificates import make_authority
 from tests.kit.chart import documented_settings
 from tests.kit.waiting import PATIENCE
-from tests.kit.words import declarations, relay, webhooks
+from tests.kit.words import declarations
 
 
 def start(
@@ -487,8 +486,3 @@ def test_the_example_of_the_docs_starts_and_only_its_example_values_are_warned_o
     done = warm.run([sys.executable, "manage.py", "check", "--deploy"], environment=environment)
     assert done.returncode == 0 and len(example) > 10, done.stderr
     assert set(re.findall(r"\((\w+\.[WE]\d+)\)", done.stderr)) == {"notifications.W003"}, done.stderr
-
-
-def test_a_consumer_takes_the_largest_event_that_the_relay_publishes() -> None:
-    assert envelope.LARGEST == relay.TOO_LARGE
-    assert shipped.DATA_UPLOAD_MAX_MEMORY_SIZE == webhooks.MOST_BYTES

@@ -13,7 +13,7 @@ from tests.kit.orders import make_order
 from tests.kit.words import (
     ERASED_ADDRESS,
     RESEND,
-    RETRY_BASE,
+    RETRIES,
     BulkJob,
     EmailNotification,
     Pause,
@@ -106,7 +106,7 @@ def test_a_job_whose_server_turns_read_only_in_a_batch_does_each_row_once_on_the
         run_jobs()
     job.refresh_from_db()
     assert (job.state, job.error, job.tries, job.done_count) == ("running", "", 1, (batch - 1) * 2)
-    job = job_after(job, seconds=RETRY_BASE)
+    job = job_after(job, seconds=RETRIES.base_seconds)
     assert (job.state, job.error, job.tries, job.done_count) == ("done", "", 0, 5)
     assert logged() == dict.fromkeys((str(mail.id) for mail in mails), 1)
 

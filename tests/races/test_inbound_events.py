@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from runtime.process.backoff import RetryPolicy
 from tests.kit.brokers import Hand, consume
 from tests.kit.events import (
     INSUFFICIENT,
@@ -249,7 +250,7 @@ class TestBatch:
         assert (status(it), it.version) == ("paid", 2)
 
     def test_an_error_of_one_event_leaves_the_others_as_if_they_were_alone(self, monkeypatch):
-        monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 60)
+        monkeypatch.setattr("runtime.process.loop.RECONNECTS", RetryPolicy(60, 60))
         orders = [order() for _ in range(98)]
         twice, poisoned = orders[10], orders[20]
         handler: Any = HANDLERS[PAID]

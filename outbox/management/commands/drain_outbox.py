@@ -15,6 +15,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from outbox import drain
 from outbox.process import Drained
 from runtime import bulk_jobs
+from runtime.process.backoff import RetryPolicy
 from runtime.process.loop import run_until_stopped, stop_on_signals
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry import health
@@ -65,8 +66,10 @@ class Command(BaseCommand):
             errors=(DatabaseError, InterfaceError),
             reconnect=connections.close_all,
             describe=lambda error: "database away, trying again",
-            base_seconds=min(2.0, settings.POLL_INTERVAL),
-            cap_seconds=settings.POLL_INTERVAL,
+            policy=RetryPolicy(
+                base_seconds=min(2.0, settings.POLL_INTERVAL),
+                cap_seconds=settings.POLL_INTERVAL,  # a longer wait would make this poll late
+            ),
         )
         drain.finish()
 

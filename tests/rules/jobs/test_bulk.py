@@ -23,7 +23,7 @@ from tests.kit.races import together
 from tests.kit.waiting import until
 from tests.kit.words import (
     RESEND,
-    RETRY_BASE,
+    RETRIES,
     BulkJob,
     DomainEvent,
     EmailNotification,
@@ -112,7 +112,7 @@ def test_a_process_that_dies_in_a_batch_leaves_it_undone_and_the_next_goes_on(ba
         run_jobs()
     assert len(logged()) == (batch - 1) * 20 == statuses().get("pending", 0)
     assert bulk.run_batch() is False  # its process may be at work still
-    job = job_after(job, seconds=RETRY_BASE)
+    job = job_after(job, seconds=RETRIES.base_seconds)
     assert (job.state, job.done_count) == ("done", 50)
     assert set(logged().values()) == {1} and len(logged()) == 50
 

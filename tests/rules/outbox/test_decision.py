@@ -8,9 +8,10 @@ from typing import NamedTuple
 import pytest
 
 from notifications.models import current_policy
-from tests.kit.words import TEXT_LIMIT, Outcome, RetryPolicy, Verdict, decide
+from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
+from tests.kit.words import TEXT_LIMIT, EmailPolicy, Outcome, Verdict, decide
 
-POLICY = RetryPolicy(base_seconds=30, cap_seconds=3600, hold_seconds=120)
+POLICY = EmailPolicy(RetryPolicy(base_seconds=30, cap_seconds=3600, jitter=FULL_JITTER), hold_seconds=120)
 V = Verdict
 
 
@@ -29,7 +30,7 @@ def decision(
     most: int = 3,
     attempts: int = 0,
     chance: float = 0.5,
-    policy: RetryPolicy = POLICY,
+    policy: EmailPolicy = POLICY,
     **fields: object,
 ) -> Decision:
     return Decision(
@@ -147,7 +148,8 @@ class TestError:
 
 def test_the_policy_is_the_settings(settings):
     settings.RETRY_BACKOFF_BASE, settings.RETRY_BACKOFF_CAP, settings.AMBIGUOUS_HOLD_SECONDS = 1.0, 2.0, 3.0
+    retries = RetryPolicy(base_seconds=1.0, cap_seconds=2.0, jitter=FULL_JITTER)
+    assert current_policy() == EmailPolicy(retries, hold_seconds=3.0)
     settings.RETRY_DELAYS = [4.0]
-    assert current_policy() == RetryPolicy(
-        base_seconds=1.0, cap_seconds=2.0, hold_seconds=3.0, delays_seconds=(4.0,)
-    )
+    listed = dataclasses.replace(retries, delays_seconds=(4.0,), jitter=SLIGHT_JITTER)
+    assert current_policy() == EmailPolicy(listed, hold_seconds=3.0)

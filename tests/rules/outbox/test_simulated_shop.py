@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.kit.words import Breaker, Neighbours, Outcome, Permit, RetryPolicy, Rules, Status, Verdict, decide
+from runtime.process.backoff import FULL_JITTER, RetryPolicy
+from tests.kit.words import Breaker, EmailPolicy, Neighbours, Outcome, Permit, Rules, Status, Verdict, decide
 from tests.kit.words import breaker as circuit
 
 HOUR = 3600.0
@@ -24,8 +25,8 @@ HOUR = 3600.0
 SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.drill) for seed in range(2, 20))]
 RETRIES = 3
 #: The defaults of the settings, and a shop that tries again every few seconds.
-PATIENT = RetryPolicy(base_seconds=30, cap_seconds=3600, hold_seconds=120)
-HASTY = RetryPolicy(base_seconds=1, cap_seconds=8, hold_seconds=120)
+PATIENT = EmailPolicy(RetryPolicy(30, 3600, jitter=FULL_JITTER), hold_seconds=120)
+HASTY = EmailPolicy(RetryPolicy(1, 8, jitter=FULL_JITTER), hold_seconds=120)
 
 
 @dataclasses.dataclass(slots=True)
@@ -57,7 +58,7 @@ def at_random(*, rate: float, seconds: float, chance: random.Random) -> list[flo
 class Simulation:
     """`fails` says whether the provider fails a good mail that it gets at a time."""
 
-    def __init__(self, *, policy: RetryPolicy, chance: random.Random, fails: Callable[[float], bool]) -> None:
+    def __init__(self, *, policy: EmailPolicy, chance: random.Random, fails: Callable[[float], bool]) -> None:
         self._policy, self._chance, self._fails = policy, chance, fails
         self._rules, self._breaker, self._accepted_at = Rules(), Breaker(), float("-inf")
         self._neighbours = Neighbours()

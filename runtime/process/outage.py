@@ -1,0 +1,23 @@
+"""Log the first error of an outage, because a loop meets the same error at every try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Outage:
+    """The outage of one server, as one loop sees it. `log` is the structlog logger of the loop's module."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._logged = ""
+
+    def warn(self, event: str, error: Exception) -> None:
+        """Log `event` with the error, unless it was the last event of this outage."""
+        if event != self._logged:
+            self._log.warning(event, error=str(error).strip())
+        self._logged = event
+
+    def end(self) -> None:
+        """Note that the server has answered, so that the next error is logged."""
+        self._logged = ""
