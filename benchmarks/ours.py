@@ -21,12 +21,11 @@ from django.db import connection  # noqa: E402
 from benchmarks.rig import own_cpu  # noqa: E402
 from benchmarks.rows import HTML, SUBJECT, TEXT, place  # noqa: E402
 from events.publishing import notify  # noqa: E402
-from notifications import rendering, services  # noqa: E402
+from notifications import rendering, services, wake  # noqa: E402
 from notifications.models import EmailNotification  # noqa: E402
 from orders import changes  # noqa: E402
 from orders.writing import write_change  # noqa: E402
 from outbox import drain as delivery  # noqa: E402
-from outbox import tasks  # noqa: E402
 
 
 def drain() -> None:
@@ -42,7 +41,7 @@ def drain() -> None:
 
 def enqueue(count: int) -> None:
     """Pay orders without wake-ups, as between two wake-ups of a busy process."""
-    tasks.waker.wake = notify.waker.wake = lambda: None  # type: ignore[method-assign]
+    wake.waker.wake = notify.waker.wake = lambda *_: None  # type: ignore[method-assign]
     with connection.cursor() as cursor:
         ids = place(cursor, 2 * (count + count // 5))
 

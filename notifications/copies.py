@@ -12,7 +12,7 @@ from notifications.models import EmailNotification
 from notifications.rendering import RenderedEmail
 from notifications.states.transitions import ENDED, Status
 from notifications.suppressions import suppressed_among
-from notifications.wake import waker
+from notifications.wake import Reason, wake
 from runtime.database.ids import new_id
 from runtime.database.statement import execute
 from runtime.database.transactions import require_transaction
@@ -78,8 +78,7 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
 
     def on_commit() -> None:
         log_created(copy, resend_of=mail.id)
-        if settings.FAST_PATH:
-            waker.wake()
+        wake(Reason.RESEND)
 
     execute(inserts=[insert.insert_copy(copy, of=mail.id, on_commit=on_commit)])
     return copy["id"]

@@ -323,6 +323,8 @@ class EmailNotification(Partitioned):
     place: int = 0
     claimed_epoch: float = 0.0
     age_seconds: float = 0.0
+    #: How long after its insert a row was claimed, at its first claim only.
+    unclaimed_seconds: float | None = None
     #: Retries that the row's last failure used up, as judged after the claim.
     charge: int = 0
     #: No provider may be asked after this moment of the process's monotonic clock, nor while the process

@@ -26,7 +26,7 @@ from notifications.states import transitions
 from notifications.states.outcomes import SET_ASIDE, Outcome, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress, suppressed_among
-from notifications.wake import waker
+from notifications.wake import Reason, wake
 from runtime.database.ids import new_id
 from runtime.database.statement import StatementPart
 from runtime.database.transactions import after_commit, require_transaction
@@ -68,8 +68,7 @@ def email_part(
 
     def on_commit() -> None:
         log_created(email)
-        if settings.FAST_PATH:
-            waker.wake()
+        wake(Reason.FAST_PATH)
 
     email: insert.NewEmail = {
         "id": new_id(),
@@ -137,8 +136,8 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[R
     changes, refusals = by_hand.change(ids=(id for id in wanted if id not in still), act=transitions.RESEND)
     refusals += still.values()
     log_changes(changes)
-    if changes and settings.FAST_PATH:
-        after_commit(waker.wake)
+    if changes:
+        after_commit(lambda: wake(Reason.RESEND))
     return changes, refusals
 
 

@@ -1,10 +1,12 @@
-"""Wake a worker after a commit that makes e-mails due.
+"""Start a send: `wake` enqueues a drain for a worker, and says why.
 
+Polls, timers and `drain_outbox` call `outbox.drain` in their own process instead, so they need no Valkey.
 The task has a name here instead of an import, because the sender is above this package.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import os
 
@@ -21,6 +23,22 @@ DRAIN = "drain_emails"
 MOST_WAITING = 20
 
 
+class Reason(enum.StrEnum):
+    """The reasons of a drain, as `orderpost_trigger_delay_seconds` labels them."""
+
+    FAST_PATH = "fast_path"  # a commit that wrote an e-mail
+    RESEND = "resend"  # a person's resend or copy
+    CDC = "cdc"  # Debezium reported a row
+    MORE = "more"  # a drain returned before it had sent all due rows
+    DUE = "due"  # a timer: the next retry or hold is due
+    POLL = "poll"  # beat or `drain_outbox`
+    UNKNOWN = "unknown"  # a wake-up of a release that gives no reason
+
+    @classmethod
+    def _missing_(cls, value: object) -> Reason:
+        return cls.UNKNOWN
+
+
 @functools.cache
 def _broker() -> redis.Redis:
     return make_client()
@@ -34,8 +52,16 @@ def _enqueue_drain() -> None:
     if _broker().llen(current_app.conf.task_default_queue) >= MOST_WAITING:
         return
     # A poll makes an older wake-up redundant.
-    current_app.send_task(DRAIN, expires=settings.POLL_INTERVAL)
+    current_app.send_task(DRAIN, kwargs={"reason": waker.reason}, expires=settings.POLL_INTERVAL)
 
 
-#: Call `waker.wake()` after a commit that makes rows due.
 waker = Waker(_enqueue_drain, target="drain")
+
+
+def wake(reason: Reason) -> None:
+    """Have a worker send due e-mails. Call this after the commit that makes rows due.
+
+    `FAST_PATH=off` leaves the shop's own commits and resends to the poll and to other triggers.
+    """
+    if settings.FAST_PATH or reason not in (Reason.FAST_PATH, Reason.RESEND):
+        waker.wake(reason)

@@ -47,7 +47,7 @@ _RETURNED = ", ".join(f"row.{name.strip()}" for name in f"{STATE}, subject, body
 #: The CTE `picked` of `claim_untried`.
 UNTRIED = f"""
     picked AS MATERIALIZED (
-        SELECT id, status, next_attempt_at, 0 AS place FROM email_notifications
+        SELECT id, status, next_attempt_at, updated_at, 0 AS place FROM email_notifications
         WHERE status = 'pending' AND retry_count = 0 AND errors = '[]'::jsonb AND resent_at IS NULL
           AND next_attempt_at <= statement_timestamp() AND {NOT_PAUSED}
         ORDER BY next_attempt_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -60,7 +60,8 @@ def claim(*, limit: int, fresh: int = 0, lookback_seconds: float | None = None) 
 
     Claim the rows that have been due longest, and during a backlog also `fresh` of the newest `pending` rows
     that have used no retry. Each row has the columns that a send needs, its previous state (`was`), for how
-    many seconds it had been due (`age_seconds`), and a new `claim_token`, which `settle` compares.
+    many seconds it had been due (`age_seconds`), at its first claim for how many seconds it had been stored
+    (`unclaimed_seconds`), and a new `claim_token`, which `settle` compares.
 
     With `lookback_seconds`, leave out rows that have been due for longer, and take as the newest rows those
     of the last `FRESH_SECONDS` (see `Lookback`). Then the longest due rows fill the batch.
@@ -117,7 +118,8 @@ def _not_paused() -> RawSQL:
 def _build_claim(picked: str) -> str:
     """Return the statement that moves the rows of the CTE `picked` to `processing`.
 
-    `picked` has the columns id, status, next_attempt_at and place.
+    `picked` has the columns id, status, next_attempt_at, updated_at and place. A row whose `updated_at` is its
+    `created_at` has not changed since its insert, so this is its first claim.
     """
     return f"""
         WITH {picked}
@@ -126,7 +128,9 @@ def _build_claim(picked: str) -> str:
         FROM picked WHERE row.id = picked.id
         RETURNING {_RETURNED}, picked.status AS was, picked.place,
             extract(epoch FROM statement_timestamp())::float8 AS claimed_epoch,
-            extract(epoch FROM statement_timestamp() - picked.next_attempt_at)::float8 AS age_seconds
+            extract(epoch FROM statement_timestamp() - picked.next_attempt_at)::float8 AS age_seconds,
+            CASE WHEN picked.updated_at = row.created_at THEN
+                extract(epoch FROM statement_timestamp() - row.created_at)::float8 END AS unclaimed_seconds
         """  # noqa: S608 - only constants are inserted
 
 
@@ -142,12 +146,12 @@ def _longest_and_newest(
     # batch, so that they are sent first. MATERIALIZED locks each row once, in the given order.
     picked = f"""
         longest AS MATERIALIZED (
-            SELECT id, status, next_attempt_at FROM email_notifications
+            SELECT id, status, next_attempt_at, updated_at FROM email_notifications
             WHERE status IN ({_DUE}) AND next_attempt_at <= statement_timestamp() {since}
               AND {NOT_PAUSED}
             ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
         ), newest AS MATERIALIZED (
-            SELECT id, status, next_attempt_at FROM email_notifications
+            SELECT id, status, next_attempt_at, updated_at FROM email_notifications
             WHERE status = 'pending' AND retry_count = 0
               AND next_attempt_at <= statement_timestamp() {newest_since} AND {NOT_PAUSED}
               AND (SELECT count(*) FROM longest) = %(longest)s AND id NOT IN (SELECT id FROM longest)

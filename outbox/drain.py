@@ -10,6 +10,7 @@ import time
 from django.conf import settings
 
 from notifications.log import log_changes
+from notifications.wake import Reason
 from outbox import process as processes
 from outbox.claim import next_due_in, recover
 from outbox.metrics import POLLS
@@ -23,13 +24,13 @@ POLL = "poll"
 RECOVER_BATCH = 500
 
 
-def drain_emails() -> Drained | None:
+def drain_emails(reason: Reason = Reason.POLL) -> Drained | None:
     """Send due e-mails. Return None if a drain of this process already runs or the process is stopping.
 
     A drain that already runs claims once more. If the result has `more`, call again.
     """
     drain = processes.current()
-    drain.wake()
+    drain.wake(reason)
     done: Drained | None = None
     while drain.woken.is_set() and not drain.stopping.is_set():
         if not drain.draining.acquire(blocking=False):
@@ -47,10 +48,10 @@ def drain_emails() -> Drained | None:
     return done
 
 
-def drain_due() -> Drained | None:
+def drain_due(reason: Reason = Reason.POLL) -> Drained | None:
     """Drain, and set `next_due_seconds` to the seconds until the earliest waiting row is due."""
     lookback = processes.current().lookback
-    if (done := drain_emails()) is not None:
+    if (done := drain_emails(reason)) is not None:
         seconds = lookback.seconds(now=time.monotonic())
         waiting = next_due_in(lookback_seconds=seconds)
         if waiting is not None and waiting <= 0.0:  # another session locks it, or it was inserted just now

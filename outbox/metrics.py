@@ -1,4 +1,4 @@
-"""The metrics of the sender: polls, claims, breakers, and the lag of change data capture."""
+"""The metrics of the sender: polls, triggers, claims, breakers, and the lag of change data capture."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ CLAIMS = Histogram(
     "Time of a claim's statement, with its commit",
     ["table"],
     buckets=(0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
+    registry=REGISTRY,
+)
+
+TRIGGER_DELAYS = Histogram(
+    "orderpost_trigger_delay_seconds",
+    "Time from an e-mail's insert to its first claim, by the database's clock",
+    ["reason"],
+    buckets=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0, 3600.0),
     registry=REGISTRY,
 )
 

@@ -26,11 +26,13 @@ from notifications.log import log_changes
 from notifications.models import EmailNotification
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import DUE_STATES
+from notifications.wake import Reason
 from outbox.claim import Claims, Lookback
 from outbox.gate.breaker import Rules
 from outbox.gate.gate import Capacity, Gate
 from outbox.gate.neighbours import Neighbours
 from outbox.in_flight import SETTLE_SECONDS, InFlight, Unsettled, settle_until
+from outbox.metrics import TRIGGER_DELAYS
 from outbox.screen import screen
 from outbox.send import compute_send_timeout, fit_into_lease, send
 from runtime.telemetry import health
@@ -76,6 +78,8 @@ class Drain:
         self.drain_span: Span = INVALID_SPAN  # of the latest run
         #: Set while due rows may exist that no claim has seen.
         self.woken = threading.Event()
+        #: The first reason since the last claim.
+        self.reason = Reason.POLL
         #: When the database last answered this drain (monotonic), which proves that the drain is not stuck.
         self.progress_at = -math.inf
         self._claims = Claims()
@@ -111,8 +115,10 @@ class Drain:
         """How far back the drain's next claim has to read."""
         return self._claims.lookback
 
-    def wake(self) -> None:
+    def wake(self, reason: Reason = Reason.POLL) -> None:
         """Make the current run claim again at once. Any thread may call this."""
+        if not self.woken.is_set():
+            self.reason = reason
         self.woken.set()
         self._in_flight.interrupt()
 
@@ -174,6 +180,7 @@ class Drain:
                 time.sleep(min(capacity.wait_seconds, SETTLE_SECONDS))
             return []
         claimed_at = time.monotonic()
+        reason = self.reason
         self.woken.clear()
         batch, more = self._claims.claim(capacity)
         self.progress_at = time.monotonic()
@@ -181,7 +188,10 @@ class Drain:
             self.woken.set()
         if not batch and not capacity.is_retry_allowed:
             self._done.pause_seconds = capacity.wait_seconds
+        delays = TRIGGER_DELAYS.labels(reason)
         for row in batch:
+            if row.unclaimed_seconds is not None:
+                delays.observe(row.unclaimed_seconds)
             row.deadline_at = claimed_at + settings.LEASE_SECONDS - self.send_timeout_seconds
             row.should_stop = should_stop
         return batch

@@ -1,4 +1,4 @@
-"""The Celery tasks of delivery. A task has no arguments, because PostgreSQL has the rows."""
+"""The Celery tasks of delivery. Their only argument says why they run, because PostgreSQL has the rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from celery import shared_task
 from django.conf import settings
 from django.db import close_old_connections
 
-from notifications.wake import waker
+from notifications.wake import Reason, wake
 from outbox import drain
 from outbox.process import Drained
 from runtime import bulk_jobs
@@ -17,9 +17,9 @@ from runtime.process.waker import Waker
 
 
 @shared_task(name="drain_emails")
-def drain_emails(**_: Any) -> None:
+def drain_emails(reason: str = Reason.UNKNOWN, **_: Any) -> None:
     """Send due e-mails. Enqueue another drain if this one returns before all are sent."""
-    _schedule_next_drain(drain.drain_emails())
+    _schedule_next_drain(drain.drain_emails(Reason(reason)))
 
 
 @shared_task(name="poll_outbox")
@@ -35,14 +35,14 @@ def _schedule_next_drain(done: Drained | None) -> None:
     if done is None:
         return
     if done.has_more:
-        waker.wake()
+        wake(Reason.MORE)
     elif settings.FAST_PATH and (seconds := done.pause_seconds or done.next_due_seconds) is not None:
         timer.wake(in_seconds=seconds)
 
 
 def _drain_when_due() -> None:
     close_old_connections()
-    _schedule_next_drain(drain.drain_due())
+    _schedule_next_drain(drain.drain_due(Reason.DUE))
 
 
 #: Runs a drain in a worker when the earliest waiting row is due.

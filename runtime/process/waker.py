@@ -38,15 +38,18 @@ class Waker:
         self._call = call
         self._sent, self._lost = (WAKEUPS.labels(target, result) for result in ("sent", "lost"))
         self.failures = 0
+        #: The reason of the first `wake` that led to the present call.
+        self.reason = ""
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
         self._changed = threading.Condition()
         self._due_at = math.inf
+        self._next_reason = ""
         self._thread: threading.Thread | None = None
 
-    def wake(self, *, in_seconds: float = 0.0) -> None:
+    def wake(self, reason: str = "", *, in_seconds: float = 0.0) -> None:
         """Have the function called in `in_seconds`, unless an earlier call is due.
 
         Neither wait for the call nor raise its errors.
@@ -55,6 +58,8 @@ class Waker:
         if due_at >= self._due_at:  # the thread will still forget that time, and call after that
             return
         with self._changed:
+            if self._due_at == math.inf:
+                self._next_reason = reason
             self._due_at = min(due_at, self._due_at)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
@@ -68,6 +73,7 @@ class Waker:
                 while (left := self._due_at - time.monotonic()) > 0:
                     self._changed.wait(None if left == math.inf else left)
                 self._due_at = math.inf
+                self.reason = self._next_reason
             try:
                 self._call()
                 self._sent.inc()

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from events.publishing import notify
+from notifications import wake
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.mails import make_mail
 from tests.kit.orders import cancel_order, confirm_order, make_order, pay_order, refund_order
@@ -31,7 +32,6 @@ from tests.kit.words import (
     RefundExceedsBalance,
     changes,
     send_copy,
-    tasks,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -287,9 +287,9 @@ def test_wake_ups_come_after_the_commit_of_a_change_and_only_then(monkeypatch, s
     """A worker that was woken before finds nothing."""
     settings.FAST_PATH = True
     seen: list[int] = []
-    for waker in (tasks.waker, notify.waker):
+    for waker in (wake.waker, notify.waker):
         monkeypatch.setattr(
-            waker, "wake", lambda: seen.extend(together(1, lambda _: DomainEvent.objects.count()))
+            waker, "wake", lambda *_: seen.extend(together(1, lambda _: DomainEvent.objects.count()))
         )
     order, api = make_order(), Api(make_token())
     assert pay(order, api).status_code == 200

@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from events.publishing import notify
 from events.transports import BrokerConsumer, member_name
-from notifications.wake import waker
+from notifications.wake import Reason, wake
 from outbox import cdc
 from runtime.models import Heartbeat
 from runtime.process.loop import stop_on_signals
@@ -20,7 +20,7 @@ from runtime.telemetry.metrics_server import watch
 
 #: What a message about a table wakes: the workers or the relays, both through Valkey.
 WAKES: dict[str, Callable[[], None]] = {
-    "email_notifications": waker.wake,
+    "email_notifications": lambda: wake(Reason.CDC),
     "outbox_events": notify.waker.wake,
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import json
 import threading
 import time
 from importlib.util import find_spec, module_from_spec
@@ -12,6 +14,9 @@ from celery import current_app
 from django.db import connection
 from django.db.models.functions import Now
 
+from notifications import wake
+from notifications.wake import Reason
+from outbox.claim import claim
 from tests.kit.mails import drained, due_now, let_others_through, make_mail, make_mails, sandbox, statuses
 from tests.kit.waiting import until
 from tests.kit.words import (
@@ -200,6 +205,51 @@ class TestThePoll:
         assert Heartbeat.read_age(name=drain.POLL) is None
 
 
+def first_claims(reason: str) -> float:
+    name = "orderpost_trigger_delay_seconds_count"
+    return REGISTRY.get_sample_value(name, {"reason": reason}) or 0.0
+
+
+class TestTheDelayOfATrigger:
+    def test_is_counted_at_the_first_claim_only_under_the_reason_of_the_drain(self, sandbox):
+        before = {reason: first_claims(reason) for reason in Reason}
+        make_mails(2)
+        sandbox.fail(kind="status", status=503, times=1)
+        tasks.drain_emails(reason="cdc")
+        let_others_through()
+        drain.poll()
+        make_mail()
+        tasks.drain_emails()
+        counted = {reason: first_claims(reason) - before[reason] for reason in Reason}
+        assert {reason: count for reason, count in counted.items() if count} == {"cdc": 2, "unknown": 1}
+
+    def test_does_not_count_a_row_again_that_was_given_back(self):
+        make_mail()
+        (row,) = claim(limit=1)
+        assert row.unclaimed_seconds is not None and 0 <= row.unclaimed_seconds < 60
+        EmailNotification.objects.settle([(row, process.NOT_TRIED)])
+        (again,) = claim(limit=1)
+        assert again.unclaimed_seconds is None and again.age_seconds > row.age_seconds
+
+    def test_has_the_first_reason_since_the_last_claim(self):
+        current = process.current()
+        current.wake(Reason.RESEND)
+        current.wake(Reason.CDC)
+        assert current.reason == "resend"
+        current.woken.clear()
+        current.wake(Reason("of a later release"))
+        assert current.reason == "unknown"
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_without_the_fast_path_the_shops_own_commits_wake_nobody(settings, monkeypatch, reason):
+    woken: list[str] = []
+    monkeypatch.setattr(wake.waker, "wake", woken.append)
+    for settings.FAST_PATH in (True, False):
+        wake.wake(reason)
+    assert len(woken) == (1 if reason in ("fast_path", "resend") else 2)
+
+
 class TestTheNextDrain:
     @pytest.fixture
     def waits(self, settings, monkeypatch) -> list[float]:
@@ -217,7 +267,7 @@ class TestTheNextDrain:
 
     def test_waits_for_a_provider_although_emails_are_due(self, waits, monkeypatch):
         done = Drained(pause_seconds=25.0, next_due_seconds=0.0)
-        monkeypatch.setattr(drain, "drain_emails", lambda: done)
+        monkeypatch.setattr(drain, "drain_emails", lambda _: done)
         tasks.drain_emails()
         assert waits == [25.0]
 
@@ -257,7 +307,7 @@ def test_wake_ups_do_not_pile_up_while_no_worker_takes_them(valkey_url, settings
     def wake() -> int:
         """Wake a worker. Return how many wake-ups wait for one."""
         before = sent()
-        waking.waker.wake()
+        waking.wake(waking.Reason.CDC)
         until(lambda: sent() > before, "the wake-up is sent")
         return int(client.llen(queue))
 
@@ -268,6 +318,9 @@ def test_wake_ups_do_not_pile_up_while_no_worker_takes_them(valkey_url, settings
     spec.loader.exec_module(waking)
     with make_client() as client:
         assert [wake(), wake()] == [1, 2]
+        message = json.loads(client.lindex(queue, 0))
+        _, words, _ = json.loads(base64.b64decode(message["body"]))
+        assert words == {"reason": "cdc"}
         client.rpush(queue, *["a wake-up"] * (waking.MOST_WAITING - 3))
         assert [wake(), wake()] == [waking.MOST_WAITING] * 2
         client.delete(queue)

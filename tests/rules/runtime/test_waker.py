@@ -39,6 +39,20 @@ def test_a_thousand_wakes_during_a_call_are_one_call_after_it():
     until(lambda: len(calls) == 3)
 
 
+def test_a_call_knows_the_first_reason_since_the_last_call():
+    reasons, release = [], threading.Event()
+    waker = Waker(lambda: (reasons.append(waker.reason), release.wait(20)))
+    waker.wake("first")
+    until(lambda: reasons)
+    waker.wake("second", in_seconds=60)
+    waker.wake("third")
+    release.set()
+    until(lambda: len(reasons) == 2)
+    waker.wake()
+    until(lambda: len(reasons) == 3)
+    assert reasons == ["first", "second", ""]
+
+
 def test_it_waits_longer_while_wake_ups_keep_coming_and_not_after_a_pause(monkeypatch):
     slept, calls, idle = [], [], threading.Event()
 
