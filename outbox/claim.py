@@ -118,8 +118,8 @@ def _not_paused() -> RawSQL:
 def _build_claim(picked: str) -> str:
     """Return the statement that moves the rows of the CTE `picked` to `processing`.
 
-    `picked` has the columns id, status, next_attempt_at, updated_at and place. A row whose `updated_at` is its
-    `created_at` has not changed since its insert, so this is its first claim.
+    `picked` has the columns id, status, next_attempt_at, updated_at and place. A row whose `updated_at` is
+    its `created_at` has not changed since its insert, so this is its first claim.
     """
     return f"""
         WITH {picked}

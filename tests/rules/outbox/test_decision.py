@@ -121,7 +121,8 @@ def test_a_row_that_failed_more_often_than_it_has_retries_waits_longer_with_ever
 
 
 def test_given_delays_replace_base_and_cap_each_by_a_fifth_more_or_less():
-    policy = dataclasses.replace(POLICY, delays_seconds=(300.0, 900.0, 3600.0))
+    retries = RetryPolicy(30, 3600, delays_seconds=(300.0, 900.0, 3600.0), jitter=SLIGHT_JITTER)
+    policy = EmailPolicy(retries, hold_seconds=120)
     waits = [decision(V.TRANSIENT, attempts=n, policy=policy, chance=0.5).wait_seconds for n in (0, 1, 2, 3)]
     assert waits == [300, 900, 3600, 3600]
     assert decision(V.TRANSIENT, policy=policy, chance=0.0).wait_seconds == pytest.approx(240)
