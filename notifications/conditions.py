@@ -9,6 +9,7 @@ from typing import NamedTuple
 from django.conf import settings
 
 from notifications.models import EmailNotification
+from notifications.states.transitions import DUE_STATES, list_in_sql
 from runtime import conditions
 from runtime.conditions import HOUR, Condition, Query, Reading, Row, positive
 
@@ -25,7 +26,7 @@ _SELECT = """
         FROM (
             SELECT status, next_attempt_at, coalesce(resent_at, created_at) AS since, status = 'failed'
                 AND next_attempt_at > statement_timestamp() AND errors->-1->>'outcome' = 'ambiguous' AS held
-            FROM email_notifications WHERE status IN ('pending', 'failed')
+            FROM email_notifications WHERE status IN ({due})
             ORDER BY next_attempt_at LIMIT {most}
         ) AS row
     ) AS waiting, (
@@ -69,7 +70,7 @@ def _rows(found: Sequence[Row], _: dt.datetime) -> Rows:
 
 UNFINISHED_EMAILS: Query[Rows] = Query(
     name="unfinished e-mails",
-    select=lambda _: _SELECT.format(most=conditions.MOST),
+    select=lambda _: _SELECT.format(most=conditions.MOST, due=list_in_sql(DUE_STATES)),
     read=_rows,
 )
 

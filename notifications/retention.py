@@ -9,7 +9,7 @@ from runtime.personal_data import ERASED, ERASED_ADDRESS
 EMAIL_RETENTION = RetentionRules(
     interval="month",
     unfinished={
-        "pending or failed": f"status IN ({list_in_sql(DUE_STATES)})",
+        " or ".join(DUE_STATES): f"status IN ({list_in_sql(DUE_STATES)})",
         "processing": f"status = '{Status.PROCESSING}'",
         "dead-lettered": f"status = '{Status.DEAD_LETTERED}'",
     },

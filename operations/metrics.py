@@ -8,6 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from events.conditions import UNFINISHED_EVENTS
 from notifications.conditions import TABLE, UNFINISHED_EMAILS, Rows
+from notifications.states.transitions import UNFINISHED
 from orders.conditions import STUCK_ORDERS
 from retention.conditions import PARTITIONS
 from runtime import conditions
@@ -63,7 +64,7 @@ def unfinished_rows(rows: Rows) -> Iterator[GaugeMetricFamily]:
         f"Unfinished rows, counted up to {conditions.MOST}",
         labels=["table", "status"],
     )
-    for status in ("pending", "failed", "processing", "dead_lettered"):
+    for status in UNFINISHED:
         family.add_metric([TABLE, status], getattr(rows, status))
     yield family
     for name, text, field in (

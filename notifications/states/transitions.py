@@ -1,7 +1,8 @@
-"""The states of an e-mail, and the table of its transitions. Pure values.
+"""The states of an e-mail, how they are shown, and the table of its transitions. Pure values.
 
-Statements, `notifications.by_hand`, the admin and the model's constraints take the states from here, and
-docs/explain/guarantee.md shows the table.
+Statements, `notifications.by_hand`, the admin, the API, metrics, `status`, `demo` and the model's constraints
+take the states from here, and docs/explain/guarantee.md shows the table. docs/guides/extend.md says how to
+add a state.
 """
 
 from __future__ import annotations
@@ -35,6 +36,30 @@ UNFINISHED = (S.PENDING, S.PROCESSING, S.FAILED, S.DEAD_LETTERED)
 ENDED = (S.SENT, S.DEAD_LETTERED, S.SUPPRESSED, S.DISCARDED)
 #: The columns that have a value only in one state.
 COLUMNS_OF = {S.PROCESSING: ("claim_token", "claimed_at"), S.SENT: ("sent_at",)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shown:
+    """The words of `manage.py demo` for one e-mail and for several, and the admin's colour of a state.
+
+    `color` is a state of web/static/orderpost/admin.css.
+    """
+
+    one: str
+    many: str
+    color: Status
+
+
+#: Every state, the most urgent first, as the admin's filter lists them.
+SHOWN: dict[str, Shown] = {
+    S.DEAD_LETTERED: Shown("is a dead letter", "are dead letters", S.DEAD_LETTERED),
+    S.FAILED: Shown("waits for a retry", "wait for a retry", S.FAILED),
+    S.PENDING: Shown("waits for its turn", "wait for their turn", S.PENDING),
+    S.PROCESSING: Shown("is being sent", "are being sent", S.PROCESSING),
+    S.SUPPRESSED: Shown("is suppressed", "are suppressed", S.SUPPRESSED),
+    S.DISCARDED: Shown("is discarded", "are discarded", S.DISCARDED),
+    S.SENT: Shown("is sent", "are sent", S.SENT),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from rich.progress import Progress
 
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
-from notifications.states.transitions import DUE_STATES, Status
+from notifications.states.transitions import DUE_STATES, SHOWN, Status
 from operations.demo import DOWN, REFUSED, place_and_move, place_one
 from runtime.telemetry import context
 
@@ -37,16 +37,7 @@ MAILPIT_PORT = 8025
 TOKEN_DAYS = 7
 #: E-mails without an attempt. Every failed attempt writes `last_error`, but not each uses up a retry.
 UNTRIED = Q(status__in=DUE_STATES, last_error="")
-#: The demo's words for one e-mail and for several, by state.
-ENDS: dict[str, tuple[str, str]] = {
-    Status.SENT: ("e-mail is sent", "e-mails are sent"),
-    Status.DEAD_LETTERED: ("e-mail is a dead letter", "e-mails are dead letters"),
-    Status.SUPPRESSED: ("e-mail is suppressed", "e-mails are suppressed"),
-    Status.DISCARDED: ("e-mail is discarded", "e-mails are discarded"),
-    Status.PROCESSING: ("e-mail is being sent", "e-mails are being sent"),
-}
-RETRIED = ("e-mail waits for a retry", "e-mails wait for a retry")
-WAITING = ("e-mail was not tried yet", "e-mails were not tried yet")
+UNTRIED_WORDS = ("was not tried yet", "were not tried yet")
 
 
 @contextmanager
@@ -135,13 +126,14 @@ def count_ends(mails: QuerySet[EmailNotification]) -> Iterator[str]:
     """Yield one line for each end that an e-mail can have, the most frequent first."""
     counts = Counter(_end(status, error) for status, error in mails.values_list("status", "last_error"))
     for (one, many), count in counts.most_common():
-        yield f"{count:6,} {one if count == 1 else many}"
+        yield f"{count:6,} e-mail {one}" if count == 1 else f"{count:6,} e-mails {many}"
 
 
 def _end(status: str, error: str) -> tuple[str, str]:
-    if status in DUE_STATES:
-        return RETRIED if error else WAITING
-    return ENDS[status]
+    if status in DUE_STATES and not error:
+        return UNTRIED_WORDS
+    shown = SHOWN[Status.FAILED if status == Status.PENDING else status]  # a pending one was tried
+    return shown.one, shown.many
 
 
 def next_steps(mailbox: str) -> str:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from notifications.states.transitions import UNFINISHED
 from operations.status import Document, read_status
 
 
@@ -82,17 +83,14 @@ def _show_emails(console: Console, emails: Document, rates: Document) -> None:
         console,
         "e-mails",
         [
-            "pending",
-            "failed",
-            "of them held",
-            "processing",
-            "dead letters",
+            *(status.label.lower() for status in UNFINISHED),
+            "failed, held",
             "oldest unfinished",
             "longest due",
         ],
         [
             [
-                *(emails[name] for name in ("pending", "failed", "held", "processing", "dead_lettered")),
+                *(emails[name] for name in (*UNFINISHED, "held")),
                 age(emails["unfinished_seconds"]),
                 age(emails["due_seconds"]),
             ]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from django.db.models.functions import Now
 
+from local.machine import PROJECT
+from notifications.conditions import Rows
 from notifications.states.transitions import (
     ACCEPT,
     CLAIM,
     DISCARD,
+    DUE_STATES,
     ENDED,
     MARK_SENT,
     RECOVER,
@@ -21,7 +23,9 @@ from notifications.states.transitions import (
     SET_ASIDE_REPLACED,
     SET_ASIDE_UNPROVEN,
     SETTLE,
+    SHOWN,
     TRANSITIONS,
+    UNFINISHED,
     WITHDRAW,
     Transition,
 )
@@ -29,7 +33,7 @@ from tests.kit.mails import make_mail
 from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand, claim, mark_sent, recover
 
 rows = EmailNotification.objects
-PAGE = Path(__file__).parents[3] / "docs/explain/guarantee.md"
+PAGE = PROJECT / "docs/explain/guarantee.md"
 #: The columns that every change of state may write.
 ALWAYS = {"status", "updated_at"}
 
@@ -115,6 +119,13 @@ def test_a_verb_changes_rows_in_the_tables_states_and_columns(one, settings):
     assert before == set(one.before)
     assert after == set(one.after)
     assert columns - ALWAYS == set(one.columns)
+
+
+def test_each_state_is_shown_and_has_its_count_if_it_is_unfinished():
+    assert set(SHOWN) == set(Status)
+    assert set(UNFINISHED) <= set(Rows._fields) and set(DUE_STATES) <= set(UNFINISHED)
+    css = (PROJECT / "web/static/orderpost/admin.css").read_text()
+    assert [shown.color for shown in SHOWN.values() if f".pill-{shown.color}" not in css] == []
 
 
 def test_the_sender_leaves_ended_rows_alone():
