@@ -19,16 +19,14 @@ PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)
 CHANGED = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)
 MUG = {"sku": "M", "name": "Ceramic mug", "quantity": 2, "unit_amount": 1900}
 TOWEL = {"sku": "T", "name": "Tea towel", "quantity": 1, "unit_amount": 2500}
-CHANGES: dict[str, dict[str, Any]] = {
-    "order.placed": {},
-    "order.payment_failed": {},
-    "order.paid": {},
-    "order.confirmed": {},
+#: The values of a change that an e-mail shows. Most e-mails show none.
+SHOWN: dict[str, dict[str, Any]] = {
     "order.completed": {"tracking_url": "https://track.example.com/1"},
     "order.cancelled": {"was_paid": True, "reason": "Sold out"},
     "order.refunded": {"amount": 6890},
     "order.part_refunded": {"amount": 1900},
 }
+CHANGES: dict[str, dict[str, Any]] = {name: SHOWN.get(name, {}) for name in EMAILS}
 LANGUAGES = [language for language, _ in settings.LANGUAGES]
 VOID = {"meta", "br"}
 TRACKING, SHOP = "https://track.example.com/1", "https://shop.example.com"
@@ -104,7 +102,7 @@ class Balance(HTMLParser):
 
 
 def test_these_are_all_emails():
-    assert event_types() == set(CHANGES) == set(EMAILS)
+    assert event_types() == set(EMAILS) >= set(SHOWN)
 
 
 @pytest.mark.parametrize("locale", LANGUAGES)
