@@ -180,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
         if fault.has_taken_mail:
             is_repeat = dialect.seen_before(body, self.headers.get) is not None
             response = self._judge(dialect, payload, body)
-            if response.status not in (HTTPStatus.ACCEPTED, HTTPStatus.OK):
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                 self._finish(response)
                 return
             if not is_repeat:

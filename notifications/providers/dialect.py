@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from email.utils import formataddr, getaddresses, parseaddr
 from typing import Any, NamedTuple
 
+from notifications.providers.explanations import Explanation
+
 Header = Callable[[str], str | None]
 
 
@@ -57,6 +59,8 @@ class Dialect(ABC):
     name: str
     path: re.Pattern[str]
     content_type = "application/json"
+    #: Errors of the provider, each with what it means. Tests compare them with the declaration's `causes`.
+    errors: Sequence[tuple[str, Explanation]] = ()
 
     @abstractmethod
     def payload(self, body: bytes) -> dict[str, Any] | None:

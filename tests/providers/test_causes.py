@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.utils.module_loading import import_string
 
 from notifications.providers import explanations as causes
 from notifications.providers.causes import explain
@@ -74,6 +75,9 @@ SAID = [
     ("", "lease expired no outcome within 300 s", causes.LEASE),
     ("sendgrid", "the moon is full", causes.UNKNOWN),
 ]
+for name, declared in declarations().items():
+    if declared.dialect:
+        SAID += [(name, *error) for error in import_string(declared.dialect).errors]
 
 
 @pytest.mark.parametrize(("provider", "error", "meaning"), SAID, ids=[f"{a} {b}"[:60] for a, b, _ in SAID])
