@@ -22,13 +22,14 @@ from django.db import DataError, transaction
 from django.db.models.functions import Now
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
-from events.consuming.envelope import LARGEST, Envelope, Rejected, event_id_of, read_envelope, read_json
+from events.consuming.envelope import Envelope, Rejected, event_id_of, read_envelope, read_json
 from events.consuming.handlers import Handler, RowHandler
 from events.event_ids import event_ids
 from events.models import InboundDeadLetter, ProcessedEvent
 from events.models.inbox import EventKey, Receipt
 from events.publishing.write import write_event
 from events.transports import Received
+from events.transports.base import LARGEST
 from runtime.database.ids import id_time
 from runtime.database.row_change import JoinedRead, RowToRead, change_row
 from runtime.database.transactions import after_commit
