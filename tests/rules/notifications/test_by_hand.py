@@ -26,6 +26,7 @@ from tests.kit.words import (
     bulk,
     read_database_time,
     suppress,
+    transitions,
 )
 from tests.kit.words import mail_services as services
 
@@ -33,11 +34,11 @@ pytestmark = pytest.mark.django_db(transaction=True)  # a refused copy rolls bac
 LIST = "/admin/notifications/emailnotification/"
 #: The states from which each act is possible.
 ALLOWED = {
-    "give_up": {"failed", "dead_lettered"},
-    "resend": {"failed", "dead_lettered", "discarded", "suppressed"},
-    "copy": {"sent", "dead_lettered", "discarded", "suppressed"},
+    "give_up": transitions.DISCARD.before,
+    "resend": transitions.RESEND.before,
+    "copy": transitions.ENDED,
 }
-AFTER = {"give_up": Status.DISCARDED, "resend": Status.PENDING}
+AFTER = {"give_up": transitions.DISCARD.to, "resend": transitions.RESEND.to}
 #: An act for which a held e-mail must wait. A copy is a new e-mail, so it does not wait.
 WAITING = ("give_up", "resend")
 UNTIL = re.compile(r"it is held for the provider(?:'|&#x27;)s evidence until (\d{4}-\d\d-\d\d \d\d:\d\d) UTC")
