@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
+from django.utils.text import get_text_list
 
 from local.sandbox import Sandbox
+from notifications.states.transitions import Transition
 from tests.kit.words import (
     EACH_SIDE,
     PROVIDERS,
@@ -28,6 +30,11 @@ from tests.kit.words import (
 
 #: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
 AGO, APART = 10, 20
+
+
+def not_in(act: Transition) -> str:
+    """Return the end of the refusal of an act in another state."""
+    return f"not {get_text_list([*map(str, act.before)], 'or')}"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from notifications.log import log_changes
 from notifications.restored import mark_sent
 from tests.kit.brokers import Memory
 from tests.kit.jobs import act
-from tests.kit.mails import make_mail
+from tests.kit.mails import make_mail, not_in
 from tests.kit.orders import pay_order, place_order
 from tests.kit.people import staff_client
 from tests.kit.restored import after_restore, line, restore_to_now, sent, shipped, states
@@ -31,6 +31,7 @@ from tests.kit.words import (
     new_id,
     read_database_time,
     render_again,
+    transitions,
 )
 from tests.kit.words import mail_services as services
 
@@ -188,7 +189,7 @@ def test_a_person_sends_gives_up_or_marks_as_sent_what_is_held(tmp_path, valkey_
     assert [states()[mail.id] for mail in mails] == ["pending", "discarded", "sent"]
     changes, refusals = mark_sent(ids=[mails[0].id, mails[1].id, new_id()])
     assert sorted(one.reason for one in refusals) == [
-        "it is discarded, not pending, failed or dead_lettered",
+        f"it is discarded, {not_in(transitions.MARK_SENT)}",
         "it is not stored, or its month was archived",
     ]
     assert [change.was for change in changes] == ["pending"]
