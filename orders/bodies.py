@@ -1,49 +1,82 @@
-"""The fields of an order in a request's body and in an inbound event's data, with their checks."""
+"""The bodies of requests, which are also the data of inbound events, with the checks of orders.fields."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from rest_framework import serializers
 
 from notifications.rendering import is_currency, is_locale
+from orders.fields import ITEM_FIELDS, MAX_AMOUNT, ORDER_FIELDS, Kind, OrderField, Use
 from web.api.fields import EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
 
-MAX_AMOUNT = 10**12
-MAX_ITEMS = 200
+#: The longest text that a customer reads about a cancellation.
+MAX_REASON = 500
 
 
-# /api/schema shows the docstrings of these classes.
-class ItemBody(StrictSerializer):
-    """One line of an order."""
+class Currency(Text):
+    """The ISO 4217 code of a currency in use."""
 
-    sku = Text(max_length=100)
-    name = Text(max_length=200)
-    quantity = Integer(min_value=1, max_value=10**6)
-    unit_amount = Integer(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units")
-
-
-class OrderBody(StrictSerializer):
-    """An order to place. The total includes shipping and tax, so it may differ from the sum of the items."""
-
-    user_id = Identifier()
-    email = EmailAddress()
-    total_amount = Integer(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, such as cents")
-    name = Text(required=False, allow_blank=True, max_length=200)
-    currency = Text(required=False, max_length=3, help_text="ISO 4217; USD if absent")
-    locale = Text(required=False, max_length=20, help_text="Language of the e-mails; en if absent")
-    reference = Text(required=False, allow_blank=True, max_length=100, help_text="The shop's own number")
-    items = ItemBody(many=True, required=False, max_length=MAX_ITEMS)  # type: ignore[call-arg] # of the list
-
-    def validate_currency(self, value: str) -> str:
+    def run_validation(self, data: Any = serializers.empty) -> str:
+        value = super().run_validation(data)
         if not is_currency(value):
             raise serializers.ValidationError(
                 "This is not the ISO 4217 code of a currency in use, such as USD."
             )
         return value
 
-    def validate_locale(self, value: str) -> str:
+
+class Locale(Text):
+    """A language tag."""
+
+    def run_validation(self, data: Any = serializers.empty) -> str:
+        value = super().run_validation(data)
         if not is_locale(value):
             raise serializers.ValidationError("This is not a language tag, such as en or de-AT.")
         return value
+
+
+def _given(fields: tuple[OrderField, ...]) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    """Return the fields that a shop gives, by name."""
+    return {field.name: _checked(field) for field in fields if Use.GIVEN in field.uses}
+
+
+def _checked(field: OrderField) -> serializers.Field[Any, Any, Any, Any]:
+    """Return the field of a body, with the checks of its kind."""
+    options: dict[str, Any] = {"required": field.is_required, "help_text": field.help or None}
+    match field.kind:
+        case Kind.ID:
+            return Identifier(**options)
+        case Kind.EMAIL:
+            return EmailAddress(**options)
+        case Kind.CURRENCY:
+            return Currency(max_length=field.most, **options)
+        case Kind.LOCALE:
+            return Locale(max_length=field.most, **options)
+        case Kind.TEXT:
+            return Text(max_length=field.most, allow_blank=not field.is_required, **options)
+        case Kind.AMOUNT | Kind.NUMBER:
+            return Integer(min_value=field.least, max_value=field.most, **options)
+        case Kind.ITEMS:
+            return ItemBody(many=True, max_length=field.most, **options)
+        case _:
+            raise ValueError(f"No shop gives a field such as {field.name}. Add the checks of its kind.")
+
+
+# /api/schema shows the docstrings of these classes.
+class ItemBody(StrictSerializer):
+    """One line of an order."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return _given(ITEM_FIELDS)
+
+
+class OrderBody(StrictSerializer):
+    """An order to place. The total includes shipping and tax, so it may differ from the sum of the items."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        """Return the fields that a shop gives, and those of a subclass, which may replace them."""
+        return _given(ORDER_FIELDS) | super().get_fields()
 
 
 class CompleteBody(StrictSerializer):
@@ -55,7 +88,9 @@ class CompleteBody(StrictSerializer):
 class CancelBody(StrictSerializer):
     """The reason for the cancellation. The customer reads it."""
 
-    reason = Text(required=False, allow_blank=True, max_length=500)
+    reason = Text(
+        required=False, allow_blank=True, max_length=MAX_REASON, help_text="For the customer's e-mail"
+    )
 
 
 class RefundBody(StrictSerializer):

@@ -19,6 +19,7 @@ from events.publishing.write import event_insert
 from notifications.services import email_part
 from orders.emails import email_context
 from orders.events import EVENTS, event_payload
+from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, names
 from orders.models import Order, Seen
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
 from runtime.database.statement import StatementPart, Written, execute
@@ -43,25 +44,16 @@ class OtherMoney(ChangeRefused):
 
 
 #: The columns that a change writes. Each writes all of them, so that all share one prepared statement.
-COLUMNS = (
-    "status",
-    "version",
-    "refunded_amount",
-    "updated_at",
-    "paid_at",
-    "stock_reserved_at",
-    "completed_at",
-)
+COLUMNS = names(Use.CHANGED)
 #: The columns of an order of another system that the event with the highest sequence decides. `version` is
 #: that sequence.
-STATE = (
-    *("status", "version", "user_id", "email", "name", "locale", "reference", "items"),
-    *("total_amount", "refunded_amount", "currency"),
-)
+STATE = ("status", "version", "refunded_amount", *names(Use.GIVEN))
 #: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
 TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
 #: The columns that an event of another system writes.
 ADOPTED_COLUMNS = (*STATE, *TIMES.values(), "created_at", "updated_at")
+#: The fields of an item in the event.
+_LINE = names(Use.EVENTS, ITEM_FIELDS)
 
 
 class OrderChange:
@@ -190,7 +182,7 @@ def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values
         updated_at=now,
     )
     change = OrderChange(order=order, now=now)
-    lines = [{key: item[key] for key in ("sku", "quantity")} for item in order.items]
+    lines = [{key: item[key] for key in _LINE} for item in order.items]
     change.record("order.placed", details={"items": lines})
     return change
 
@@ -341,7 +333,8 @@ def adopt(
     else:
         order, overtaken = seen.order, reported.version <= seen.order.version
         if order.email == ERASED_ADDRESS:  # an erased person stays erased
-            reported.email, reported.name = ERASED_ADDRESS, ""
+            for name, erased in ERASED_VALUES.items():
+                setattr(reported, name, erased)
         for name in () if overtaken else STATE:
             setattr(order, name, getattr(reported, name))
         # The earliest time counts, because queries search for e-mails and events from `created_at` on.

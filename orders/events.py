@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import operator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from orders.fields import ORDER_FIELDS, Kind, Use
 
 if TYPE_CHECKING:
     from orders.models import Order
@@ -66,17 +69,20 @@ EMAILS = [event.name for event in EVENTS.values() if event.email is not Email.NO
 DEFAULT_EMAILS = [event.name for event in EVENTS.values() if event.email is Email.DEFAULT]
 
 
+_PUBLISHED = [field for field in ORDER_FIELDS if Use.EVENTS in field.uses]
+_KEYS = [field.json_name for field in _PUBLISHED]
+_values = operator.attrgetter(*(field.name for field in _PUBLISHED))
+#: The keys of values that are no JSON.
+_WORDS = [field.json_name for field in _PUBLISHED if field.kind in (Kind.ID, Kind.STATUS)]
+
+
 def event_payload(*, order: Order, details: dict[str, Any]) -> dict[str, Any]:
     """Return the payload of an order's event. `details` are the fields of this kind of event, in camelCase.
 
     The payload has no name and no address. Consumers read them from the API.
     """
-    return {
-        "orderId": str(order.id),
-        "userId": str(order.user_id),
-        "status": str(order.status),
-        "totalAmount": order.total_amount,
-        "refundedAmount": order.refunded_amount,
-        "currency": order.currency,
-        **details,
-    }
+    payload = dict(zip(_KEYS, _values(order), strict=True))
+    for key in _WORDS:
+        payload[key] = str(payload[key])
+    payload.update(details)
+    return payload

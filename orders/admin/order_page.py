@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from notifications.rendering import format_amount
 from orders.admin.timeline import lines_of
+from orders.fields import ORDER_FIELDS, Use, names
 from orders.models import NEWEST_FIRST, STUCK, Order
 from orders.timeline import read_timeline
 from runtime.addresses import as_stored
@@ -50,45 +51,30 @@ class PlacedPeriod(PeriodFilter):
     column = "created_at"
 
 
+#: The columns that a method of `OrderPage` shows.
+_SHOWN_BY = {
+    "status": "state",
+    "source": "owner",
+    "total_amount": "total",
+    "refunded_amount": "refunded",
+    "items": "item_table",
+}
+
+
+def _fields_of(section: str) -> list[str]:
+    return [_SHOWN_BY.get(field.name, field.name) for field in ORDER_FIELDS if field.section == section]
+
+
 class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "owner", "state", "total", "refunded", "email", "created"]
     list_filter = [StatusFilter, StuckFilter, PlacedAge, PlacedPeriod]
     ordering = list(NEWEST_FIRST)
-    csv_columns: tuple[str, ...] = (
-        *("id", "reference", "status", "version", "email", "name", "locale"),
-        *(
-            "total_amount",
-            "refunded_amount",
-            "currency",
-            "created_at",
-            "updated_at",
-            "paid_at",
-            "completed_at",
-            "source",
-        ),
-    )
+    csv_columns = names(Use.CSV)
     search_fields = ["reference"]
     search_help_text = "An order's reference or id, or an exact address."
     fieldsets = [
         ("Timeline", {"fields": ["timeline"]}),
-        (
-            "Order",
-            {"fields": ["id", "reference", "owner", "state", "version", "total", "refunded", "item_table"]},
-        ),
-        ("Customer", {"fields": ["user_id", "name", "email", "locale"]}),
-        (
-            "Times",
-            {
-                "fields": [
-                    "created_at",
-                    "updated_at",
-                    "paid_at",
-                    "stock_reserved_at",
-                    "completed_at",
-                    "correlation_id",
-                ]
-            },
-        ),
+        *((section, {"fields": _fields_of(section)}) for section in ("Order", "Customer", "Times")),
     ]
 
     @admin.display(description="order")

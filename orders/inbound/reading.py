@@ -6,7 +6,6 @@ Called by the handlers.
 from __future__ import annotations
 
 import datetime as dt
-import re
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +16,7 @@ from rest_framework.fields import Field
 from events.consuming.envelope import Envelope, Rejected
 from events.consuming.handlers import RowHandler
 from orders.changes import OrderChange
+from orders.fields import camel
 from orders.models import ORDER_ROW, Seen
 from orders.transitions import ChangeRefused
 from web.api.bodies import FORBIDDEN_CHARACTERS
@@ -72,11 +72,6 @@ def order_id_of(event: Envelope) -> uuid.UUID | None:
         return uuid.UUID(value)
     except (ValueError, TypeError, AttributeError):
         return None
-
-
-def camel(name: str) -> str:
-    """Return the name of an API field in events: `totalAmount` for `total_amount`."""
-    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
 def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: bool) -> Any:

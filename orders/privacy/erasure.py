@@ -22,6 +22,7 @@ from django.db.models.functions import Now
 from events.models import DomainEvent
 from notifications.services import withdraw_emails
 from notifications.states.transitions import UNFINISHED, Status
+from orders.fields import ERASED_VALUES
 from orders.models import Order
 from orders.privacy.persons import DIRECT, check_address, own_mails, own_orders
 from orders.privacy.stored_answers import erase_answers, erase_copies
@@ -215,9 +216,7 @@ def _erase_live(email: str, ids: list[uuid.UUID]) -> Counter[str]:
         withdraw_emails(ids=mails.filter(status__in=UNFINISHED).values_list("id", flat=True))
         for model in partitioned_models():
             counts[model._meta.db_table] = erase_rows(model=model, person=person, using="default", orders=ids)
-        counts["orders"] = Order.objects.filter(id__in=mine).update(
-            email=ERASED_ADDRESS, name="", updated_at=Now()
-        )
+        counts["orders"] = Order.objects.filter(id__in=mine).update(**ERASED_VALUES, updated_at=Now())
     return counts
 
 

@@ -1,0 +1,199 @@
+"""The fields of an order: the columns of `orders`, each declared once, and the fields of its items.
+
+orders.models writes the types of the columns again for mypy, and a test compares them. Request bodies,
+answers, events in and out, their JSON Schemas, e-mails, the admin and an erasure read these declarations.
+Import no models here, because the settings import this module.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import KW_ONLY, dataclass
+
+from runtime.personal_data import ERASED_ADDRESS
+
+MAX_AMOUNT = 10**12
+MAX_ITEMS = 200
+
+
+class Kind(enum.Enum):
+    """The type of a field. orders.bodies has the checks of each kind that a shop gives."""
+
+    ID = enum.auto()
+    EMAIL = enum.auto()
+    TEXT = enum.auto()  # one line; an optional one may be empty
+    CURRENCY = enum.auto()
+    LOCALE = enum.auto()
+    AMOUNT = enum.auto()  # in the currency's minor unit
+    NUMBER = enum.auto()
+    ITEMS = enum.auto()
+    STATUS = enum.auto()
+    TIME = enum.auto()
+
+
+class Use(enum.Flag):
+    """The places that have a field."""
+
+    NONE = 0
+    GIVEN = enum.auto()  # by the shop: POST /orders, the command, and the events of other systems
+    ANSWERS = enum.auto()  # of the API
+    EVENTS = enum.auto()  # that are published; they have no personal data
+    CSV = enum.auto()  # of the admin's list
+    CHANGED = enum.auto()  # by changes of our own orders
+
+
+@dataclass(frozen=True, slots=True)
+class OrderField:
+    """One column of an order. Its default is that of the model."""
+
+    name: str
+    kind: Kind
+    uses: Use
+    _: KW_ONLY
+    is_required: bool = False  # the shop must give it
+    least: int = 0
+    most: int | None = None  # the longest text, the largest number, the most items
+    help: str = ""
+    event_name: str = ""  # its name in events, if that is not its name in camelCase
+    section: str = ""  # of the order's page in the admin; "" hides it there
+    sample: object = None  # for the samples of e-mails, which get the field if it has one
+    erased: str | None = None  # replaces it when the person is erased; None if it is not personal
+
+    @property
+    def json_name(self) -> str:
+        """The field's name in events."""
+        return self.event_name or camel(self.name)
+
+
+def camel(name: str) -> str:
+    """Return the name of an API field in events.
+
+    >>> camel("total_amount")
+    'totalAmount'
+    """
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
+
+
+#: In the order of answers and of the admin.
+ORDER_FIELDS = (
+    OrderField("id", Kind.ID, Use.ANSWERS | Use.EVENTS | Use.CSV, event_name="orderId", section="Order"),
+    OrderField(
+        "user_id", Kind.ID, Use.GIVEN | Use.ANSWERS | Use.EVENTS, is_required=True, section="Customer"
+    ),
+    OrderField(
+        "email",
+        Kind.EMAIL,
+        Use.GIVEN | Use.ANSWERS | Use.CSV,
+        is_required=True,
+        section="Customer",
+        erased=ERASED_ADDRESS,
+    ),
+    OrderField(
+        "name",
+        Kind.TEXT,
+        Use.GIVEN | Use.ANSWERS | Use.CSV,
+        most=200,
+        section="Customer",
+        sample="Anna Schmidt",
+        erased="",
+    ),
+    OrderField(
+        "reference",
+        Kind.TEXT,
+        Use.GIVEN | Use.ANSWERS | Use.CSV,
+        most=100,
+        help="The shop's own number",
+        section="Order",
+        sample="A-10234",
+    ),
+    OrderField(
+        "status", Kind.STATUS, Use.ANSWERS | Use.EVENTS | Use.CSV | Use.CHANGED, most=20, section="Order"
+    ),
+    OrderField(
+        "version",
+        Kind.NUMBER,
+        Use.ANSWERS | Use.CSV | Use.CHANGED,
+        help="Grows with every event of the order",
+        section="Order",
+    ),
+    OrderField(
+        "total_amount",
+        Kind.AMOUNT,
+        Use.GIVEN | Use.ANSWERS | Use.EVENTS | Use.CSV,
+        is_required=True,
+        least=1,
+        most=MAX_AMOUNT,
+        help="In minor units, such as cents",
+        section="Order",
+        sample=6890,
+    ),
+    OrderField(
+        "refunded_amount",
+        Kind.AMOUNT,
+        Use.ANSWERS | Use.EVENTS | Use.CSV | Use.CHANGED,
+        most=MAX_AMOUNT,
+        section="Order",
+    ),
+    OrderField(
+        "currency",
+        Kind.CURRENCY,
+        Use.GIVEN | Use.ANSWERS | Use.EVENTS | Use.CSV,
+        most=3,
+        help="ISO 4217; USD if absent",
+        sample="EUR",
+    ),
+    OrderField(
+        "locale",
+        Kind.LOCALE,
+        Use.GIVEN | Use.ANSWERS | Use.CSV,
+        most=20,
+        help="Language of the e-mails; en if absent",
+        section="Customer",
+    ),
+    OrderField("items", Kind.ITEMS, Use.GIVEN | Use.ANSWERS, most=MAX_ITEMS, section="Order"),
+    OrderField("created_at", Kind.TIME, Use.ANSWERS | Use.CSV, section="Times"),
+    OrderField("updated_at", Kind.TIME, Use.ANSWERS | Use.CSV | Use.CHANGED, section="Times"),
+    OrderField("paid_at", Kind.TIME, Use.CSV | Use.CHANGED, section="Times"),
+    OrderField("stock_reserved_at", Kind.TIME, Use.CHANGED, section="Times"),
+    OrderField("completed_at", Kind.TIME, Use.CSV | Use.CHANGED, section="Times"),
+    # An answer has it only if another system owns the order (orders.api.serializers).
+    OrderField("source", Kind.TEXT, Use.CSV, most=100, section="Order"),
+    OrderField("correlation_id", Kind.TEXT, Use.NONE, most=128, section="Times"),
+    OrderField("traceparent", Kind.TEXT, Use.NONE, most=55),
+)
+#: The fields of one item in the column `items`.
+ITEM_FIELDS = (
+    OrderField("sku", Kind.TEXT, Use.GIVEN | Use.ANSWERS | Use.EVENTS, is_required=True, most=100),
+    OrderField("name", Kind.TEXT, Use.GIVEN | Use.ANSWERS, is_required=True, most=200),
+    OrderField(
+        "quantity",
+        Kind.NUMBER,
+        Use.GIVEN | Use.ANSWERS | Use.EVENTS,
+        is_required=True,
+        least=1,
+        most=10**6,
+    ),
+    OrderField(
+        "unit_amount",
+        Kind.AMOUNT,
+        Use.GIVEN | Use.ANSWERS,
+        is_required=True,
+        most=MAX_AMOUNT,
+        help="In minor units",
+    ),
+)
+#: The columns with personal data, and their values after an erasure.
+ERASED_VALUES = {field.name: field.erased for field in ORDER_FIELDS if field.erased is not None}
+
+
+def names(use: Use, fields: tuple[OrderField, ...] = ORDER_FIELDS) -> tuple[str, ...]:
+    """Return the names of the fields that have the use."""
+    return tuple(field.name for field in fields if use in field.uses)
+
+
+def longest(name: str) -> int:
+    """Return the length of the longest text of an order's field."""
+    (most,) = (field.most for field in ORDER_FIELDS if field.name == name)
+    assert most is not None
+    return most
