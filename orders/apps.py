@@ -21,14 +21,17 @@ class OrdersConfig(AppConfig):
         Raise `ImproperlyConfigured`, which stops the process.
         """
         from events.consuming import handlers
+        from events.schemas.schemas import schemas_made_by
         from notifications.api import sources
         from notifications.template_checks import check_templates
         from orders.events import EMAILS, EVENTS
+        from orders.inbound.schemas import make_schemas
         from orders.models import Order
         from orders.subscriptions import NAME, OWN_TOPICS, subscribed
 
         sources.order_ids = lambda source: Order.objects.filter(source=source).values("id")
         handlers.subscription = handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)
+        schemas_made_by(make_schemas)
         handlers.publish_topics(lambda: [event.topic for event in EVENTS.values()])
         for event in EVENTS.values():
             try:

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django.conf import settings
 
 from events.consuming.handlers import Handler
 from orders.inbound import commands, external, payments, stock
+from orders.inbound.reading import InboundTopic
 
 #: The consumer's name in the inbox.
 NAME = "orders"
-#: A `.v2` may have a handler next to its `.v1`.
-OTHER_SERVICES: dict[str, Handler] = {**payments.HANDLERS, **stock.HANDLERS}
-HANDLERS: dict[str, Handler] = {**OTHER_SERVICES, **external.HANDLERS, **commands.HANDLERS}
+#: A `.v2` may have a topic next to its `.v1`.
+OTHER_SERVICES = payments.TOPICS | stock.TOPICS
 #: Topics to which orderpost publishes, too.
-OWN_TOPICS = frozenset(external.HANDLERS)
+OWN_TOPICS = frozenset(external.TOPICS)
+
+
+def _handlers(topics: Mapping[str, InboundTopic]) -> dict[str, Handler]:
+    return {name: topic.handler for name, topic in topics.items()}
+
+
+_OTHERS, _EXTERNAL, _COMMANDS = map(_handlers, (OTHER_SERVICES, external.TOPICS, commands.TOPICS))
+HANDLERS = _OTHERS | _EXTERNAL | _COMMANDS
 
 
 def subscribed() -> dict[str, Handler]:
     """Return the handlers of the topics that the settings choose."""
     return {
-        **OTHER_SERVICES,
-        **(external.HANDLERS if settings.ORDER_SOURCES else {}),
-        **(commands.HANDLERS if settings.EVENT_COMMANDS else {}),
+        **_OTHERS,
+        **(_EXTERNAL if settings.ORDER_SOURCES else {}),
+        **(_COMMANDS if settings.EVENT_COMMANDS else {}),
     }
 
 
 def over_http() -> dict[str, Handler]:
     """Return the handlers of the topics that the API of events takes. It takes no commands."""
-    return {topic: handler for topic, handler in subscribed().items() if topic not in commands.HANDLERS}
+    return {topic: handler for topic, handler in subscribed().items() if topic not in commands.TOPICS}

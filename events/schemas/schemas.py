@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -28,6 +28,21 @@ class Name(NamedTuple):
 
     direction: Direction
     name: str
+
+
+_made: list[Callable[[], Iterable[tuple[Path, dict[str, Any]]]]] = []
+
+
+def schemas_made_by(make: Callable[[], Iterable[tuple[Path, dict[str, Any]]]]) -> None:
+    """Register a function that makes schemas from what reads the events, each with its file."""
+    _made.append(make)
+
+
+def outdated() -> dict[Path, str]:
+    """Return the files of schemas that are not as they would be made now, each with its right text."""
+    made = (one for make in _made for one in make())
+    texts = {path: f"{json.dumps(schema, indent=2, ensure_ascii=False)}\n" for path, schema in made}
+    return {path: text for path, text in texts.items() if not path.exists() or path.read_text() != text}
 
 
 @functools.cache

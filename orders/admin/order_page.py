@@ -61,8 +61,8 @@ _SHOWN_BY = {
 }
 
 
-def _fields_of(section: str) -> list[str]:
-    return [_SHOWN_BY.get(field.name, field.name) for field in ORDER_FIELDS if field.section == section]
+def _fields_of(section: str) -> tuple[str, ...]:
+    return tuple(_SHOWN_BY.get(field.name, field.name) for field in ORDER_FIELDS if field.section == section)
 
 
 class OrderPage(admin.ModelAdmin[Order]):
@@ -74,7 +74,9 @@ class OrderPage(admin.ModelAdmin[Order]):
     search_help_text = "An order's reference or id, or an exact address."
     fieldsets = [
         ("Timeline", {"fields": ["timeline"]}),
-        *((section, {"fields": _fields_of(section)}) for section in ("Order", "Customer", "Times")),
+        ("Order", {"fields": _fields_of("Order")}),
+        ("Customer", {"fields": _fields_of("Customer")}),
+        ("Times", {"fields": _fields_of("Times")}),
     ]
 
     @admin.display(description="order")

@@ -21,7 +21,7 @@ from events.consuming.inbox import Batch, joined_read
 from events.counters import RECEIVED
 from events.pause_watch import PauseWatch
 from orders.inbound import commands
-from orders.inbound.external import HANDLERS as ORDER_HANDLERS
+from orders.inbound.external import TOPICS as ORDER_TOPICS
 from orders.inbound.external import OtherOwner
 from orders.subscriptions import NAME, over_http
 from runtime.database.row_change import JoinedRead
@@ -197,9 +197,9 @@ def _process(event: SentEvent, opened: Envelope | Rejected, batch: Batch, token:
 
 
 def _why_not_taken(topic: str, *, taken: Iterable[str]) -> str:
-    if topic in ORDER_HANDLERS:
+    if topic in ORDER_TOPICS:
         return "events of orders are not taken until ORDER_SOURCES names their system"
-    if topic in commands.HANDLERS:
+    if topic in commands.TOPICS:
         return "commands are not taken: call the API"
     return f"the topic {topic[:100]!r} is not taken: use {get_text_list(sorted(taken), 'or')}"
 
@@ -210,5 +210,5 @@ def _check_sender(envelope: Envelope, token: ApiToken) -> None:
         return
     if {envelope.source, envelope.producer} != {token.source}:
         raise NotForToken(f"This token speaks for {token.source} alone.")
-    if envelope.type not in ORDER_HANDLERS:
+    if envelope.type not in ORDER_TOPICS:
         raise NotForToken(f"This token sends events of the orders of {token.source} alone.")

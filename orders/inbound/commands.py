@@ -15,12 +15,12 @@ import structlog
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope
-from events.consuming.handlers import Handler, RowHandler
+from events.consuming.handlers import RowHandler
 from notifications.services import resend, resend_dead_letters
 from orders import changes
 from orders.bodies import CancelBody, CompleteBody, OrderBody
 from orders.changes import OrderChange
-from orders.inbound.reading import decide_order, order_id_of, read_data
+from orders.inbound.reading import InboundTopic, decide_order, order_id_of, read_data
 from orders.models import ORDER_ROW, Seen
 from retention import rollover
 from runtime.database.transactions import after_commit
@@ -78,21 +78,33 @@ def _read(body: type[StrictSerializer], event: Envelope) -> dict[str, Any]:
     return read_data(body, event.data, strict=True)
 
 
-def _change_order(decide: changes.Decide, body: type[StrictSerializer]) -> RowHandler:
-    """Return the handler of a command that has its order decided with the values of `body`."""
+def _change_order(decide: changes.Decide, body: type[StrictSerializer], title: str) -> InboundTopic:
+    """Return the topic of a command that has its order decided with the values of `body`."""
 
     def decided(event: Envelope, seen: Seen | None, now: dt.datetime) -> OrderChange:
         values = _read(body, event)
         del values["order_id"]
         return decide_order(event, seen, lambda found: decide(found, **values))
 
-    return RowHandler(row=ORDER_ROW, row_id=order_id_of, decide=decided)
+    return InboundTopic(RowHandler(row=ORDER_ROW, row_id=order_id_of, decide=decided), body, title)
 
 
-HANDLERS: dict[str, Handler] = {
-    "order.command.place_order.v1": RowHandler(row=ORDER_ROW, row_id=lambda _: None, decide=place_order),
-    "order.command.complete_order.v1": _change_order(changes.complete, CompleteCommand),
-    "order.command.cancel_order.v1": _change_order(changes.cancel, CancelCommand),
-    "notification.command.resend_error_emails.v1": resend_error_emails,
-    "notification.command.clean_up_sent_emails.v1": clean_up_sent_emails,
+TOPICS = {
+    "order.command.place_order.v1": InboundTopic(
+        RowHandler(row=ORDER_ROW, row_id=lambda _: None, decide=place_order),
+        OrderBody,
+        "Place an order, as POST /api/v1/orders does",
+    ),
+    "order.command.complete_order.v1": _change_order(
+        changes.complete, CompleteCommand, "Complete an order, as POST /api/v1/orders/{id}/complete does"
+    ),
+    "order.command.cancel_order.v1": _change_order(
+        changes.cancel, CancelCommand, "Cancel an order, as POST /api/v1/orders/{id}/cancel does"
+    ),
+    "notification.command.resend_error_emails.v1": InboundTopic(
+        resend_error_emails, ResendCommand, "Resend the named e-mails, or all dead letters"
+    ),
+    "notification.command.clean_up_sent_emails.v1": InboundTopic(
+        clean_up_sent_emails, Nothing, "Archive and drop old partitions, as the daily rollover does"
+    ),
 }

@@ -11,21 +11,22 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope, Rejected
-from events.consuming.handlers import Handler, RowHandler
+from events.consuming.handlers import RowHandler
 from orders import changes
-from orders.bodies import MAX_AMOUNT, OrderBody
+from orders.bodies import CancelBody, CompleteBody, OrderBody
 from orders.changes import OrderChange
 from orders.events import EVENTS
-from orders.inbound.reading import read_data
+from orders.fields import MAX_AMOUNT
+from orders.inbound.reading import InboundTopic, read_data
 from orders.models import ORDER_ROW, Order, Seen
 from runtime.telemetry import context
-from web.api.fields import Choice, Flag, Integer, StrictSerializer, Text, WebAddress, parse_uuid
+from web.api.fields import Choice, Flag, Integer, Text, parse_uuid
 
 S = Order.Status
 LARGEST_SEQUENCE = 2**31 - 1
@@ -46,12 +47,18 @@ class OtherOwner(Rejected):
 class ExternalOrder(OrderBody):
     """The order after the change."""
 
-    order_id = Text(max_length=100)
-    user_id = Text(max_length=100)  # type: ignore[assignment] # another system's may be no UUID
+    order_id = Text(max_length=100, help_text="Any text. A UUID becomes the order's id here")
+    user_id = Text(max_length=100, help_text="Any text, such as a UUID")
     status = Choice(choices=S.choices)
-    refunded_amount = Integer(required=False, min_value=0, max_value=MAX_AMOUNT, default=0)
-    placed_at = serializers.DateTimeField()
-    notify = Flag(required=False, default=True)
+    refunded_amount = Integer(
+        required=False, min_value=0, max_value=MAX_AMOUNT, default=0, help_text="In minor units; 0 if absent"
+    )
+    placed_at = serializers.DateTimeField(help_text="When the customer placed the order")
+    notify = Flag(
+        required=False,
+        default=True,
+        help_text="True if absent. False stores the order without an e-mail, for history",
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a refunded amount that does not fit the status, as the table's constraints do."""
@@ -69,31 +76,56 @@ class ExternalOrder(OrderBody):
         return attrs
 
 
-class Completed(ExternalOrder):
-    tracking_url = WebAddress(required=False)
+class Completed(CompleteBody, ExternalOrder):
+    pass
 
 
-class Cancelled(ExternalOrder):
+class Cancelled(CancelBody, ExternalOrder):
     was_paid = Flag()
-    reason = Text(required=False, allow_blank=True, max_length=500)
 
 
 class Refund(ExternalOrder):
-    refunded_amount = Integer(min_value=1, max_value=MAX_AMOUNT)
-    amount = Integer(min_value=1, max_value=MAX_AMOUNT)
+    refunded_amount = Integer(
+        min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, including this refund"
+    )
+    amount = Integer(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, of this refund")
 
 
 #: Fields of the change, not of the order. The event's e-mail shows them.
 DETAILS = ("amount", "notify", "reason", "tracking_url", "was_paid")
-#: event -> its body, and the statuses that an order can have after it. They are those of our own events.
-BODIES: dict[str, tuple[type[StrictSerializer], tuple[S, ...]]] = {
-    "order.placed": (ExternalOrder, (S.PENDING,)),
-    "order.paid": (ExternalOrder, (S.PAID,)),
-    "order.confirmed": (ExternalOrder, (S.CONFIRMED,)),
-    "order.completed": (Completed, (S.COMPLETED, S.PART_REFUNDED)),
-    "order.cancelled": (Cancelled, (S.CANCELLED,)),
-    "order.refunded": (Refund, (S.REFUNDED, S.CANCELLED)),
-    "order.part_refunded": (Refund, (S.PART_REFUNDED, S.CANCELLED)),
+
+
+class Reported(NamedTuple):
+    """An event of another system: its body, and the statuses that an order can have after it."""
+
+    body: type[ExternalOrder]
+    statuses: tuple[S, ...]
+    title: str
+
+
+#: The statuses are those of our own events.
+BODIES = {
+    "order.placed": Reported(ExternalOrder, (S.PENDING,), "An order of another system was placed"),
+    "order.paid": Reported(ExternalOrder, (S.PAID,), "An order of another system was paid"),
+    "order.confirmed": Reported(
+        ExternalOrder,
+        (S.CONFIRMED,),
+        "An order of another system was confirmed because its stock is reserved",
+    ),
+    "order.completed": Reported(
+        Completed,
+        (S.COMPLETED, S.PART_REFUNDED),
+        "An order of another system was completed. A part-refunded order keeps its status",
+    ),
+    "order.cancelled": Reported(Cancelled, (S.CANCELLED,), "An order of another system was cancelled"),
+    "order.refunded": Reported(
+        Refund,
+        (S.REFUNDED, S.CANCELLED),
+        "The whole balance of an order of another system was refunded",
+    ),
+    "order.part_refunded": Reported(
+        Refund, (S.PART_REFUNDED, S.CANCELLED), "A part of an order of another system was refunded"
+    ),
 }
 
 
@@ -149,7 +181,7 @@ def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str
     sequence = event.metadata.get("sequence")
     if type(sequence) is not int or not 1 <= sequence <= LARGEST_SEQUENCE:
         raise Rejected(f"its metadata.sequence is not a whole number from 1 to {LARGEST_SEQUENCE}")
-    body, statuses = BODIES[name]
+    body, statuses, _ = BODIES[name]
     values = read_data(body, event.data, strict=False)
     if values["status"] not in statuses:
         raise Rejected(f"data.status: After this event an order is {' or '.join(statuses)}.")
@@ -171,9 +203,12 @@ def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str
     return order, details
 
 
-HANDLERS: dict[str, Handler] = {
-    EVENTS[name].topic: RowHandler(
-        row=ORDER_ROW, row_id=_row_id, decide=functools.partial(_decide, name=name)
+TOPICS = {
+    EVENTS[name].topic: InboundTopic(
+        RowHandler(row=ORDER_ROW, row_id=_row_id, decide=functools.partial(_decide, name=name)),
+        body,
+        title,
+        statuses,
     )
-    for name in BODIES
+    for name, (body, statuses, title) in BODIES.items()
 }

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import re
 
-from rest_framework import serializers
-
 from events.consuming.envelope import Envelope, Rejected
-from events.consuming.handlers import Handler
 from orders import changes
-from orders.bodies import MAX_AMOUNT
 from orders.changes import OrderChange
-from orders.inbound.reading import order_handler, read_data
+from orders.fields import MAX_AMOUNT
+from orders.inbound.reading import InboundTopic, order_handler, read_data
 from orders.models import Order, Seen
 from orders.transitions import ExternallyOwned, InvalidTransition
-from web.api.fields import Integer, StrictSerializer, Text
+from web.api.fields import Code, Integer, StrictSerializer
 
 #: The topic of payments.
 PAYMENT = "payment.payment.succeeded.v1"
@@ -28,16 +25,34 @@ _REASON_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,49}")
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
-class MoneyData(StrictSerializer):
-    """The money that a payment or a refund names."""
+class PaymentData(StrictSerializer):
+    """The money that arrived."""
 
-    amount = Integer(required=False, min_value=1, max_value=MAX_AMOUNT)
-    currency = Text(required=False)
+    amount = Integer(
+        required=False,
+        min_value=1,
+        max_value=MAX_AMOUNT,
+        help_text="In minor units. If present, it must be the order's total",
+    )
+    currency = Code(
+        pattern=_CURRENCY,
+        required=False,
+        wanted="three capital letters, such as USD",
+        help_text="If present, it must be the order's currency",
+    )
 
-    def validate_currency(self, value: str) -> str:
-        if not _CURRENCY.fullmatch(value):
-            raise serializers.ValidationError("This must be three capital letters, such as USD.")
-        return value
+
+class RefundData(PaymentData):
+    """The money that went back."""
+
+    # A released schema names no maximum. No balance is larger than the maximum of a total.
+    amount = Integer(required=False, min_value=1, help_text="In minor units")
+
+
+class FailureData(StrictSerializer):
+    """The handler ignores a code that has another form."""
+
+    reason_code = Code(pattern=_REASON_CODE, required=False, help_text="The payment provider's code")
 
 
 def payment_succeeded(event: Envelope, seen: Seen) -> OrderChange:
@@ -46,7 +61,7 @@ def payment_succeeded(event: Envelope, seen: Seen) -> OrderChange:
     Reject a second payment, one for a cancelled order, or one of other money, because a person must return
     it.
     """
-    money = read_data(MoneyData, event.data, strict=False)
+    money = read_data(PaymentData, event.data, strict=False)
     try:
         return changes.pay(seen, paid_at=event.timestamp, **money)
     except (ExternallyOwned, InvalidTransition) as error:
@@ -70,11 +85,17 @@ def payment_failed(event: Envelope, seen: Seen) -> OrderChange:
 
 def payment_refunded(event: Envelope, seen: Seen) -> OrderChange:
     """Refund `amount`, or the whole balance. A cancelled order can be refunded if it was paid."""
-    return changes.refund(seen, **read_data(MoneyData, event.data, strict=False))
+    return changes.refund(seen, **read_data(RefundData, event.data, strict=False))
 
 
-HANDLERS: dict[str, Handler] = {
-    PAYMENT: order_handler(payment_succeeded),
-    "payment.payment.failed.v1": order_handler(payment_failed),
-    "payment.payment.refunded.v1": order_handler(payment_refunded),
+TOPICS = {
+    PAYMENT: InboundTopic(order_handler(payment_succeeded), PaymentData, "A payment for an order arrived"),
+    "payment.payment.failed.v1": InboundTopic(
+        order_handler(payment_failed), FailureData, "A payment failed. The order stays pending"
+    ),
+    "payment.payment.refunded.v1": InboundTopic(
+        order_handler(payment_refunded),
+        RefundData,
+        "Money went back to the customer. Without an amount, it was the whole balance",
+    ),
 }

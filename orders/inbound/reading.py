@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rest_framework.exceptions import ValidationError
 from rest_framework.fields import Field
 
 from events.consuming.envelope import Envelope, Rejected
-from events.consuming.handlers import RowHandler
+from events.consuming.handlers import Handler, RowHandler
 from orders.changes import OrderChange
 from orders.fields import camel
 from orders.models import ORDER_ROW, Seen
@@ -24,6 +24,15 @@ from web.api.fields import StrictSerializer, cached_serializer, unknown_field
 from web.api.problems import faults_of
 
 _MOST_FAULTS = 5
+
+
+class InboundTopic(NamedTuple):
+    """The handler of a topic. orders.inbound.schemas makes the topic's JSON Schema of the rest."""
+
+    handler: Handler
+    body: type[StrictSerializer]
+    title: str
+    statuses: Sequence[str] = ()  # that `data.status` may have, if fewer than the body allows
 
 
 def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:

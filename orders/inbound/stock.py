@@ -5,14 +5,29 @@ from __future__ import annotations
 import re
 
 from events.consuming.envelope import Envelope
-from events.consuming.handlers import Handler
 from orders import changes
+from orders.bodies import MAX_REASON
 from orders.changes import OrderChange
-from orders.inbound.reading import order_handler
+from orders.inbound.reading import InboundTopic, order_handler
 from orders.models import Order, Seen
+from web.api.fields import Code, Nothing, StrictSerializer, Text
 
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,49}")
 _PRODUCT = re.compile(r"[A-Za-z0-9._:/-]{1,100}")
+
+
+class InsufficientData(StrictSerializer):
+    """The handler shortens a longer text, and ignores codes that have another form."""
+
+    customer_message = Text(
+        required=False, allow_blank=True, max_length=MAX_REASON, help_text="For the customer's e-mail"
+    )
+    reason = Code(
+        pattern=_REASON,
+        required=False,
+        help_text="A code for other services; INSUFFICIENT_STOCK if absent",
+    )
+    product_id = Code(pattern=_PRODUCT, required=False, help_text="What is out of stock")
 
 
 def stock_reserved(event: Envelope, seen: Seen) -> OrderChange:
@@ -33,7 +48,7 @@ def stock_insufficient(event: Envelope, seen: Seen) -> OrderChange:
 def _reason(event: Envelope) -> str:
     """Return the text for the customer. The event's `reason` may not be meant for customers."""
     reason = event.data.get("customerMessage")
-    return reason[:500] if isinstance(reason, str) else "Something that you ordered is out of stock."
+    return reason[:MAX_REASON] if isinstance(reason, str) else "Something that you ordered is out of stock."
 
 
 def _cause(event: Envelope) -> dict[str, str]:
@@ -47,7 +62,11 @@ def _cause(event: Envelope) -> dict[str, str]:
     return cause
 
 
-HANDLERS: dict[str, Handler] = {
-    "warehouse.stock.reserved.v1": order_handler(stock_reserved),
-    "warehouse.stock.insufficient.v1": order_handler(stock_insufficient),
+TOPICS = {
+    "warehouse.stock.reserved.v1": InboundTopic(
+        order_handler(stock_reserved), Nothing, "An order's stock is reserved"
+    ),
+    "warehouse.stock.insufficient.v1": InboundTopic(
+        order_handler(stock_insufficient), InsufficientData, "An order's stock is not available"
+    ),
 }

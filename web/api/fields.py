@@ -111,6 +111,22 @@ class Text(serializers.CharField):
         return data
 
 
+class Code(Text):
+    """A text of one form. `wanted` describes the form to people."""
+
+    default_error_messages = {"form": "This must be {wanted}."}
+
+    def __init__(self, *, pattern: re.Pattern[str], wanted: str = "a code", **options: Any) -> None:
+        super().__init__(**options)
+        self.pattern, self.wanted = pattern, wanted
+
+    def to_internal_value(self, data: Any) -> str:
+        value = super().to_internal_value(data)
+        if not self.pattern.fullmatch(value):
+            self.fail("form", wanted=self.wanted)
+        return value
+
+
 class Integer(serializers.IntegerField):
     """A whole number. A boolean, 1.0 or a string is refused."""
 
