@@ -11,11 +11,12 @@ import threading  # noqa: E402
 
 from notifications.pulse import pulse  # noqa: E402 - needs the apps
 from notifications.template_checks import warm_up  # noqa: E402
+from orders.emails import SAMPLE  # noqa: E402
 from runtime.process.heap import freeze_heap  # noqa: E402
 from runtime.telemetry.health import WEB  # noqa: E402
 from runtime.telemetry.metrics_server import watch  # noqa: E402
 
-warm_up()
+warm_up(sample=SAMPLE)
 watch(WEB)
 # This process receives the providers' webhooks, and a hold depends on how long it has done so.
 threading.Thread(target=pulse, name="pulse", daemon=True).start()

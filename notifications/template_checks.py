@@ -6,7 +6,6 @@ of an order that owes the e-mail. `warm_up` also loads the catalogues and Babel'
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -26,44 +25,16 @@ from notifications.rendering import (
 )
 
 PARTS = ("subject.txt", "body.txt", "body.html")
-#: Every variable of docs/guides/templates.md except those that `render_email` adds.
-SAMPLE: Mapping[str, object] = {
-    "name": "Anna Schmidt",
-    "reference": "A-10234",
-    "currency": "EUR",
-    "items": [
-        {"name": "Ceramic mug", "quantity": 2, "unit_amount": 1900, "line_amount": 3800},
-        {"name": "Tea towel", "quantity": 1, "unit_amount": 2500, "line_amount": 2500},
-    ],
-    "more_items": 1,
-    "charges_amount": 590,
-    "total_amount": 6890,
-    "refund_amount": 1900,
-    "refunded_amount": 2900,
-    "remaining_amount": 3990,
-    "refunded_before": True,
-    "ordered_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
-    "changed_at": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
-    "reason": "Sold out",
-    "tracking_url": "https://parcels.example.com/42",
-    "was_paid": True,
-}
 ADDED = frozenset({"lang", "shop_name", "shop_address", "shop_url", "subject"})
-#: The same with as little data as possible, to render the other branches of `{% if %}`.
-_BARE: Mapping[str, object] = {
-    **SAMPLE,
-    **dict.fromkeys(("name", "reason", "tracking_url"), ""),
-    **dict.fromkeys(("charges_amount", "refund_amount", "refunded_amount", "remaining_amount")),
-    **dict.fromkeys(("refunded_before", "was_paid"), False),
-    "items": [],
-    "more_items": 0,
-}
+#: The variables of an e-mail: all of them, and with as little data as possible, which renders the other
+#: branches of `{% if %}`.
+Samples = tuple[Mapping[str, object], Mapping[str, object]]
 
 
-def check_templates(*, declared: Collection[str]) -> None:
+def check_templates(*, declared: Collection[str], samples: Samples) -> None:
     """Raise `ImproperlyConfigured` for a template that is missing, misplaced or cannot be rendered.
 
-    Exactly the events `declared` must have templates.
+    Exactly the events `declared` must have templates. A template may use the variables of `samples`.
     """
     ours = _files(our_folder())
     if missing := {f"{event}/{part}" for event in declared for part in PARTS} - ours:
@@ -82,9 +53,9 @@ def check_templates(*, declared: Collection[str]) -> None:
                 f"The e-mail template {name} does not compile: {error}{place_of(error)}"
             ) from error
     if theirs:
-        _check_variables(theirs, ours)
+        _check_variables(theirs, ours, samples[0])
     for event in sorted(declared):
-        for context in (SAMPLE, _BARE):
+        for context in samples:
             try:
                 render_email(event_type=event, locale="en", context=context)
             except TemplateFailed as failed:
@@ -99,12 +70,12 @@ def check_templates(*, declared: Collection[str]) -> None:
                 raise ImproperlyConfigured(f"The e-mail of {event} cannot be rendered: {why}") from cause
 
 
-def warm_up() -> None:
+def warm_up(*, sample: Mapping[str, object]) -> None:
     """Render every e-mail in every language once, so that the first request does not wait for loading."""
     is_currency("EUR")  # loads the list
     for event_type in event_types():
         for language, _ in settings.LANGUAGES:
-            render_email(event_type=event_type, locale=language, context=SAMPLE)
+            render_email(event_type=event_type, locale=language, context=sample)
 
 
 def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
@@ -123,7 +94,7 @@ def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
     return theirs
 
 
-def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str]) -> None:
+def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str], sample: Mapping[str, object]) -> None:
     """Raise `ImproperlyConfigured` for an unknown variable in a shop's file, rendered or not."""
     loader = environment().loader
     assert loader
@@ -132,7 +103,7 @@ def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str]) -> None:
         for name in [*ours, *(f"orderpost/{name}" for name in ours)]
     }
     # A file may use a name that another one sets, such as `colon` of _layout.txt.
-    known = {*SAMPLE, *ADDED}
+    known = {*sample, *ADDED}
     for tree in trees.values():
         known |= {node.name for node in tree.find_all(nodes.Name) if node.ctx == "store"}
         known |= {node.name for node in tree.find_all(nodes.Macro)}

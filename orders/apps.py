@@ -24,6 +24,7 @@ class OrdersConfig(AppConfig):
         from events.schemas.schemas import schemas_made_by
         from notifications.api import sources
         from notifications.template_checks import check_templates
+        from orders.emails import SAMPLES
         from orders.events import EMAILS, EVENTS
         from orders.inbound.schemas import make_schemas
         from orders.models import Order
@@ -40,4 +41,4 @@ class OrdersConfig(AppConfig):
                 raise ImproperlyConfigured(
                     f"{event.name} has no schema in {event.schema}: {error}."
                 ) from error
-        check_templates(declared=EMAILS)
+        check_templates(declared=EMAILS, samples=SAMPLES)

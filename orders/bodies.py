@@ -18,7 +18,7 @@ class Currency(Text):
     """The ISO 4217 code of a currency in use."""
 
     def run_validation(self, data: Any = serializers.empty) -> str:
-        value = super().run_validation(data)
+        value = str(super().run_validation(data))
         if not is_currency(value):
             raise serializers.ValidationError(
                 "This is not the ISO 4217 code of a currency in use, such as USD."
@@ -30,7 +30,7 @@ class Locale(Text):
     """A language tag."""
 
     def run_validation(self, data: Any = serializers.empty) -> str:
-        value = super().run_validation(data)
+        value = str(super().run_validation(data))
         if not is_locale(value):
             raise serializers.ValidationError("This is not a language tag, such as en or de-AT.")
         return value
@@ -58,7 +58,7 @@ def _checked(field: OrderField) -> serializers.Field[Any, Any, Any, Any]:
         case Kind.AMOUNT | Kind.NUMBER:
             return Integer(min_value=field.least, max_value=field.most, **options)
         case Kind.ITEMS:
-            return ItemBody(many=True, max_length=field.most, **options)
+            return ItemBody(many=True, **options | {"max_length": field.most})
         case _:
             raise ValueError(f"No shop gives a field such as {field.name}. Add the checks of its kind.")
 

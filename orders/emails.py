@@ -6,12 +6,50 @@ previews call it too. docs/guides/templates.md explains each variable to the aut
 
 from __future__ import annotations
 
+import datetime as dt
+import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from orders.fields import ORDER_FIELDS, Kind
 
 if TYPE_CHECKING:
     from orders.models import Order
 
+#: The columns that every e-mail shows.
+_SHOWN = {field.name: field for field in ORDER_FIELDS if field.sample is not None}
+_values = operator.attrgetter(*_SHOWN)
+#: A value of each variable that docs/guides/templates.md lists, except those that every shop's setting gives.
+SAMPLE: Mapping[str, object] = {
+    **{name: field.sample for name, field in _SHOWN.items()},
+    "items": [
+        {"name": "Ceramic mug", "quantity": 2, "unit_amount": 1900, "line_amount": 3800},
+        {"name": "Tea towel", "quantity": 1, "unit_amount": 2500, "line_amount": 2500},
+    ],
+    "more_items": 1,
+    "charges_amount": 590,
+    "refund_amount": 1900,
+    "refunded_amount": 2900,
+    "remaining_amount": 3990,
+    "refunded_before": True,
+    "ordered_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    "changed_at": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+    "reason": "Sold out",
+    "tracking_url": "https://parcels.example.com/42",
+    "was_paid": True,
+}
+#: The same with as little data as possible. An order without a reference shows the end of its id.
+_BARE: Mapping[str, object] = {
+    **SAMPLE,
+    **{name: "" for name, field in _SHOWN.items() if field.kind is Kind.TEXT},
+    "reference": SAMPLE["reference"],
+    **dict.fromkeys(("reason", "tracking_url"), ""),
+    **dict.fromkeys(("charges_amount", "refund_amount", "refunded_amount", "remaining_amount")),
+    **dict.fromkeys(("refunded_before", "was_paid"), False),
+    "items": [],
+    "more_items": 0,
+}
+SAMPLES = (SAMPLE, _BARE)
 SHOWN_ITEMS = 20  # mail clients clip long e-mails, and the shop shows the whole list
 
 
@@ -27,13 +65,11 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
     refund = change.get("amount")
     refunded = order.refunded_amount
     return {
-        "name": order.name,
+        **dict(zip(_SHOWN, _values(order), strict=True)),
         "reference": order.reference or _short_id(order),
-        "currency": order.currency,
         "items": items[:SHOWN_ITEMS],
         "more_items": max(0, len(items) - SHOWN_ITEMS),
         "charges_amount": order.total_amount - listed if 0 < listed < order.total_amount else None,
-        "total_amount": order.total_amount,
         "refund_amount": refund,
         "refunded_amount": refunded or None,
         "remaining_amount": order.total_amount - refunded if 0 < refunded < order.total_amount else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ class OrderQuerySet(models.QuerySet["Order"]):
 
     def insert_part(self, order: Order) -> StatementPart:
         """Return the insert of a new order as a part of a statement."""
-        return insert("orders", {name: getattr(order, name) for name in _NAMES}, returning=ROW_VERSION)
+        return insert("orders", dict(zip(_NAMES, _values(order), strict=True)), returning=ROW_VERSION)
 
     def update_part(self, order: Order, *, row: str, columns: tuple[str, ...]) -> StatementPart:
         """Return the update of an order's `columns` as a part of a statement.
@@ -225,6 +226,7 @@ class Order(models.Model):
 
 _NAMES = [field.attname for field in Order._meta.concrete_fields]
 _ITEMS = _NAMES.index("items")
+_values = operator.attrgetter(*_NAMES)
 
 
 def _seen(now: dt.datetime, columns: Sequence[Any]) -> Seen:

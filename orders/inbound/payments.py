@@ -52,7 +52,9 @@ class RefundData(PaymentData):
 class FailureData(StrictSerializer):
     """The handler ignores a code that has another form."""
 
-    reason_code = Code(pattern=_REASON_CODE, required=False, help_text="The payment provider's code")
+    reason_code = Code(
+        pattern=_REASON_CODE, required=False, help_text="The payment provider's code. Other texts are ignored"
+    )
 
 
 def payment_succeeded(event: Envelope, seen: Seen) -> OrderChange:

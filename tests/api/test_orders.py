@@ -7,14 +7,12 @@ import uuid
 
 import pytest
 
+from orders.fields import Use, names
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.races import together
 from tests.kit.words import DomainEvent, EmailNotification, Order, id_time
 
-FIELDS = [
-    *("id", "user_id", "email", "name", "reference", "status", "version", "total_amount"),
-    *("refunded_amount", "currency", "locale", "items", "created_at", "updated_at"),
-]
+FIELDS = list(names(Use.ANSWERS))
 
 
 def test_placing_answers_201_with_the_order_and_where_it_is(api):

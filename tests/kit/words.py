@@ -45,7 +45,7 @@ from notifications.states.decision import EmailPolicy, decide
 from notifications.states.outcomes import LEASE_EXPIRED, TEXT_LIMIT, Outcome, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
-from notifications.template_checks import SAMPLE, check_templates
+from notifications.template_checks import check_templates
 from operations.apps import make_groups
 from operations.probes import PROBES
 from orders import changes, subscriptions
@@ -53,7 +53,7 @@ from orders.api import events_in as inbound
 from orders.bodies import OrderBody
 from orders.changes import RefundExceedsBalance
 from orders.corrections import send_copy
-from orders.emails import email_context
+from orders.emails import SAMPLE, SAMPLES, email_context
 from orders.events import EMAILS, EVENTS
 from orders.inbound.external import own_id
 from orders.models import NEWEST_FIRST, Order

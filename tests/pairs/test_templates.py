@@ -18,6 +18,7 @@ from tests.kit.words import (
     EMAILS,
     HANDLERS,
     NAME,
+    SAMPLES,
     DomainEvent,
     EmailNotification,
     IdempotencyKey,
@@ -47,7 +48,7 @@ def replace(tmp_path, settings) -> Callable[[str], None]:
         (tmp_path / "order.paid" / "subject.txt").write_text(text)
         # A new environment, as in a process that was started again.
         settings.TEMPLATES = [*others, emails | {"DIRS": [tmp_path, *emails["DIRS"][-1:]]}]
-        check_templates(declared=EMAILS)
+        check_templates(declared=EMAILS, samples=SAMPLES)
 
     write(BROKEN)
     return write
