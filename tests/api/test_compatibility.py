@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from orders.fields import Use, names
 from tests.kit.api import Api, make_token, order_body
 from tests.kit.mails import make_mail
 
@@ -22,10 +23,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ORDERS, MAILS = "/api/v1/orders", "/api/v1/notifications"
 NONE = uuid.UUID("00000000-0000-4000-8000-000000000001")
 
-ORDER = (
+ORDER = names(Use.ANSWERS)
+#: The fields that a release had.
+RELEASED = {
     *("id", "user_id", "email", "name", "reference", "status", "version", "total_amount", "refunded_amount"),
     *("currency", "locale", "items", "created_at", "updated_at"),
-)
+}
 MAIL = (
     *("id", "order_id", "event_type", "recipient_email", "subject", "status", "retry_count", "max_retries"),
     *("last_error", "next_attempt_at", "provider", "provider_message_id"),
@@ -166,6 +169,10 @@ PROBLEMS = {
         allow=LIST,
     ),
 }
+
+
+def test_an_order_keeps_the_fields_that_a_release_had():
+    assert set(ORDER) >= RELEASED
 
 
 @pytest.mark.parametrize("name", [*ANSWERS, *PROBLEMS])
