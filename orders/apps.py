@@ -26,9 +26,9 @@ class OrdersConfig(AppConfig):
         from notifications.template_checks import check_templates
         from orders.emails import SAMPLES
         from orders.events import EMAILS, EVENTS
-        from orders.inbound.schemas import make_schemas
         from orders.models import Order
         from orders.subscriptions import NAME, OWN_TOPICS, subscribed
+        from orders.topic_schemas import make_schemas
 
         sources.order_ids = lambda source: Order.objects.filter(source=source).values("id")
         handlers.subscription = handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)

@@ -10,6 +10,8 @@ from notifications.rendering import is_currency, is_locale
 from orders.fields import ITEM_FIELDS, MAX_AMOUNT, ORDER_FIELDS, Kind, OrderField, Use
 from web.api.fields import EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
 
+Field = serializers.Field[Any, Any, Any, Any]
+Fields = dict[str, Field]
 #: The longest text that a customer reads about a cancellation.
 MAX_REASON = 500
 
@@ -36,12 +38,12 @@ class Locale(Text):
         return value
 
 
-def _given(fields: tuple[OrderField, ...]) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+def _given(fields: tuple[OrderField, ...]) -> Fields:
     """Return the fields that a shop gives, by name."""
     return {field.name: _checked(field) for field in fields if Use.GIVEN in field.uses}
 
 
-def _checked(field: OrderField) -> serializers.Field[Any, Any, Any, Any]:
+def _checked(field: OrderField) -> Field:
     """Return the field of a body, with the checks of its kind."""
     options: dict[str, Any] = {"required": field.is_required, "help_text": field.help or None}
     match field.kind:
@@ -67,14 +69,14 @@ def _checked(field: OrderField) -> serializers.Field[Any, Any, Any, Any]:
 class ItemBody(StrictSerializer):
     """One line of an order."""
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    def get_fields(self) -> Fields:
         return _given(ITEM_FIELDS)
 
 
 class OrderBody(StrictSerializer):
     """An order to place. The total includes shipping and tax, so it may differ from the sum of the items."""
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    def get_fields(self) -> Fields:
         """Return the fields that a shop gives, and those of a subclass, which may replace them."""
         return _given(ORDER_FIELDS) | super().get_fields()
 

@@ -41,6 +41,8 @@ class Use(enum.Flag):
     EVENTS = enum.auto()  # that are published; they have no personal data
     CSV = enum.auto()  # of the admin's list
     CHANGED = enum.auto()  # by changes of our own orders
+    SHOWN = ANSWERS | CSV
+    USUAL = GIVEN | SHOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,89 +79,68 @@ def camel(name: str) -> str:
 
 #: In the order of answers and of the admin.
 ORDER_FIELDS = (
-    OrderField("id", Kind.ID, Use.ANSWERS | Use.EVENTS | Use.CSV, event_name="orderId", section="Order"),
+    OrderField("id", Kind.ID, Use.SHOWN | Use.EVENTS, event_name="orderId", section="Order"),
     OrderField(
-        "user_id", Kind.ID, Use.GIVEN | Use.ANSWERS | Use.EVENTS, is_required=True, section="Customer"
+        "user_id", Kind.ID, Use.GIVEN | Use.ANSWERS | Use.EVENTS, section="Customer", is_required=True
     ),
-    OrderField(
-        "email",
-        Kind.EMAIL,
-        Use.GIVEN | Use.ANSWERS | Use.CSV,
-        is_required=True,
-        section="Customer",
-        erased=ERASED_ADDRESS,
-    ),
-    OrderField(
-        "name",
-        Kind.TEXT,
-        Use.GIVEN | Use.ANSWERS | Use.CSV,
-        most=200,
-        section="Customer",
-        sample="Anna Schmidt",
-        erased="",
-    ),
+    OrderField("email", Kind.EMAIL, Use.USUAL, section="Customer", is_required=True, erased=ERASED_ADDRESS),
+    OrderField("name", Kind.TEXT, Use.USUAL, section="Customer", most=200, sample="Anna Schmidt", erased=""),
     OrderField(
         "reference",
         Kind.TEXT,
-        Use.GIVEN | Use.ANSWERS | Use.CSV,
-        most=100,
-        help="The shop's own number",
+        Use.USUAL,
         section="Order",
+        most=100,
         sample="A-10234",
+        help="The shop's own number",
     ),
-    OrderField(
-        "status", Kind.STATUS, Use.ANSWERS | Use.EVENTS | Use.CSV | Use.CHANGED, most=20, section="Order"
-    ),
+    OrderField("status", Kind.STATUS, Use.SHOWN | Use.EVENTS | Use.CHANGED, section="Order", most=20),
     OrderField(
         "version",
         Kind.NUMBER,
-        Use.ANSWERS | Use.CSV | Use.CHANGED,
-        help="Grows with every event of the order",
+        Use.SHOWN | Use.CHANGED,
         section="Order",
+        help="Grows with every event of the order",
     ),
     OrderField(
         "total_amount",
         Kind.AMOUNT,
-        Use.GIVEN | Use.ANSWERS | Use.EVENTS | Use.CSV,
+        Use.USUAL | Use.EVENTS,
+        section="Order",
         is_required=True,
         least=1,
         most=MAX_AMOUNT,
         help="In minor units, such as cents",
-        section="Order",
         sample=6890,
     ),
     OrderField(
-        "refunded_amount",
-        Kind.AMOUNT,
-        Use.ANSWERS | Use.EVENTS | Use.CSV | Use.CHANGED,
-        most=MAX_AMOUNT,
-        section="Order",
+        "refunded_amount", Kind.AMOUNT, Use.SHOWN | Use.EVENTS | Use.CHANGED, section="Order", most=MAX_AMOUNT
     ),
     OrderField(
         "currency",
         Kind.CURRENCY,
-        Use.GIVEN | Use.ANSWERS | Use.EVENTS | Use.CSV,
+        Use.USUAL | Use.EVENTS,
         most=3,
-        help="ISO 4217; USD if absent",
         sample="EUR",
+        help="ISO 4217; USD if absent",
     ),
     OrderField(
         "locale",
         Kind.LOCALE,
-        Use.GIVEN | Use.ANSWERS | Use.CSV,
+        Use.USUAL,
+        section="Customer",
         most=20,
         help="Language of the e-mails; en if absent",
-        section="Customer",
     ),
-    OrderField("items", Kind.ITEMS, Use.GIVEN | Use.ANSWERS, most=MAX_ITEMS, section="Order"),
-    OrderField("created_at", Kind.TIME, Use.ANSWERS | Use.CSV, section="Times"),
-    OrderField("updated_at", Kind.TIME, Use.ANSWERS | Use.CSV | Use.CHANGED, section="Times"),
+    OrderField("items", Kind.ITEMS, Use.GIVEN | Use.ANSWERS, section="Order", most=MAX_ITEMS),
+    OrderField("created_at", Kind.TIME, Use.SHOWN, section="Times"),
+    OrderField("updated_at", Kind.TIME, Use.SHOWN | Use.CHANGED, section="Times"),
     OrderField("paid_at", Kind.TIME, Use.CSV | Use.CHANGED, section="Times"),
     OrderField("stock_reserved_at", Kind.TIME, Use.CHANGED, section="Times"),
     OrderField("completed_at", Kind.TIME, Use.CSV | Use.CHANGED, section="Times"),
     # An answer has it only if another system owns the order (orders.api.serializers).
-    OrderField("source", Kind.TEXT, Use.CSV, most=100, section="Order"),
-    OrderField("correlation_id", Kind.TEXT, Use.NONE, most=128, section="Times"),
+    OrderField("source", Kind.TEXT, Use.CSV, section="Order", most=100),
+    OrderField("correlation_id", Kind.TEXT, Use.NONE, section="Times", most=128),
     OrderField("traceparent", Kind.TEXT, Use.NONE, most=55),
 )
 #: The fields of one item in the column `items`.
@@ -167,12 +148,7 @@ ITEM_FIELDS = (
     OrderField("sku", Kind.TEXT, Use.GIVEN | Use.ANSWERS | Use.EVENTS, is_required=True, most=100),
     OrderField("name", Kind.TEXT, Use.GIVEN | Use.ANSWERS, is_required=True, most=200),
     OrderField(
-        "quantity",
-        Kind.NUMBER,
-        Use.GIVEN | Use.ANSWERS | Use.EVENTS,
-        is_required=True,
-        least=1,
-        most=10**6,
+        "quantity", Kind.NUMBER, Use.GIVEN | Use.ANSWERS | Use.EVENTS, is_required=True, least=1, most=10**6
     ),
     OrderField(
         "unit_amount",

@@ -6,15 +6,14 @@ schema are the fields of its kind of event.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rest_framework import serializers
-from rest_framework.fields import Field
 
 from events.schemas.schemas import read_schema
-from orders.bodies import Currency, OrderBody
+from orders.bodies import Currency, Field, Fields, OrderBody
 from orders.events import EVENTS, SCHEMAS
 from orders.fields import ORDER_FIELDS, Use, camel
 from orders.inbound import commands, external
@@ -73,7 +72,7 @@ def _with_order(schema: Schema) -> Schema:
     }
 
 
-def _object(members: Mapping[str, Field[Any, Any, Any, Any]], *, is_open: bool) -> Schema:
+def _object(members: Fields, *, is_open: bool) -> Schema:
     return {
         "type": "object",
         "properties": {camel(name): make_schema(field, is_open=is_open) for name, field in members.items()},
@@ -82,7 +81,7 @@ def _object(members: Mapping[str, Field[Any, Any, Any, Any]], *, is_open: bool) 
     }
 
 
-def make_schema(field: Field[Any, Any, Any, Any], *, is_open: bool) -> Schema:
+def make_schema(field: Field, *, is_open: bool) -> Schema:
     """Return the JSON Schema of a body's field. With `is_open`, its objects may have other fields."""
     made = _of_kind(field, is_open=is_open)
     return made | {"description": str(field.help_text)} if field.help_text else made
@@ -92,7 +91,7 @@ def _given(bounds: Schema) -> Schema:
     return {key: value for key, value in bounds.items() if value is not None}
 
 
-def _of_kind(field: Field[Any, Any, Any, Any], *, is_open: bool) -> Schema:
+def _of_kind(field: Field, *, is_open: bool) -> Schema:
     match field:
         case fields.Identifier():
             return {"type": "string", "format": "uuid"}

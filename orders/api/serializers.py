@@ -9,6 +9,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from orders.bodies import Field, Fields
 from orders.fields import ITEM_FIELDS, ORDER_FIELDS, Kind, OrderField, Use, longest, names
 from orders.models import Order
 from web.api.fields import Choice, EmailAddress, Identifier, Text
@@ -23,12 +24,12 @@ class OrderQuery(PeriodQuery):
     email = EmailAddress(required=False, help_text="The whole address, in any case")
 
 
-def _answered(fields: tuple[OrderField, ...]) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+def _answered(fields: tuple[OrderField, ...]) -> Fields:
     """Return the fields of an answer, by name. Only the API's document uses them."""
     return {field.name: _documented(field) for field in fields if Use.ANSWERS in field.uses}
 
 
-def _documented(field: OrderField) -> serializers.Field[Any, Any, Any, Any]:
+def _documented(field: OrderField) -> Field:
     match field.kind:
         case Kind.ID:
             return serializers.UUIDField()
@@ -42,12 +43,12 @@ def _documented(field: OrderField) -> serializers.Field[Any, Any, Any, Any]:
             return serializers.DateTimeField()
         case Kind.ITEMS:
             return ItemSerializer(many=True)
-        case Kind.EMAIL | Kind.TEXT | Kind.CURRENCY | Kind.LOCALE:
+        case _:
             return serializers.CharField()
 
 
 class ItemSerializer(serializers.Serializer[Any]):
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    def get_fields(self) -> Fields:
         return _answered(ITEM_FIELDS)
 
 
@@ -56,7 +57,7 @@ class OrderSerializer(serializers.Serializer[Order]):
         required=False, help_text="The system that owns the order. Absent if this system owns it"
     )
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    def get_fields(self) -> Fields:
         return _answered(ORDER_FIELDS) | super().get_fields()
 
     def to_representation(self, instance: Order) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _MOST_FAULTS = 5
 
 
 class InboundTopic(NamedTuple):
-    """The handler of a topic. orders.inbound.schemas makes the topic's JSON Schema of the rest."""
+    """The handler of a topic. orders.topic_schemas makes the topic's JSON Schema of the rest."""
 
     handler: Handler
     body: type[StrictSerializer]
