@@ -1,19 +1,19 @@
 """Make the JSON Schemas of inbound topics from the bodies that read them, and complete those of our events.
 
 `manage.py schemas --write` writes them, and `make check` compares. The hand-written part of an outgoing
-schema are the fields of its kind of event.
+schema is the fields of its kind of event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rest_framework import serializers
 
 from events.schemas.schemas import read_schema
-from orders.bodies import Currency, Field, Fields, OrderBody
+from orders.bodies import Currency, Field, OrderBody
 from orders.events import EVENTS, SCHEMAS
 from orders.fields import ORDER_FIELDS, Use, camel
 from orders.inbound import commands, external
@@ -72,7 +72,7 @@ def _with_order(schema: Schema) -> Schema:
     }
 
 
-def _object(members: Fields, *, is_open: bool) -> Schema:
+def _object(members: Mapping[str, Field], *, is_open: bool) -> Schema:
     return {
         "type": "object",
         "properties": {camel(name): make_schema(field, is_open=is_open) for name, field in members.items()},
