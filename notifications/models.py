@@ -220,7 +220,10 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
                 [list(ids)],
             )
             found = cursor.fetchall()
-        return {row[0]: Reported(*row[1:4], EventTimes(row[0], *row[4:])) for row in found}
+        return {
+            id: Reported(status, recipient_email, traceparent, EventTimes(id, *times))
+            for id, status, recipient_email, traceparent, *times in found
+        }
 
     def keep_earliest(self, times: Iterable[EventTimes]) -> set[uuid.UUID]:
         """Write the times that are earlier than the stored ones. Return the ids of the changed rows."""
