@@ -67,9 +67,10 @@ lint: setup ## Check style, format and the import contracts
 types: setup ## Check types, strictly
 	@$(NO_SERVERS) $(PYTHON) -m mypy local config operations orders outbox notifications events retention web runtime tests
 
-check: setup ## Check migrations, schemas of events and production settings
+check: setup ## Check migrations, schemas of events, alert rules and production settings
 	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py schemas
+	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py status --rules check
 	@$(NO_SERVERS) SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') HTTPS=on \
 		DEBUG=off ALLOWED_HOSTS=orders.example.com DEFAULT_FROM_EMAIL='Tea <orders@tea.test>' SHOP_NAME=Tea \
 		SHOP_ADDRESS='Tea, 5 High Street, Leeds' SHOP_URL=https://tea.test \

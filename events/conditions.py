@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from events.consuming.consumer import GROUP
 from events.transports import Lag
 from runtime import conditions
-from runtime.conditions import Condition, Query, Reading, Row, Source, positive
+from runtime.conditions import Alert, Condition, Query, Reading, Row, Source, positive
 from runtime.database.ids import id_floor
+from runtime.models import Pause
+from runtime.telemetry.metrics import gauge
 
 #: The WHEREs are those of the partial indexes. `floor` prunes the partitions of future days.
 _SELECT = """
@@ -70,28 +74,35 @@ KAFKA_DOWN = Condition(
     place=21,
     source=KAFKA_AWAY,
     readings=lambda is_away: [Reading(is_away, "kafka")],
-    sentence="Kafka does not answer: start it again; e-mails are sent meanwhile",
+    sentence="Kafka does not answer",
+    do="start it again; e-mails are sent meanwhile",
+    alert=None,
 )
 DEAD_EVENTS = Condition(
     code="DeadEvents",
     place=90,
     source=UNFINISHED_EVENTS,
     readings=lambda events: [Reading(events.dead, "out")],
-    sentence="{number} dead events hold others back: republish or discard them",
+    sentence="{number} dead events hold others back",
+    do="republish or discard them",
+    alert=Alert("P3", "10m", "Events are dead letters: yours (`out`) or those of other services (`in`)."),
 )
-INBOUND_DEAD_LETTERS = Condition(
-    code="DeadEvents",
+INBOUND_DEAD_LETTERS = dataclasses.replace(
+    DEAD_EVENTS,
     place=91,
-    source=UNFINISHED_EVENTS,
     readings=lambda events: [Reading(events.dead_inbound, "in")],
-    sentence="{number} inbound dead letters: replay or discard them",
+    sentence="{number} inbound dead letters",
+    do="replay or discard them",
 )
 RELAY_BLOCKED = Condition(
     code="RelayBlocked",
     place=130,
     source=UNFINISHED_EVENTS,
     readings=lambda events: [Reading(events.blocked_keys)],
-    sentence="events of {number} orders wait behind a refused one: see Events in the admin",
+    sentence="events of {number} orders wait behind a refused one",
+    do="see Events in the admin",
+    alert=Alert("P2", "5m", "The broker refuses an event, and the order's later events wait."),
+    page="events.domainevent",
 )
 RELAY_LAG = Condition(
     code="RelayLag",
@@ -99,7 +110,11 @@ RELAY_LAG = Condition(
     source=UNFINISHED_EVENTS,
     readings=lambda events: [Reading(events.unpublished_seconds)],
     limit=60,
-    sentence="events have waited for more than a minute: check the relay and the broker",
+    paused_by=Pause.Part.RELAY,
+    sentence="events have waited for more than a minute",
+    do="check the relay and the broker",
+    alert=Alert("P2", "2m", "One of your events has waited for a minute."),
+    page="events.domainevent",
 )
 CONSUMER_LAG = Condition(
     code="ConsumerLag",
@@ -107,6 +122,52 @@ CONSUMER_LAG = Condition(
     source=LAGS,
     readings=lambda lags: [Reading(one.seconds, one.topic) for one in lags],
     limit=60,
-    sentence="messages of {subject} have waited for more than a minute: check their consumer",
+    paused_by=Pause.Part.CONSUMERS,
+    sentence="messages of {subject} have waited for more than a minute",
+    do="check the consumer",
+    alert=Alert("P2", "1m", "Another service's event has waited at the broker for a minute."),
 )
 conditions.register(KAFKA_DOWN, DEAD_EVENTS, INBOUND_DEAD_LETTERS, RELAY_BLOCKED, RELAY_LAG, CONSUMER_LAG)
+
+conditions.show(
+    gauge("orderpost_relay_lag_events", "unpublished events without dead ones"),
+    UNFINISHED_EVENTS,
+    lambda events: events.unpublished,
+)
+conditions.show(
+    gauge("orderpost_relay_lag_seconds", "age of the oldest unpublished event, or 0"),
+    UNFINISHED_EVENTS,
+    lambda events: events.unpublished_seconds,
+)
+conditions.show(
+    gauge("orderpost_relay_blocked_keys", "keys whose events wait behind a refused one"),
+    UNFINISHED_EVENTS,
+    lambda events: events.blocked_keys,
+)
+conditions.show(
+    gauge(
+        "orderpost_event_dead_letters", "unresolved dead letters among events: `out` or `in`", ["direction"]
+    ),
+    UNFINISHED_EVENTS,
+    lambda events: {"out": events.dead, "in": events.dead_inbound},
+)
+_LAG_LABELS = ["topic", "group"]
+LAG_EVENTS = gauge(
+    "orderpost_consumer_lag_events",
+    "messages that `orderpost` or `orderpost-cdc` has not acknowledged",
+    _LAG_LABELS,
+)
+LAG_SECONDS = gauge(
+    "orderpost_consumer_lag_seconds",
+    "age of the oldest unacknowledged message by the broker's clock, or 0",
+    _LAG_LABELS,
+)
+
+
+def show_lags(source: Source[Sequence[Lag]], *, group: str) -> None:
+    """Show how far the consumers of a group are behind."""
+    conditions.show(LAG_EVENTS, source, lambda lags: {(one.topic, group): one.events for one in lags})
+    conditions.show(LAG_SECONDS, source, lambda lags: {(one.topic, group): one.seconds for one in lags})
+
+
+show_lags(LAGS, group=GROUP)

@@ -1,12 +1,13 @@
-"""The counters of events out and in. `events.metrics` has what the brokers know."""
+"""The counters of events out and in. `events.conditions` has what the brokers know."""
 
 from __future__ import annotations
 
-from prometheus_client import Counter
+from runtime.telemetry.metrics import counter
 
-from runtime.telemetry.metrics import REGISTRY
-
-PUBLISHED = Counter("orderpost_events_published", "Events that the broker took", ["topic"], registry=REGISTRY)
-RECEIVED = Counter(
-    "orderpost_inbox_events", "Events of other services", ["topic", "result"], registry=REGISTRY
+PUBLISHED = counter("orderpost_events_published", "events that the broker took", ["topic"])
+RECEIVED = counter(
+    "orderpost_inbox_events",
+    "`handled`, `repeated`, `refused` (dead letter), `own` (ignored), `retried`;"
+    " `rejected` (over HTTP, not stored)",
+    ["topic", "result"],
 )

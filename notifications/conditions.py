@@ -1,4 +1,4 @@
-"""The conditions of e-mails: dead letters, overdue ones, and claims that nothing recovers."""
+"""The conditions of e-mails: dead letters, a backlog, overdue ones, and claims that nothing recovers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import NamedTuple
 from django.conf import settings
 
 from notifications.models import EmailNotification
-from notifications.states.transitions import DUE_STATES, list_in_sql
+from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from runtime import conditions
-from runtime.conditions import HOUR, Condition, Query, Reading, Row, positive
+from runtime.conditions import HOUR, Alert, Condition, Query, Reading, Row, positive
+from runtime.models import Pause
+from runtime.telemetry.metrics import Values, gauge
 
-#: The subject of these conditions, and the label of their metrics.
+#: The label of these metrics.
 TABLE = EmailNotification._meta.db_table
 #: A row is held if a provider may have accepted its last attempt and the next attempt is not due.
 _SELECT = """
@@ -78,23 +80,76 @@ DEAD_LETTERS = Condition(
     code="EmailDeadLetters",
     place=60,
     source=UNFINISHED_EMAILS,
-    readings=lambda rows: [Reading(rows.dead_lettered, TABLE)],
-    sentence="{number} dead letters: resend them or give them up",
+    readings=lambda rows: [Reading(rows.dead_lettered)],
+    sentence="{number} dead letters",
+    do="resend them or give them up",
+    alert=Alert("P3", "10m", "Providers refused e-mails, or these used up their retries."),
+)
+BACKLOG = Condition(
+    code="EmailBacklog",
+    place=65,
+    source=UNFINISHED_EMAILS,
+    readings=lambda rows: [Reading(rows.pending + rows.failed)],
+    limit=1000,
+    paused_by=Pause.Part.DELIVERY,
+    sentence="{number} e-mails wait to be sent",
+    do="compare the sends a second with EMAIL_RATE_LIMIT",
+    alert=Alert("P2", "2m", "More than 1,000 e-mails wait for their first or a further attempt."),
+    page="notifications.emailnotification?status=pending",
 )
 OVERDUE = Condition(
     code="EmailOverdue",
     place=70,
     source=UNFINISHED_EMAILS,
-    readings=lambda rows: [Reading(rows.unfinished_seconds, TABLE)],
+    readings=lambda rows: [Reading(rows.unfinished_seconds)],
     limit=HOUR,
+    paused_by=Pause.Part.DELIVERY,
     sentence="an e-mail is unfinished for more than an hour",
+    do="read its errors, under E-mails in the admin",
+    alert=Alert("P2", "1m", "An e-mail that is neither sent nor held is over an hour old."),
+    page="notifications.emailnotification?status=pending",
 )
+#: The next poll recovers a crashed worker's claim, so the alert waits for two of them.
 PROCESSING_STUCK = Condition(
     code="EmailProcessingStuck",
     place=80,
     source=UNFINISHED_EMAILS,
-    readings=lambda rows: [Reading(rows.claimed_seconds, TABLE)],
-    limit=lambda _: settings.LEASE_SECONDS + 2 * settings.POLL_INTERVAL,
-    sentence="a claim is older than its lease, and no poll recovers it",
+    readings=lambda rows: [Reading(rows.claimed_seconds)],
+    limit=lambda _: max(300.0, settings.LEASE_SECONDS),
+    paused_by=Pause.Part.DELIVERY,
+    sentence="a claim is older than its lease, and no poll has recovered it",
+    do="start beat and worker, or run `manage.py drain_outbox`",
+    alert=Alert("P2", "2m", "A claim is older than five minutes and than its lease."),
+    page="notifications.emailnotification?status=processing",
 )
-conditions.register(DEAD_LETTERS, OVERDUE, PROCESSING_STUCK)
+conditions.register(DEAD_LETTERS, BACKLOG, OVERDUE, PROCESSING_STUCK)
+
+
+def _by_status(rows: Rows) -> Values:
+    return {(TABLE, one): getattr(rows, one) for one in UNFINISHED}
+
+
+conditions.show(
+    gauge(
+        "orderpost_unfinished",
+        "rows `pending`, `failed`, `processing` or `dead_lettered`; the first two share one limit",
+        ["table", "status"],
+    ),
+    UNFINISHED_EMAILS,
+    _by_status,
+)
+conditions.show(
+    gauge("orderpost_held", "`failed` rows that wait for a webhook", ["table"]),
+    UNFINISHED_EMAILS,
+    lambda rows: {TABLE: rows.held},
+)
+conditions.show(
+    gauge("orderpost_oldest_unfinished_seconds", "age of the oldest row neither dead nor held", ["table"]),
+    UNFINISHED_EMAILS,
+    lambda rows: {TABLE: rows.unfinished_seconds},
+)
+conditions.show(
+    gauge("orderpost_oldest_processing_seconds", "age of the oldest present claim", ["table"]),
+    UNFINISHED_EMAILS,
+    lambda rows: {TABLE: rows.claimed_seconds},
+)

@@ -1,4 +1,4 @@
-"""The metrics of e-mails: the counters of this process, and the breakers' state in the broker."""
+"""The metrics of e-mails: the counters of this process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from django.conf import settings
-from prometheus_client import Counter, Histogram
 
 from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
 from notifications.states.transitions import Status
 from runtime.database.ids import id_time
-from runtime.telemetry.metrics import REGISTRY
+from runtime.telemetry.metrics import counter, histogram
 
 if TYPE_CHECKING:
     from notifications.models import EmailNotification, EventTimes
@@ -22,42 +21,45 @@ REPORTED = ("delivered_at", "bounced_at", "complained_at")
 #: Seconds from the order's change to `sent`: milliseconds when all is well, a day after an outage.
 DELAYS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 
-CREATED = Counter("orderpost_emails_created", "Committed e-mails", ["event_type"], registry=REGISTRY)
-CHANGES = Counter(
+CREATED = counter("orderpost_emails_created", "e-mails written", ["event_type"])
+CHANGES = counter(
     "orderpost_email_changes",
-    "Committed changes of an e-mail's state, by the new state",
+    "changes of e-mails to this state",
     ["event_type", "status"],
-    registry=REGISTRY,
 )
-ATTEMPTS = Counter(
-    "orderpost_email_attempts", "Attempts at a provider", ["provider", "outcome"], registry=REGISTRY
+ATTEMPTS = counter(
+    "orderpost_email_attempts",
+    "attempts: `accepted`, `permanent`, `transient`, `unreachable`, `ambiguous`, `throttled`,"
+    " `misconfigured`",
+    ["provider", "outcome"],
 )
-SENDS = Histogram(
+SENDS = histogram(
     "orderpost_email_send_duration_seconds",
-    "Time until a provider answered an attempt",
+    "time of an attempt",
     ["provider"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
-    registry=REGISTRY,
 )
-COMMIT_TO_SENT = Histogram(
+COMMIT_TO_SENT = histogram(
     "orderpost_email_commit_to_sent_seconds",
-    "Time from an order's change until its e-mail was sent, except for resent e-mails",
+    "from the change to `sent`, by two hosts' clocks; without resends",
     buckets=DELAYS,
-    registry=REGISTRY,
 )
-RETRIES = Histogram(
+RETRIES = histogram(
     "orderpost_email_retries_used",
-    "Retries that sent e-mails have used up",
+    "retries used up before `sent`",
     buckets=(0, 1, 2, 3, 5, 10),
-    registry=REGISTRY,
 )
-FEEDBACK = Counter(
+FEEDBACK = counter(
     "orderpost_email_feedback",
-    "E-mails that a provider reported delivered, bounced or complained",
+    "first reports of `delivered`, `bounced` or `complained`",
     ["provider", "event"],
-    registry=REGISTRY,
 )
-WEBHOOKS = Counter("orderpost_webhooks", "Webhook posts", ["provider", "result"], registry=REGISTRY)
+WEBHOOKS = counter(
+    "orderpost_webhooks",
+    "posts to `/webhooks/<provider>`: `accepted`, `unsigned`, `malformed`, `too_large`, `unverifiable`,"
+    " `error`",
+    ["provider", "result"],
+)
 
 
 def show_zeros() -> None:

@@ -16,7 +16,7 @@ from notifications.conditions import UNFINISHED_EMAILS
 from orders.conditions import STUCK_ORDERS
 from orders.subscriptions import subscribed
 from outbox import cdc
-from outbox.conditions import PROVIDERS
+from outbox.conditions import CDC_LAGS, PROVIDERS
 from outbox.gate.breaker import Breaker, State
 from outbox.gate.shared_state import read_breakers
 from retention.conditions import PARTITIONS
@@ -51,7 +51,8 @@ def read_status() -> Document:
     if breakers is not None:
         states = {name: (one.state(seen), one.forced) for name, one in breakers.items()}
     is_kafka_away = (settings.EVENT_TRANSPORT == "kafka" and lags is None) or of_cdc is None
-    facts = facts.adding(PROVIDERS, states).adding(LAGS, waiting).adding(KAFKA_AWAY, is_kafka_away)
+    facts = facts.adding(PROVIDERS, states).adding(KAFKA_AWAY, is_kafka_away)
+    facts = facts.adding(LAGS, lags or ()).adding(CDC_LAGS, of_cdc or ())
     rows, sizes = facts[UNFINISHED_EMAILS], server.sizes()
     return {
         "needs": [one.sentence for one in decide(facts)],

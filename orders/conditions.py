@@ -10,7 +10,8 @@ from django.db import connection
 
 from orders.models import STUCK, Order
 from runtime import conditions
-from runtime.conditions import Condition, Query, Reading, Row
+from runtime.conditions import Alert, Condition, Query, Reading, Row
+from runtime.telemetry.metrics import gauge
 
 #: By the states of `STUCK`.
 WORDS = {
@@ -56,6 +57,17 @@ ORDERS_STUCK = Condition(
     readings=lambda stuck: [
         Reading(one.orders, state, {"words": WORDS[state]}) for state, one in stuck.items()
     ],
-    sentence="{number} {words}: see Orders in the admin, stuck: {subject}",
+    sentence="{number} {words}",
+    do="see Orders in the admin, filter stuck",
+    alert=Alert("P3", "15m", "Orders are stuck for over `STUCK_ORDER_HOURS`."),
+)
+conditions.show(
+    gauge(
+        "orderpost_stuck_orders",
+        "stuck orders (see the alert OrdersStuck): `unconfirmed`, `unpaid`, `unrefunded`",
+        ["state"],
+    ),
+    STUCK_ORDERS,
+    lambda stuck: {state: one.orders for state, one in stuck.items()},
 )
 conditions.register(ORDERS_STUCK)

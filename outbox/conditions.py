@@ -1,20 +1,30 @@
-"""The conditions of the sender: providers that accept no e-mails, Valkey, and the poll."""
+"""The conditions of the sender: providers that accept no e-mails, Valkey, the poll, and change data capture.
+
+Web processes read the breakers and the lag of change data capture at each scrape.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from django.conf import settings
+from prometheus_client.core import GaugeMetricFamily
 
+from events.conditions import show_lags
+from events.transports import Lag
+from outbox import cdc
 from outbox.drain import POLL
 from outbox.gate.breaker import State
-from runtime.conditions import HEARTBEATS, Condition, Reading, Source, register
+from outbox.gate.shared_state import read_breakers
+from runtime.conditions import HEARTBEATS, Alert, Condition, Facts, Reading, Source, families, register, show
+from runtime.telemetry.metrics import from_broker, gauge
 
 #: By provider: the breaker's state, and the state forced by a person.
 Providers = Mapping[str, tuple[State, str | None]]
 #: None if Valkey does not answer.
 PROVIDERS: Source[Providers | None] = Source(name="providers")
+CDC_LAGS: Source[Sequence[Lag]] = Source(name="lags of change data capture", is_optional=True)
 
 
 def _takes_mail(providers: Providers) -> bool:
@@ -33,21 +43,32 @@ VALKEY_DOWN = Condition(
     place=20,
     source=PROVIDERS,
     readings=lambda providers: [Reading(providers is None, "redis")],
-    sentence="Valkey does not answer: start it again; the standby sends meanwhile",
+    sentence="Valkey does not answer",
+    do="start it again; the standby sends meanwhile",
+    alert=None,
 )
 PROVIDERS_DOWN = Condition(
     code="EmailProvidersDown",
     place=30,
     source=PROVIDERS,
     readings=lambda providers: [Reading(bool(providers) and not _takes_mail(providers or {}))],
-    sentence="no provider accepts e-mails: the reason is below; no e-mail is lost",
+    sentence="no provider accepts e-mails",
+    do="read the reason under Providers; no e-mail is lost",
+    alert=Alert(
+        "P1",
+        "5m",
+        "Every provider's circuit breaker is open or paused while e-mails wait.",
+        also='sum(max by (status) (orderpost_unfinished{status!="dead_lettered"})) > 0',
+    ),
 )
 PROVIDER_DOWN = Condition(
     code="EmailProviderDown",
     place=40,
     source=PROVIDERS,
     readings=_failing,
-    sentence="{subject} accepts no e-mails, so other providers send them: the reason is below",
+    sentence="{subject} accepts no e-mails, so other providers send them",
+    do="read the reason under Providers",
+    alert=Alert("P3", "15m", "One provider's breaker has been open for 15 minutes, and others send."),
 )
 #: A poll that never ran is missing.
 POLL_MISSING = Condition(
@@ -56,7 +77,23 @@ POLL_MISSING = Condition(
     source=HEARTBEATS,
     readings=lambda beats: [Reading(beats.get(POLL, math.inf))],
     limit=lambda _: max(180.0, 3 * settings.POLL_INTERVAL),
-    sentence="no process polls: start worker and beat, or `manage.py drain_outbox --loop`",
+    sentence="no process polls",
+    do="start worker and beat, or `manage.py drain_outbox --loop`",
+    alert=Alert(
+        "P2",
+        "1m",
+        "Neither a worker nor a standby has polled for three minutes, or three times `POLL_INTERVAL`.",
+    ),
+)
+CDC_LAG = Condition(
+    code="CdcLag",
+    place=155,
+    source=CDC_LAGS,
+    readings=lambda lags: [Reading(one.seconds, one.topic) for one in lags],
+    limit=60,
+    sentence="row changes of {subject} have waited for more than a minute",
+    do="check `consume_cdc`",
+    alert=Alert("P2", "1m", "A row that Debezium reported has waited at Kafka for a minute."),
 )
 BREAKER_FORCED = Condition(
     code="EmailBreakerForced",
@@ -67,5 +104,37 @@ BREAKER_FORCED = Condition(
         for name, (_, forced) in (providers or {}).items()
     ],
     sentence="{subject} is forced {forced}",
+    do="lift the override under Providers when its reason is gone",
+    alert=Alert("P3", "10m", "A breaker is forced open or closed."),
 )
-register(VALKEY_DOWN, PROVIDERS_DOWN, PROVIDER_DOWN, POLL_MISSING, BREAKER_FORCED)
+register(VALKEY_DOWN, PROVIDERS_DOWN, PROVIDER_DOWN, POLL_MISSING, CDC_LAG, BREAKER_FORCED)
+
+show_lags(CDC_LAGS, group=cdc.GROUP)
+show(
+    gauge("orderpost_breaker_state", "1 for one of `closed`, `open`, `paused`", ["provider", "state"]),
+    PROVIDERS,
+    lambda providers: {
+        (name, one.value): state is one for name, (state, _) in (providers or {}).items() for one in State
+    },
+)
+show(
+    gauge("orderpost_breaker_forced", "1 if forced `open` or `closed`", ["provider", "to"]),
+    PROVIDERS,
+    lambda providers: {
+        (name, to): forced == to
+        for name, (_, forced) in (providers or {}).items()
+        for to in ("open", "closed")
+    },
+)
+
+
+@from_broker("kafka", is_used=cdc.is_used)
+def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
+    return families(Facts({CDC_LAGS: cdc.read_cdc_lags()}))
+
+
+@from_broker("redis")
+def breakers() -> Iterator[GaugeMetricFamily]:
+    now, found = read_breakers(settings.EMAIL_PROVIDERS)
+    states = {name: (one.state(now), one.forced) for name, one in found.items()}
+    return families(Facts({PROVIDERS: states}))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from retention.partitions.partitions import MADE, PartitionsAhead, ahead_among, model_of, start_of
 from runtime import conditions
-from runtime.conditions import DAY, HEARTBEATS, Condition, Query, Reading, Row
+from runtime.conditions import DAY, HEARTBEATS, Alert, Condition, Query, Reading, Row
 from runtime.database.ids import id_floor
 from runtime.database.partitioned import (
     Interval,
@@ -17,6 +17,7 @@ from runtime.database.partitioned import (
     parse_bounds,
     partitioned_models,
 )
+from runtime.telemetry.metrics import gauge
 
 #: The smallest sufficient number of partitions after the current one.
 AHEAD_ALARM: dict[Interval, int] = {"month": 2, "day": 14}
@@ -38,10 +39,10 @@ def _partitions(rows: Sequence[Row], now: dt.datetime) -> list[PartitionsAhead]:
     by_table = defaultdict(list)
     for row in rows:
         by_table[row["parent"]].append(row)
-    return [_with_archives(model, by_table[model._meta.db_table], now) for model in partitioned_models()]
+    return [_with_cold_files(model, by_table[model._meta.db_table], now) for model in partitioned_models()]
 
 
-def _with_archives(model: PartitionedModel, rows: Iterable[Row], now: dt.datetime) -> PartitionsAhead:
+def _with_cold_files(model: PartitionedModel, rows: Iterable[Row], now: dt.datetime) -> PartitionsAhead:
     ends = [dt.datetime.fromisoformat(one["until"]) for one in rows if one["until"]]
     among = parse_bounds((one["name"], one["bounds"]) for one in rows if one["bounds"])
     overdue = []
@@ -85,6 +86,11 @@ PARTITIONS_RUN_OUT = Condition(
     limit=lambda table: AHEAD_ALARM[model_of(table=table).retention.interval],
     holds="below",
     sentence="{subject} has partitions for {days:.0f} days",
+    do="run `manage.py partitions ensure`",
+    alert=Alert(
+        "P2", "5m", "A table has fewer than 14 future days, or fewer than two future months, of partitions."
+    ),
+    page="retention.detachedpartition",
 )
 ARCHIVE_OVERDUE = Condition(
     code="ArchiveOverdue",
@@ -92,14 +98,19 @@ ARCHIVE_OVERDUE = Condition(
     source=PARTITIONS,
     readings=lambda tables: [Reading(one.archive_overdue_seconds, one.table) for one in tables],
     limit=2 * DAY,
-    sentence="{subject}: cold files are overdue",
+    sentence="a month of {subject} should be a cold file",
+    do="run `manage.py partitions rollover`",
+    alert=Alert("P3", "5m", "A month is two days late to be archived after its warm days."),
+    page="retention.detachedpartition",
 )
 PARTITION_HELD = Condition(
     code="PartitionHeld",
     place=190,
     source=HOLDING,
     readings=lambda number: [Reading(number)],
-    sentence="{number} unfinished rows hold a partition: finish them, so that it is detached",
+    sentence="{number} unfinished rows hold a partition",
+    do="finish these rows, so that it is detached",
+    alert=Alert("P3", "1h", "Rows are unfinished after their partition's hot days, so it stays attached."),
 )
 #: An upkeep that never ran is not late.
 UPKEEP_LATE = Condition(
@@ -108,6 +119,23 @@ UPKEEP_LATE = Condition(
     source=HEARTBEATS,
     readings=lambda beats: [Reading(beats.get(MADE, 0.0))],
     limit=UPKEEP_LATE_SECONDS,
-    sentence="keep_partitions has not run for a day: start it",
+    sentence="keep_partitions has not run for a day",
+    do="start the role `partitions`",
+    alert=Alert("P3", "1h", "No process has made or detached partitions for 28 hours."),
 )
 conditions.register(PARTITIONS_RUN_OUT, ARCHIVE_OVERDUE, PARTITION_HELD, UPKEEP_LATE)
+
+conditions.show(
+    gauge("orderpost_partitions_ahead_seconds", "time until rows fit no partition", ["table"]),
+    PARTITIONS,
+    lambda tables: {one.table: one.partitions_ahead_seconds for one in tables},
+)
+conditions.show(
+    gauge(
+        "orderpost_archive_overdue_seconds",
+        "since the oldest unarchived month's warm days ended, or 0",
+        ["table"],
+    ),
+    PARTITIONS,
+    lambda tables: {one.table: one.archive_overdue_seconds for one in tables},
+)

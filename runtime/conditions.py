@@ -1,8 +1,10 @@
-"""The conditions that need a person, and the facts that show whether they hold.
+"""The conditions that need a person, their alerts, and the facts that show whether they hold.
 
-`manage.py status`, the admin's first page and the log's error "partitions run out" show them. Each app
-declares its conditions in its `conditions.py`, which `operations.apps` imports, and names there the source of
-the facts. A condition holds at once, but its alert fires some minutes later.
+`manage.py status`, the admin's first page, the metric `orderpost_condition` and the log's error "partitions
+run out" show them. `manage.py status --rules` makes the alerts' rules and the first lines of their paragraphs
+in docs/guides/alerts.md from them. Each app declares its conditions in its `conditions.py`, which
+`operations.apps` imports, and names there the source of the facts. A condition holds at once, but its alert
+fires after its `wait`.
 
 A SELECT that counts stops after *reading* `MOST` rows, so that it takes milliseconds even in an outage. Ages
 are seconds by the database's clock, or 0.0 without such a row.
@@ -17,9 +19,12 @@ from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from django.db import connection
+from prometheus_client.core import GaugeMetricFamily
 
 from runtime.database.server import SESSIONS
+from runtime.models import Pause
 from runtime.sums import SUMMED
+from runtime.telemetry.metrics import Gauge, Values, gauge
 
 #: The tag of the checks whose warnings the admin's first page shows.
 PRODUCTION = "production"
@@ -33,9 +38,13 @@ Made = TypeVar("Made", covariant=True)
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Source(Generic[Made]):
-    """The source of one fact. Code that asks a broker adds the fact to `Facts` itself; see also `Query`."""
+    """The source of one fact. Code that asks a broker adds the fact to `Facts` itself; see also `Query`.
+
+    Only some installations have an optional source, so it is no alert that it is missing.
+    """
 
     name: str
+    is_optional: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -92,14 +101,32 @@ class Found(NamedTuple):
         return self.condition.code
 
 
+@dataclasses.dataclass(frozen=True)
+class Alert:
+    """The alert of a condition that has held for `wait`.
+
+    `when` is its summary and the beginning of its paragraph in docs/guides/alerts.md. `also` is a clause of
+    PromQL that must hold as well, if a fact of another source matters.
+    """
+
+    priority: Literal["P1", "P2", "P3"]
+    wait: str
+    when: str
+    also: str = ""
+
+
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Condition(Generic[Fact]):
     """A state that needs a person, with the rule that finds it in a fact.
 
-    `code` is the name of its alert (docker/prometheus/alerts.yml) and of its paragraph in
-    docs/guides/alerts.md. Conditions with a lower `place` are more severe. `readings` returns the numbers
-    that `limit` is compared with. A limit that is a function gets the subject, and may read settings. The
-    sentence is a format of `number`, `subject`, and the reading's words.
+    `code` is the name of its alert. Conditions with a lower `place` are more severe. `readings` returns the
+    numbers that `limit` is compared with. A limit that is a function gets the subject, and may read settings.
+    The sentence is a format of `number`, `subject`, and the reading's words, and `do` follows it. During a
+    pause of the part `paused_by` the condition does not hold. `page` is the admin's list that the first page
+    links to, such as "events.domainevent?state=failing"; without it, a tile shows the condition.
+
+    Conditions of one code have different subjects and share one alert. Without an alert, the rule is written
+    by hand.
     """
 
     code: str
@@ -108,7 +135,11 @@ class Condition(Generic[Fact]):
     readings: Callable[[Fact], Iterable[Reading]]
     limit: float | Callable[[str], float] = 0
     holds: Literal["above", "below"] = "above"
+    paused_by: Pause.Part | None = None
     sentence: str
+    do: str
+    alert: Alert | None
+    page: str = ""
 
     def find(self, fact: Fact) -> Iterator[Found]:
         """Yield the condition for each subject for which it holds."""
@@ -116,10 +147,23 @@ class Condition(Generic[Fact]):
             limit = self.limit(subject) if callable(self.limit) else self.limit
             if number > limit if self.holds == "above" else number < limit:
                 sentence = self.sentence.format(number=number, subject=subject, **words)
-                yield Found(self, subject, number, limit, sentence)
+                yield Found(self, subject, number, limit, f"{sentence}: {self.do}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shown(Generic[Fact]):
+    """A gauge whose values are read from a fact."""
+
+    gauge: Gauge
+    source: Source[Fact]
+    values: Callable[[Fact], Values]
 
 
 _conditions: list[Condition[Any]] = []
+_shown: list[Shown[Any]] = []
+CONDITION = gauge(
+    "orderpost_condition", "1 while the condition of the alert `code` holds, else 0", ["code", "subject"]
+)
 
 
 def register(*conditions: Condition[Any]) -> None:
@@ -128,14 +172,41 @@ def register(*conditions: Condition[Any]) -> None:
     _conditions.sort(key=attrgetter("place"))
 
 
+def show(gauge: Gauge, source: Source[Fact], values: Callable[[Fact], Values]) -> None:
+    """Expose the values of a fact as a gauge, at each scrape at which the source is known."""
+    _shown.append(Shown(gauge, source, values))
+
+
 def declared() -> Sequence[Condition[Any]]:
     """Return the conditions of all apps, the most severe first."""
     return tuple(_conditions)
 
 
 def decide(facts: Facts) -> list[Found]:
-    """Return the conditions that hold, the most severe first. Skip those whose source is not known."""
-    return [found for one in _conditions if one.source in facts for found in one.find(facts[one.source])]
+    """Return the conditions that hold, the most severe first.
+
+    Skip those whose source is not known, and those that a known pause explains.
+    """
+    paused = {one["part"] for one in facts[PAUSES]} if PAUSES in facts else set()
+    known = (one for one in _conditions if one.source in facts and one.paused_by not in paused)
+    return [found for one in known for found in one.find(facts[one.source])]
+
+
+def families(facts: Facts) -> Iterator[GaugeMetricFamily]:
+    """Yield the gauges of these facts, and each of their conditions with 0 or 1.
+
+    Each source has its own scrape, so that the conditions of PostgreSQL's facts survive an outage of Valkey.
+    """
+    for one in _shown:
+        if one.source in facts:
+            yield one.gauge.family(one.values(facts[one.source]))
+    found = {(one.code, one.subject) for one in decide(facts)}
+    values: dict[tuple[str, str], float] = {}
+    for condition in _conditions:
+        if condition.alert and condition.source in facts:
+            subjects = [one.subject for one in condition.readings(facts[condition.source])] or [""]
+            values |= {(condition.code, one): float((condition.code, one) in found) for one in subjects}
+    yield CONDITION.family(values)
 
 
 def read_facts(*, now: dt.datetime) -> Facts:
@@ -204,19 +275,30 @@ FAILED_JOBS: Query[int] = Query(
 )
 CONNECTIONS: Query[Connections] = Query(name="connections", select=lambda _: SESSIONS, read=_connections)
 
+
+def _paused(pauses: Sequence[Row]) -> Iterator[Reading]:
+    by_part = {one["part"]: one for one in pauses}
+    for part in Pause.Part:
+        yield Reading(part in by_part, part.value, by_part.get(part, {}))
+
+
 PAUSED = Condition(
     code="Paused",
     place=10,
     source=PAUSES,
-    readings=lambda pauses: [Reading(1, one["part"], one) for one in pauses],
-    sentence="{subject} is paused by {by} ({reason}): see `manage.py resume`",
+    readings=_paused,
+    sentence="{subject} is paused by {by} ({reason})",
+    do="see `manage.py resume`",
+    alert=Alert("P2", "1h", "A pause has lasted an hour."),
 )
 JOBS_FAILED = Condition(
     code="JobsFailed",
     place=120,
     source=FAILED_JOBS,
     readings=lambda jobs: [Reading(jobs)],
-    sentence="{number} background jobs failed: restart or stop them in the admin, under Jobs",
+    sentence="{number} background jobs failed",
+    do="restart or stop them in the admin, under Jobs",
+    alert=Alert("P3", "10m", "A batch of a background job failed, or no process knows the job's action."),
 )
 #: A job that never ran is not late.
 SUMS_LATE = Condition(
@@ -225,7 +307,9 @@ SUMS_LATE = Condition(
     source=HEARTBEATS,
     readings=lambda beats: [Reading(beats.get(SUMMED, 0.0))],
     limit=300,
-    sentence="the charts are not summed: check beat and worker",
+    sentence="the charts are not summed",
+    do="check beat and worker",
+    alert=Alert("P3", "10m", "No worker has summed the charts' numbers for five minutes."),
 )
 #: The number is the share of connections that are left.
 CONNECTIONS_LOW = Condition(
@@ -236,5 +320,37 @@ CONNECTIONS_LOW = Condition(
     limit=0.1,
     holds="below",
     sentence="only {left} connections to PostgreSQL are left",
+    do="end idle sessions, or use fewer threads",
+    alert=Alert("P2", "5m", "Less than a tenth of PostgreSQL's connections are left."),
+    page="runtime.heartbeat",
+)
+show(
+    gauge("orderpost_paused", "1 during a pause of `delivery`, `relay` or `consumers`", ["part"]),
+    PAUSES,
+    lambda pauses: {one.subject: one.number for one in _paused(pauses)},
+)
+show(
+    gauge(
+        "orderpost_heartbeat_age_seconds",
+        "since the last of `poll`, `web`, `relay`, `partitions`, `cdc`, `rollover`, `rollover:requested`,"
+        " `sums`, `webhook:<provider>` (last accepted post)",
+        ["name"],
+    ),
+    HEARTBEATS,
+    lambda beats: beats,
+)
+show(
+    gauge(
+        "orderpost_database_connections",
+        "clients: `active`, `idle`, `idle in transaction`, `other`",
+        ["state"],
+    ),
+    CONNECTIONS,
+    lambda one: one.by_state,
+)
+show(
+    gauge("orderpost_database_connections_left", "connections left for ordinary roles"),
+    CONNECTIONS,
+    lambda one: one.left,
 )
 register(PAUSED, JOBS_FAILED, SUMS_LATE, CONNECTIONS_LOW)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
-from notifications.conditions import DEAD_LETTERS, OVERDUE, PROCESSING_STUCK
+from notifications.conditions import DEAD_LETTERS
 from notifications.models import EmailNotification
 from notifications.states.transitions import DUE_STATES, Status, list_in_sql
-from web.admin.tiles import COUNT_LIMIT, FrontPage, Series, Tile, attention, sentences, show_series
+from web.admin.tiles import COUNT_LIMIT, FrontPage, Series, Tile, attention, show_series
 
 PERMISSION = "notifications.view_emailnotification"
 #: Among the e-mails that have been due the longest: those that failed, an hour after they were first due.
@@ -38,8 +38,6 @@ def mails(request: HttpRequest) -> Iterator[Tile]:
         found=found(DEAD_LETTERS),
         help="Not tried again until a person resends them or gives them up.",
     )
-    yield from sentences(_list("status=pending"), found(OVERDUE))
-    yield from sentences(_list("status=processing"), found(PROCESSING_STUCK))
     yield Tile(
         label="failing for an hour",
         url=_list("failing=hour"),

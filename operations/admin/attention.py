@@ -1,4 +1,4 @@
-"""The first page's tiles about events, partitions, background jobs and regular jobs."""
+"""The first page's tiles about events, partitions, jobs, and all conditions without a tile of their own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
-from events.conditions import DEAD_EVENTS, INBOUND_DEAD_LETTERS, RELAY_BLOCKED, RELAY_LAG
+from events.conditions import DEAD_EVENTS, INBOUND_DEAD_LETTERS
 from events.models import DomainEvent
 from outbox.conditions import POLL_MISSING
-from retention.conditions import ARCHIVE_OVERDUE, PARTITION_HELD, PARTITIONS_RUN_OUT, UPKEEP_LATE
-from runtime.conditions import CONNECTIONS_LOW, JOBS_FAILED, SUMS_LATE
+from retention.conditions import PARTITION_HELD, UPKEEP_LATE
+from runtime.conditions import JOBS_FAILED, SUMS_LATE, declared
 from web.admin.tiles import FrontPage, Tile, attention, sentences
 
 
@@ -32,7 +32,6 @@ def events(request: HttpRequest) -> Iterator[Tile]:
             rows=DomainEvent.objects.blocked().filter(dead_lettered_at__isnull=True),
             help="The broker refused them. The later events of the same orders wait behind them.",
         )
-        yield from sentences(page, found(RELAY_BLOCKED, RELAY_LAG))
     if request.user.has_perm("events.view_inbounddeadletter"):
         yield Tile(
             label="inbound dead letters",
@@ -53,7 +52,6 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
             found=found(PARTITION_HELD),
             help="Unfinished rows in partitions past their hot days. The partitions wait for these rows.",
         )
-        yield from sentences(page, found(PARTITIONS_RUN_OUT, ARCHIVE_OVERDUE))
     if request.user.has_perm("runtime.view_bulkjob"):
         yield Tile(
             label="failed jobs",
@@ -72,4 +70,15 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
             found=late,
             help="The poll of the outbox, the sums of these charts, and the upkeep of partitions.",
         )
-        yield from sentences(page, found(CONNECTIONS_LOW))
+
+
+@attention(50)
+def without_a_tile(request: HttpRequest) -> Iterator[Tile]:
+    """Show the sentences of the conditions that name a list, to a user who may see it."""
+    for found in FrontPage.of(request).found(*declared()):
+        if page := found.condition.page:
+            name, _, query = page.partition("?")
+            app, _, model = name.partition(".")
+            if request.user.has_perm(f"{app}.view_{model}"):
+                url = reverse(f"admin:{app}_{model}_changelist")
+                yield from sentences(f"{url}?{query}" if query else url, [found])

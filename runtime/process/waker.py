@@ -14,13 +14,16 @@ import time
 from collections.abc import Callable
 
 import structlog
-from prometheus_client import Counter
 
-from runtime.telemetry.metrics import REGISTRY
+from runtime.telemetry.metrics import counter
 
 log = structlog.get_logger(__name__)
 
-WAKEUPS = Counter("orderpost_wakeups", "Wake-ups after a commit", ["target", "result"], registry=REGISTRY)
+WAKEUPS = counter(
+    "orderpost_wakeups",
+    "wake-ups for `drain`, `due` (retries), `relay` or `bulk`: `sent` or `lost`",
+    ["target", "result"],
+)
 
 #: The pause after a call. It is longer while wake-ups keep coming, so that one call serves more.
 INTERVAL_SECONDS, BUSY_SECONDS = 0.1, 0.25

@@ -1,21 +1,22 @@
 """The metrics of a process, as Prometheus' text or OpenMetrics. Each app declares its own in `metrics.py`.
 
-- `Counter("name", "help", registry=REGISTRY)` makes a counter of the process, and `Histogram` a histogram.
-- A function under `@at_scrape` yields metric families from the database or a broker. Web processes call it at
-  each scrape.
+- `counter("name", "help", ["label"])` makes a counter of the process, and `histogram` a histogram.
+- `gauge` declares a gauge. A function under `@at_scrape` yields its values from the database or a broker. Web
+  processes call it at each scrape. `runtime.conditions.show` does both for a fact.
 
-docs/reference/metrics.md lists all of them, and a test compares it.
+`manage.py status --rules` makes the tables of docs/reference/metrics.md from these declarations.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
-from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
@@ -36,6 +37,68 @@ _readers: list[tuple[str, Reader]] = []
 _uses: dict[Reader, Callable[[], bool]] = {}
 # Without this, each counter would have another series with its start time, which nobody needs.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+#: The value of a gauge without labels, or the values by the label or labels. None is left out.
+Values = (
+    float
+    | Mapping[str, float | None]
+    | Mapping[tuple[str, str], float | None]
+    | Mapping[tuple[str, str, str], float | None]
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Declared:
+    """A metric as its readers see it. `help` is also its meaning in docs/reference/metrics.md."""
+
+    name: str
+    kind: str
+    help: str
+    labels: Sequence[str] = ()
+
+
+class Gauge(Declared):
+    """A gauge that is read at each scrape."""
+
+    def family(self, values: Values) -> GaugeMetricFamily:
+        """Return the gauge with its present values."""
+        family = GaugeMetricFamily(self.name, self.help, labels=self.labels)
+        for key, value in values.items() if isinstance(values, Mapping) else [((), values)]:
+            if value is not None:
+                family.add_metric([key] if isinstance(key, str) else key, value)
+        return family
+
+
+_declared: list[Declared] = []
+
+
+def counter(name: str, help: str, labels: Sequence[str] = ()) -> Counter:
+    """Declare a counter of the process. Prometheus' readers add `_total` to its name."""
+    _declared.append(Declared(f"{name}_total", "counter", help, labels))
+    return Counter(name, help, labels, registry=REGISTRY)
+
+
+def histogram(name: str, help: str, labels: Sequence[str] = (), *, buckets: Sequence[float]) -> Histogram:
+    """Declare a histogram of the process."""
+    _declared.append(Declared(name, "histogram", help, labels))
+    return Histogram(name, help, labels, buckets=buckets, registry=REGISTRY)
+
+
+def gauge(name: str, help: str, labels: Sequence[str] = ()) -> Gauge:
+    """Declare a gauge."""
+    _declared.append(declared := Gauge(name, "gauge", help, labels))
+    return declared
+
+
+def declared_metrics() -> Sequence[Declared]:
+    """Return the metrics of all apps."""
+    return tuple(_declared)
+
+
+DATABASE_UP = gauge("orderpost_database_up", "1 if PostgreSQL answered")
+BROKER_UP = gauge("orderpost_broker_up", "1 if `redis` (or `kafka`, if used) answered", ["broker"])
+BUILD_INFO = gauge("orderpost_build_info", "1, for the program that runs", ["version", "python", "role"])
+LOOP_AGE = gauge("orderpost_loop_age_seconds", "since the process's loop last ran", ["role"])
 
 
 def at_scrape(read: Reader, *, source: str = "database") -> Reader:
@@ -92,15 +155,8 @@ def _read_all() -> Iterator[Metric]:
             if (known := found.setdefault(family.name, family)) is not family:
                 known.samples += family.samples
     yield from found.values()
-    yield GaugeMetricFamily(
-        "orderpost_database_up", "1 if PostgreSQL answered this scrape, else 0", value=up.pop("database")
-    )
-    brokers = GaugeMetricFamily(
-        "orderpost_broker_up", "1 if the broker answered this scrape, else 0", labels=["broker"]
-    )
-    for broker, answered in up.items():
-        brokers.add_metric([broker], answered)
-    yield brokers
+    yield DATABASE_UP.family(up.pop("database"))
+    yield BROKER_UP.family(up)
 
 
 def _call(read: Reader) -> list[Metric]:
@@ -119,17 +175,9 @@ def _ask(source: str, reader: str, ask: Callable[[], T], up: dict[str, bool]) ->
 
 
 def _of_the_process() -> Iterator[Metric]:
-    build = GaugeMetricFamily(
-        "orderpost_build_info", "The program that runs here", labels=["version", "python", "role"]
-    )
-    age = GaugeMetricFamily(
-        "orderpost_loop_age_seconds", "Since the last beat of the process's own loop", labels=["role"]
-    )
-    for role in health.roles():
-        build.add_metric([version(), platform.python_version(), role], 1)
-        if (seconds := health.quiet_seconds(role)) is not None:
-            age.add_metric([role], seconds)
-    yield from (build, age)
+    roles = health.roles()
+    yield BUILD_INFO.family({(version(), platform.python_version(), role): 1 for role in roles})
+    yield LOOP_AGE.family({role: health.quiet_seconds(role) for role in roles})
 
 
 class _Collected(Collector):

@@ -1,4 +1,4 @@
-"""The cases of the tests of the alert rules: the table alert_cases.yml, and one for each watched metric.
+"""The cases of the tests of the alert rules: alert_cases.yml, and some for each condition and metric.
 
 Each case names an `alert`, and its `labels` if it has some. `series`: each with its values, one for each
 `interval`, in promtool's notation. `silent`: the times at which the alert must not fire. `fires`: the times
@@ -9,11 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.kit.words import Pause, conditions
+
+#: The first condition of each code that has an alert.
+ALERTS = {one.code: one for one in reversed(conditions.declared()) if one.alert}
+
+
+def condition_series(code: str, **labels: str) -> str:
+    """Return the series of a condition in PromQL."""
+    pairs = [f'{name}="{value}"' for name, value in {"code": code, **labels}.items()]
+    return f"orderpost_condition{{{', '.join(pairs)}}}"
+
 
 #: Every metric that `MetricMissing` looks for.
 WATCHED = (
@@ -22,17 +34,7 @@ WATCHED = (
     "orderpost_email_attempts_total",
     "orderpost_unfinished",
     "orderpost_oldest_unfinished_seconds",
-    "orderpost_oldest_processing_seconds",
-    "orderpost_relay_lag_seconds",
-    "orderpost_relay_blocked_keys",
-    "orderpost_event_dead_letters",
-    "orderpost_stuck_orders",
-    "orderpost_partitions_ahead_seconds",
-    "orderpost_archive_overdue_seconds",
-    "orderpost_database_connections_left",
-    "orderpost_breaker_state",
-    "orderpost_breaker_forced",
-    "orderpost_consumer_lag_seconds",
+    *(condition_series(code) for code, one in ALERTS.items() if not one.source.is_optional),
 )
 
 
@@ -75,24 +77,71 @@ def _shown(**changed: str) -> dict[str, str]:
 
 
 def _missing(name: str) -> Case:
+    metric, _, code = name.rstrip('"}').partition('{code="')
+    shown, labels = (f"{metric} {code}", {"code": code}) if code else (metric, {})
     return Case(
         "MetricMissing",
         _shown(**{name: "1x4 stale _x10 1x5"}),
-        labels={"metric": name},
-        story=name,
+        labels={"metric": shown, **labels},
+        story=shown,
         evaluation="1m",
         silent="5m 9m 17m",
-        fires={"10m": f"No process has exported {name} for 5 minutes, so alerts that need it cannot fire."},
+        fires={"10m": f"No process has exported {shown} for 5 minutes, so alerts that need it cannot fire."},
     )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f}s"
+
+
+def _condition(code: str) -> Iterator[Case]:
+    """Yield a case in which the condition begins in the second minute, and one of its pause."""
+    condition = ALERTS[code]
+    alert = condition.alert
+    assert alert is not None
+    wait = 60 * _minutes(alert.wait)
+    length = int(wait // 60) + 10
+    labels = {"code": code, "subject": "it"}
+    text = f"To do: {condition.do}."
+    waiting = {'orderpost_unfinished{table="email_notifications", status="pending"}': "7x200"}
+    series = waiting | {condition_series(code, subject="other", instance="a"): "0x200"}
+    held = condition_series(code, subject="it", instance="b")
+    paused = {
+        f'orderpost_paused{{part="{part}"}}': "1x200" for part in Pause.Part if part != condition.paused_by
+    }
+    yield Case(
+        code,
+        series | paused | {held: f"0x1 1x{length} 0x5"},
+        silent=f"1m {_duration(120 + wait - 15)} {length + 4}m",
+        fires={_duration(120 + wait): text, f"{length + 2}m": text},
+        labels=labels,
+    )
+    if part := condition.paused_by:
+        # The series is 1 until the tenth minute, so it is in a range of 15 minutes until the 25th.
+        yield Case(
+            code,
+            series | {held: "1x60 0x5", f'orderpost_paused{{part="{part}"}}': "1x10 0x60"},
+            story="of what a pause holds back only 15 minutes after its end",
+            silent=f"5m 25m {_duration(1500 + wait)} 63m",
+            fires={_duration(1530 + wait): text},
+            labels=labels,
+        )
 
 
 TABLE = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
 CASES = [
     *map(_read, TABLE),
+    *(case for code in ALERTS for case in _condition(code)),
     *map(_missing, WATCHED),
     Case(
         "MetricMissing",
-        _shown(orderpost_unfinished="", orderpost_event_dead_letters="", orderpost_database_up="0x60"),
+        _shown(
+            **{
+                "orderpost_unfinished": "",
+                condition_series("PollMissing"): "",
+                "orderpost_database_up": "0x60",
+            }
+        ),
         story="but not what a database that is down would show",
         silent="10m 30m",
     ),

@@ -18,12 +18,9 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from events.conditions import LAGS, UNFINISHED_EVENTS, Events
 from events.transports import Lag
-from local.machine import PROJECT
-from notifications.conditions import UNFINISHED_EMAILS, Rows
-from retention.conditions import AHEAD_ALARM, PARTITIONS
-from retention.partitions.partitions import PartitionsAhead
+from outbox import cdc
+from retention.conditions import AHEAD_ALARM
 from tests.kit.alerts import alerts
 from tests.kit.mails import make_mail
 from tests.kit.months import fill, make_partition
@@ -37,6 +34,7 @@ from tests.kit.words import (
     Pause,
     bulk,
     conditions,
+    metrics,
     new_id,
     process,
     subscribed,
@@ -47,8 +45,9 @@ HOUR = dt.timedelta(hours=1)
 #: Each code once, the most severe first.
 CODES = [
     *("Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown", "PollMissing"),
-    *("EmailDeadLetters", "EmailOverdue", "EmailProcessingStuck", "DeadEvents", "OrdersStuck", "JobsFailed"),
-    *("RelayBlocked", "RelayLag", "ConsumerLag", "EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
+    *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
+    *("DeadEvents", "OrdersStuck", "JobsFailed", "RelayBlocked", "RelayLag", "ConsumerLag", "CdcLag"),
+    *("EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
     *("PartitionHeld", "SumsLate", "UpkeepLate", "DatabaseConnectionsLow"),
 ]
 #: Conditions that the first page shows in a tile of their own, and not as their sentence.
@@ -128,6 +127,14 @@ class Breaks:
     def EmailDeadLetters(self) -> None:
         make_mail(status="dead_lettered")
 
+    def EmailBacklog(self) -> None:
+        make_mail()
+        values = EmailNotification.objects.values().get()
+        ids = [new_id() for _ in range(1000)]
+        EmailNotification.objects.bulk_create(
+            EmailNotification(**values | {"id": one, "idempotency_key": str(one)}) for one in ids
+        )
+
     def EmailOverdue(self) -> None:
         make_mail(created_at=Now() - 2 * HOUR)
 
@@ -146,6 +153,11 @@ class Breaks:
     def ConsumerLag(self) -> None:
         with redis.Redis.from_url(self.settings.REDIS_URL) as client:
             client.xadd(sorted(subscribed())[0], {"key": "k", "value": "0"}, id="1-1")
+
+    def CdcLag(self) -> None:
+        beat(cdc.CDC, ago=HOUR)
+        self.settings.KAFKA_BOOTSTRAP_SERVERS = "kafka:9092"
+        self.monkeypatch.setattr("outbox.cdc.read_cdc_lags", lambda: [Lag(cdc.TOPICS[0], 1, 90.0)])
 
     def OrdersStuck(self) -> None:
         make_order(stock_reserved_at=Now() - 25 * HOUR)
@@ -213,13 +225,15 @@ def test_status_and_the_first_page_name_what_broke(code, admin_client, found, se
     getattr(Breaks(settings, monkeypatch), code)()
     said = needs()
     condition = next(one for one in found if one.code == code)
+    if code != "BrokerDown":
+        assert values()[code, condition.subject] == 1.0
     assert condition.sentence in said
     found.clear()
     page = admin_client.get("/admin/")
     loud = [tile["label"] for tile in page.context["tiles"] if tile["bad"]]
     if code == "Paused":
         assert "a sale" in page.content.decode()  # the banner
-    elif code == "ConsumerLag":
+    elif code in ("ConsumerLag", "CdcLag"):
         assert not loud  # the page asks no broker of events
     else:
         assert LABELS.get(code, condition.sentence) in loud
@@ -242,37 +256,49 @@ def test_each_takes_a_fixed_number_of_statements(admin_client):
         assert len([sql for sql in counted if not sql.startswith("SET LOCAL")]) == most, counted
 
 
-#: Conditions that nobody is woken for: status and the first page name them.
-WITHOUT_ALERT = {"JobsFailed", "SumsLate", "UpkeepLate", "PartitionHeld"}
-
-
 def test_the_conditions_are_in_the_order_of_their_severity():
     declared = conditions.declared()
     assert list(dict.fromkeys(one.code for one in declared)) == CODES
     assert len({one.place for one in declared}) == len(declared)
 
 
-def test_each_condition_has_its_alert_and_its_paragraph():
-    runbook = (PROJECT / "docs" / "guides" / "alerts.md").read_text()
-    assert set(CODES) - alerts().keys() == WITHOUT_ALERT
-    assert [code for code in CODES if code in alerts() and f"\n### {code}\n" not in runbook] == []
-    rows = runbook.partition("## Without an alert")[2].partition("\n## ")[0]
-    assert [code for code in WITHOUT_ALERT if f"({code})" not in rows] == []
+def test_each_condition_is_an_alert_and_those_of_one_code_are_one():
+    assert set(CODES) - alerts().keys() == set()
+    by_code = {one.code: one.alert for one in conditions.declared()}
+    assert [one.code for one in conditions.declared() if one.alert is not by_code[one.code]] == []
+    assert [code for code, alert in by_code.items() if alert is None] == ["BrokerDown"]
 
 
-def test_an_alert_about_an_age_has_the_limit_of_its_condition():
-    ahead = PartitionsAhead("outbox_events", "day", 20, 1e6, archive_overdue_seconds=1e6)
-    late = (
-        conditions.Facts()
-        .adding(conditions.HEARTBEATS, {})
-        .adding(UNFINISHED_EMAILS, Rows(waiting_seconds=1e6))
-        .adding(UNFINISHED_EVENTS, Events(unpublished_seconds=1e6))
-        .adding(LAGS, [Lag("t.v1", 1, 1e6)])
-        .adding(PARTITIONS, [ahead])
-    )
-    limits = {one.code: f"> {one.limit:.0f}" for one in conditions.decide(late)}
-    assert limits.keys() == {"PollMissing", "EmailOverdue", "RelayLag", "ConsumerLag", "ArchiveOverdue"}
-    assert [code for code, limit in limits.items() if limit not in alerts()[code]["expr"]] == []
+@pytest.mark.parametrize(
+    ("code", "part"),
+    [
+        *(("EmailBacklog", "delivery"), ("EmailOverdue", "delivery"), ("EmailProcessingStuck", "delivery")),
+        *(("RelayLag", "relay"), ("ConsumerLag", "consumers")),
+    ],
+)
+def test_a_part_that_is_paused_is_not_late(code, part, found, settings, monkeypatch):
+    getattr(Breaks(settings, monkeypatch), code)()
+    Pause.objects.pause(parts=[part], reason="a sale", username="ann")
+    assert len(needs()) == 1 and {one.code for one in found} == {"Paused"}
+    Pause.objects.all().delete()
+    assert len(needs()) == 1 and {one.code for one in found} == {"Paused", code}
+
+
+def values() -> dict[tuple[str, str], float]:
+    """Return the values of `orderpost_condition` at a scrape, by code and subject."""
+    family = next(one for one in metrics.families(with_readers=True) if one.name == "orderpost_condition")
+    return {(one.labels["code"], one.labels["subject"]): one.value for one in family.samples}
+
+
+def test_a_scrape_shows_each_condition_with_0_in_a_quiet_shop():
+    shown = values()
+    assert set(shown.values()) == {0.0}
+    assert {code for code, _ in shown} == {*CODES} - {"BrokerDown", "CdcLag"}
+    assert {subject for code, subject in shown if code == "Paused"} == {*Pause.Part.values}
+
+
+def test_the_rules_and_pages_are_those_of_the_declarations():
+    call_command("status", "--rules", "check")
 
 
 def test_status_as_text_names_what_needs_a_person_each_provider_and_each_table():

@@ -124,6 +124,7 @@ def test_a_source_that_fails_is_asked_once_and_the_others_are_shown(db):
     assert len(asked) == 1
     assert "orderpost_database_up 0.0" in text and 'orderpost_broker_up{broker="redis"} 1.0' in text
     assert "orderpost_breaker_state" in text and "orderpost_unfinished" not in text
+    assert 'code="EmailProvidersDown"' in text and 'code="PollMissing"' not in text
 
 
 def test_a_broker_that_is_away_takes_only_its_own_numbers_away(db, settings):
@@ -131,6 +132,7 @@ def test_a_broker_that_is_away_takes_only_its_own_numbers_away(db, settings):
     text = exposed()
     assert "orderpost_database_up 1.0" in text and 'orderpost_broker_up{broker="redis"} 0.0' in text
     assert "orderpost_breaker_state" not in text and "orderpost_unfinished" in text
+    assert 'code="EmailProvidersDown"' not in text and 'code="PollMissing"' in text
 
 
 def scrape(port: int, **headers: str) -> str:

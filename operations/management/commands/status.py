@@ -15,6 +15,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from notifications.states.transitions import UNFINISHED
+from operations import rules
 from operations.status import Document, read_status
 
 
@@ -23,6 +24,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one line of JSON")
+        parser.add_argument(
+            "--rules",
+            choices=("check", "write"),
+            help="compare or write the alert rules and docs of the declared conditions and metrics",
+        )
         parser.add_argument(
             "--watch",
             type=float,
@@ -33,6 +39,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, watch: float | None, **options: Any) -> None:
+        if options["rules"]:
+            self._rules(write=options["rules"] == "write")
+            return
         console = Console(file=self.stdout, highlight=False)  # type: ignore[arg-type]  # it has a file's `write`
         try:
             while True:
@@ -42,6 +51,14 @@ class Command(BaseCommand):
                 threading.Event().wait(watch)
         except KeyboardInterrupt:
             return
+
+    def _rules(self, *, write: bool) -> None:
+        for path, text, made in rules.files():
+            if text != made and not write:
+                raise CommandError(f"{path} differs. Run `manage.py status --rules write`.")
+            if text != made:
+                path.write_text(made, encoding="utf-8")
+                self.stdout.write(f"{path} is written.")
 
     def _show(self, console: Console, *, as_json: bool, clear: bool) -> None:
         try:
@@ -172,7 +189,7 @@ def _show_upkeep(console: Console, status: Document) -> None:
     _table(
         console,
         "partitions",
-        ["table", "made ahead", "days ahead", "archives overdue", "size"],
+        ["table", "made ahead", "days ahead", "cold files overdue", "size"],
         [
             [one["table"], one["ahead"], one["days_ahead"], one["archive_overdue"], decimal(one["bytes"])]
             for one in status["partitions"]

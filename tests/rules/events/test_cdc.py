@@ -150,7 +150,7 @@ def test_each_family_is_exposed_once_and_its_samples_name_the_group(topic, setti
     Heartbeat.beat(name=CDC)
     text = metrics.exposition(accept="")[0].decode()
     assert text.count("# TYPE orderpost_consumer_lag_events gauge") == 1
-    assert f'orderpost_consumer_lag_events{{group="{cdc.GROUP}",topic="{topic}"}} 0.0' in text
+    assert f'orderpost_consumer_lag_events{{group="orderpost-cdc",topic="{topic}"}} 0.0' in text
     assert 'orderpost_consumer_lag_events{group="orderpost",topic="payment.payment.succeeded.v1"}' in text
 
 
