@@ -20,8 +20,7 @@ from django.db.models.functions import Coalesce, Now, Upper
 
 from events.publishing.write import write_event
 from notifications.retention import EMAIL_RETENTION
-from notifications.states import attempts
-from notifications.states import settle as settle_statement
+from notifications.states import attempts, settle_sql
 from notifications.states.decision import EmailPolicy, decide
 from notifications.states.outcomes import LEASE_EXPIRED, SET_ASIDE, Outcome, Verdict
 from notifications.states.transitions import (
@@ -128,7 +127,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         with transaction.atomic(using=self.db):
             decided = []
             # Reading times and content would take as long as the rest.
-            rows = self.using(self.db).raw(settle_statement.LOCK, [list(by_id)])
+            rows = self.using(self.db).raw(settle_sql.LOCK, [list(by_id)])
             for row in rows:
                 claimed, outcome = by_id[row.id]
                 accepted = outcome.verdict is Verdict.ACCEPTED and row.status in ACCEPT.before
@@ -183,7 +182,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
             row.was, row.outcome = row.status, outcome
             row.status, row.retry_count, row.wait_seconds = decision
             written.append((row.id, outcome, decision))
-        settle_statement.write_outcomes(connections[self.db], written)
+        settle_sql.write_outcomes(connections[self.db], written)
         if settings.EMAIL_EVENTS:
             self._publish_ends(decided)
         return [row for row, _ in decided]

@@ -26,7 +26,7 @@ from django.db.models.functions import Now
 
 from notifications.models import CONTENT, EmailNotification
 from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
-from notifications.states.settle import STATE
+from notifications.states.settle_sql import STATE
 from notifications.states.transitions import CLAIM, RECOVER, list_in_sql
 from outbox.gate.gate import Capacity
 from outbox.metrics import CLAIMS

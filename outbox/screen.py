@@ -17,7 +17,6 @@ from notifications.states.attempts import entries_since, last_doubt, time_of
 from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.suppressions import suppressed_among
 from outbox.gate.neighbours import Neighbours
-from outbox.send import compute_hold_left
 from runtime.models import Heartbeat
 
 #: Webhooks are in use if an event came within this time.
@@ -76,8 +75,11 @@ def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
     left: dict[uuid.UUID, float] = {}
     for mail in mails:
         doubt = last_doubt(mail.errors, mail.resent_at)
-        if doubt and mail.claimed_epoch - doubt.tried_at.timestamp() < LONGEST_HOLD.total_seconds():
-            left[mail.id] = compute_hold_left(mail, doubt)
+        if (
+            doubt
+            and (passed := mail.claimed_epoch - doubt.tried_at.timestamp()) < LONGEST_HOLD.total_seconds()
+        ):
+            left[mail.id] = settings.AMBIGUOUS_HOLD_SECONDS - passed
     if not left:
         return {}
     missing = _endpoint_missing()

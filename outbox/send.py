@@ -18,7 +18,7 @@ from notifications import metrics
 from notifications.log import ids_of
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
-from notifications.states.attempts import Doubt, find_doubts
+from notifications.states.attempts import find_doubts
 from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
 from outbox.gate.gate import Admission, Gate
 from outbox.gate.neighbours import Neighbours
@@ -165,8 +165,3 @@ def fit_into_lease(seconds: float) -> float:
 def is_untried(mail: EmailNotification) -> bool:
     """Return whether this is a first attempt: no error is recorded, and nobody has resent the e-mail."""
     return not mail.errors and mail.resent_at is None
-
-
-def compute_hold_left(mail: EmailNotification, doubt: Doubt) -> float:
-    """Return the seconds from the claim to the end of a doubt's hold; negative if the hold was over."""
-    return float(settings.AMBIGUOUS_HOLD_SECONDS) - (mail.claimed_epoch - doubt.tried_at.timestamp())
