@@ -13,7 +13,7 @@ from orders.inbound.reading import InboundTopic
 #: The consumer's name in the inbox.
 NAME = "orders"
 #: A `.v2` may have a topic next to its `.v1`.
-OTHER_SERVICES = payments.TOPICS | stock.TOPICS
+OTHER_TOPICS = payments.TOPICS | stock.TOPICS
 #: Topics to which orderpost publishes, too.
 OWN_TOPICS = frozenset(external.TOPICS)
 
@@ -22,14 +22,15 @@ def _handlers(topics: Mapping[str, InboundTopic]) -> dict[str, Handler]:
     return {name: topic.handler for name, topic in topics.items()}
 
 
-_OTHERS, _EXTERNAL, _COMMANDS = map(_handlers, (OTHER_SERVICES, external.TOPICS, commands.TOPICS))
-HANDLERS = _OTHERS | _EXTERNAL | _COMMANDS
+OTHER_SERVICES = _handlers(OTHER_TOPICS)
+_EXTERNAL, _COMMANDS = _handlers(external.TOPICS), _handlers(commands.TOPICS)
+HANDLERS = OTHER_SERVICES | _EXTERNAL | _COMMANDS
 
 
 def subscribed() -> dict[str, Handler]:
     """Return the handlers of the topics that the settings choose."""
     return {
-        **_OTHERS,
+        **OTHER_SERVICES,
         **(_EXTERNAL if settings.ORDER_SOURCES else {}),
         **(_COMMANDS if settings.EVENT_COMMANDS else {}),
     }

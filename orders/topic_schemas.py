@@ -18,7 +18,7 @@ from orders.events import EVENTS, SCHEMAS
 from orders.fields import ORDER_FIELDS, Use, camel
 from orders.inbound import commands, external
 from orders.inbound.reading import InboundTopic
-from orders.subscriptions import OTHER_SERVICES
+from orders.subscriptions import OTHER_TOPICS
 from web.api import fields
 
 Schema = dict[str, Any]
@@ -36,7 +36,7 @@ def make_schemas() -> Iterator[tuple[Path, Schema]]:
     for name, topic in commands.TOPICS.items():
         made = _object(topic.body().fields, is_open=False)
         yield _inbound("command", name, topic, "The `data` of a command. Other fields are refused.", made)
-    for name, topic in OTHER_SERVICES.items():
+    for name, topic in OTHER_TOPICS.items():
         made = _object(topic.body().fields, is_open=True)
         made |= {"properties": _ORDER_ID | made["properties"], "required": [*_ORDER_ID, *made["required"]]}
         yield _inbound("event", name, topic, _READ, made)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from rest_framework import serializers
+
 from events.consuming.envelope import Envelope, Rejected
 from orders import changes
 from orders.changes import OrderChange
@@ -45,8 +47,13 @@ class PaymentData(StrictSerializer):
 class RefundData(PaymentData):
     """The money that went back."""
 
-    # A released schema names no maximum. No balance is larger than the maximum of a total.
     amount = Integer(required=False, min_value=1, help_text="In minor units")
+
+    def validate_amount(self, value: int) -> int:
+        """Refuse what no balance can be. The released schema names no maximum, so it must not get one."""
+        if value > MAX_AMOUNT:
+            raise serializers.ValidationError(f"Ensure this value is less than or equal to {MAX_AMOUNT}.")
+        return value
 
 
 class FailureData(StrictSerializer):
