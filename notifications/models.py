@@ -26,6 +26,7 @@ from notifications.states.outcomes import LEASE_EXPIRED, SET_ASIDE, Outcome, Ver
 from notifications.states.transitions import (
     ACCEPT,
     COLUMNS_OF,
+    DUE_INDEX,
     DUE_STATES,
     SET_ASIDE_REPLACED,
     SETTLE,
@@ -340,9 +341,7 @@ class EmailNotification(Partitioned):
         db_table = "email_notifications"
         indexes = [
             # for claim() and the backlog's age
-            models.Index(
-                fields=["next_attempt_at"], name="emailnotification_due", condition=Q(status__in=DUE_STATES)
-            ),
+            models.Index(fields=["next_attempt_at"], name=DUE_INDEX, condition=Q(status__in=DUE_STATES)),
             # for recover()
             models.Index(
                 fields=["claimed_at"],

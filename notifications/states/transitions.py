@@ -161,6 +161,8 @@ TRANSITIONS = (
 
 #: A row in one of these states is due at its `next_attempt_at`.
 DUE_STATES = CLAIM.before
+#: The name of their index. Other states need another name, so that a claim always has an index.
+DUE_INDEX = "emailnotification_due"
 
 
 def list_in_sql(states: Iterable[Status]) -> str:
