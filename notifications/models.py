@@ -88,7 +88,7 @@ class EventTimes(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """What a provider's events need to know of an e-mail."""
+    """The columns of an e-mail that a provider's events are compared with."""
 
     status: str
     recipient_email: str

@@ -22,7 +22,7 @@ from runtime.telemetry.metrics import Declared, declared_metrics
 
 BEGIN = "  # Made from the apps' conditions.py by `manage.py status --rules write`, to the end of the file."
 SEVERITIES = {"P1": "critical", "P2": "warning", "P3": "info"}
-#: What a summary ends with: the subject, if the condition has several.
+#: The end of a summary: the subject, if the condition has several.
 SUBJECT = "{{ with $labels.subject }}: {{ . }}{{ end }}"
 #: A pause silences its alerts until so long after its end, because the work that it delayed is late.
 GRACE = "15m"

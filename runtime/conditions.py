@@ -40,7 +40,7 @@ Made = TypeVar("Made", covariant=True)
 class Source(Generic[Made]):
     """The source of one fact. Code that asks a broker adds the fact to `Facts` itself; see also `Query`.
 
-    Only some installations have an optional source, so it is no alert that it is missing.
+    An optional source exists only in some installations, so MetricMissing does not watch its conditions.
     """
 
     name: str
