@@ -26,6 +26,7 @@ from notifications.states import transitions
 from notifications.states.outcomes import SET_ASIDE, Outcome, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress, suppressed_among
+from notifications.trials import record_events
 from notifications.wake import Reason, wake
 from runtime.database.ids import new_id
 from runtime.database.statement import StatementPart
@@ -205,7 +206,8 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
                 if fact.suppress
             )
     log_changes(changes)
-    unknown = sum(fact.id not in stored for fact in facts)
+    strangers = [fact for fact in facts if fact.id not in stored]
+    unknown = len(strangers) - (record_events(provider=provider, facts=strangers) if strangers else 0)
 
     def tell() -> None:
         news = Counter(

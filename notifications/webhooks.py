@@ -5,9 +5,11 @@ The first request to a provider's address loads its webhook module. config.urls 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.utils.module_loading import import_string
@@ -17,6 +19,7 @@ from notifications import metrics
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.webhook import Malformed, Unsigned, Unverifiable, Webhook
 from notifications.services import record_evidence
+from notifications.trials import refused_beat
 from runtime.models import Heartbeat
 from web.api.problem_types import MALFORMED, METHOD_NOT_ALLOWED, TOO_LARGE, ProblemType, Repeat, declare_type
 from web.api.problems import Problem, problem_response, unknown_path
@@ -59,6 +62,11 @@ def receive(request: HttpRequest, provider: str) -> HttpResponse:
         if request.method == "POST":
             slug = error.type.slug if isinstance(error, Problem) and error.type in REFUSALS else "error"
             metrics.WEBHOOKS.labels(provider, slug.replace("-", "_")).inc()
+            if slug != "error":
+                with contextlib.suppress(
+                    DatabaseError, InterfaceError
+                ):  # the answer must not depend on the database
+                    Heartbeat.beat(name=refused_beat(provider=provider, problem=slug), every=1.0)
         return problem_response(error, {"request": request})
 
 

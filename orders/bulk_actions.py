@@ -1,6 +1,6 @@
-"""The actions of background jobs that render e-mails again, and that export or erase a person.
+"""The actions of background jobs that render e-mails again, export or erase a person, or try a provider.
 
-The admin's list of e-mails finds the first by its name.
+The admin's pages of e-mails and providers find theirs by their names.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Sequence
 
 from notifications import filters
 from notifications.models import EmailNotification
+from notifications.trials import TRY, run_trial
+from orders.emails import SAMPLE
 from orders.models import Order
 from orders.privacy import jobs
 from orders.render_again import render_again
-from runtime.bulk_jobs import BatchResult, BulkAction, PersonAction, register
+from runtime.bulk_jobs import BatchResult, BulkAction, PersonAction, Report, register
+from runtime.models import BulkJob
 
 
 def _change(ids: Sequence[uuid.UUID]) -> BatchResult:
@@ -40,3 +43,21 @@ for name, title, run in (
 ):
     # The permission has the action's name.
     register(PersonAction(name=name, title=title, model=Order, permission=name, run=run))
+
+
+def _try_provider(job: BulkJob, report: Report) -> None:
+    run_trial(job=job, report=report, sample=SAMPLE)
+
+
+register(
+    PersonAction(
+        name=TRY,
+        title="Try a provider",
+        model=BulkJob,
+        permission="notifications.force_provider",
+        run=_try_provider,
+        has_steps=True,
+        shown=("provider", "event"),
+        page="providers",
+    )
+)

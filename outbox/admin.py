@@ -1,4 +1,4 @@
-"""The page of the providers: circuit breakers, buttons that force them, and the last day from the sums."""
+"""The page of the providers: breakers, buttons that force or try them, and the last day from the sums."""
 
 from __future__ import annotations
 
@@ -8,32 +8,39 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import AbstractUser
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.models import EmailNotification
+from notifications.rendering import event_types
+from notifications.trials import DEFAULT_EVENT, start_trial
 from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.process import gate
-from runtime.models import Heartbeat
+from runtime.models import BulkJob, Heartbeat
 from runtime.sums import Steps, Sums
+from web.admin.acts import record_act
 from web.admin.base import ago
 from web.admin.menu import MenuItem, Page
 from web.admin.tiles import RANGES, FrontPage, panel
 
 
 def providers_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
-    """Show the circuit breakers. On POST force one open or closed, or release it."""
+    """Show the circuit breakers. On POST force one open or closed, release it, or try its provider."""
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     may_force = request.user.has_perm("notifications.force_provider")
     if request.method == "POST":
         if not may_force:
             raise PermissionDenied
+        if "try" in request.POST:
+            return _try(request)
         _force(request, request.POST.get("provider", ""), request.POST.get("to", ""))
         return HttpResponseRedirect(request.path)
     context = {
@@ -43,6 +50,9 @@ def providers_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
         "shared": gate().is_shared,
         "may_force": may_force,
         "rate": settings.EMAIL_RATE_LIMIT,
+        "events": sorted(event_types()),
+        "default_event": DEFAULT_EVENT,
+        "address": getattr(request.user, "email", ""),
     }
     return TemplateResponse(request, "admin/outbox/providers.html", context)
 
@@ -72,6 +82,26 @@ def _force(request: HttpRequest, provider: str, to: str) -> None:
         change_message=done,
     )
     messages.info(request, done)
+
+
+def _try(request: HttpRequest) -> HttpResponse:
+    """Start the job that tries a provider, and show its page."""
+    given = {name: request.POST.get(name, "") for name in ("provider", "to", "event")}
+    try:
+        job = start_trial(user=cast("AbstractUser", request.user), **given)
+    except ValueError as error:
+        messages.error(request, f"Nothing was sent. {error}")
+        return HttpResponseRedirect(request.path)
+    record_act(
+        request,
+        model=BulkJob,
+        id=job.id,
+        which=f"provider {given['provider']}",
+        said="Started a trial.",
+        event=given["event"],
+        to=f"hash:{job.filter['person']}",
+    )
+    return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
 
 
 @panel(60)

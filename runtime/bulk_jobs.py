@@ -85,7 +85,9 @@ class PersonAction:
     """An action on one person's data.
 
     `run(job, report)` may be killed at any point and run again. It raises `Waiting`, `JobRefused` or
-    `Stopped`.
+    `Stopped`. With `has_steps`, the job keeps the texts of its steps, and its page shows them. `shown` names
+    the options that describe the job, instead of the person. `page` is the admin's page to return to, instead
+    of the model's list.
     """
 
     name: str  # stored, so it must keep its meaning in later releases
@@ -93,9 +95,12 @@ class PersonAction:
     model: type[models.Model]
     permission: str
     run: Callable[[BulkJob, Report], None]
+    has_steps: bool = False
+    shown: tuple[str, ...] = ()
+    page: str = ""
 
     def describe(self, params: Mapping[str, str]) -> str:
-        return f"person {params['person'][:12]}"
+        return ", ".join(params[name] for name in self.shown) or f"person {params['person'][:12]}"
 
 
 class Waiting(Exception):
@@ -172,10 +177,12 @@ def start_for_person(
     Without `user` wake nobody, because a command does its job itself. The time that this takes does not
     depend on the person's rows.
     """
+    known = ACTIONS[action]
     job = BulkJob.objects.create(
         action=action,
         filter={"person": address_hash(address), **options},
         address=address,
+        steps=[] if isinstance(known, PersonAction) and known.has_steps else None,
         user_id=user.pk if user else None,
         username=user.get_username() if user else "",
         correlation_id=work_context.current().correlation_id,

@@ -333,7 +333,8 @@ show(
     gauge(
         "orderpost_heartbeat_age_seconds",
         "since the last of `poll`, `web`, `relay`, `partitions`, `cdc`, `rollover`, `rollover:requested`,"
-        " `sums`, `webhook:<provider>` (last accepted post)",
+        " `sums`, `webhook:<provider>` (last accepted post),"
+        " `refused:<problem>:<provider>` (last refused one)",
         ["name"],
     ),
     HEARTBEATS,

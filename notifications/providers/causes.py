@@ -1,4 +1,4 @@
-"""Explain a provider's error. Pure.
+"""Explain a provider's error, and name the setting that may cause it. Pure.
 
 Written from RFC 3463 (enhanced codes), RFC 5321 and the documents that each provider's `backend` names. A
 provider's declaration has the patterns of errors that only it gives.
@@ -135,3 +135,33 @@ def explain(*, provider: str, error: str) -> Explanation:
         if pattern.search(error):
             return explanation
     return UNKNOWN
+
+
+#: What to check for an error with this explanation. The names in braces are the provider's own settings.
+_BLAMED: dict[Explanation, str] = {
+    ACCOUNT: "{key}",
+    SENDER: "DEFAULT_FROM_EMAIL",
+    NO_CONNECTION: "{url}",
+    NO_ANSWER: "{url}",
+    RATE: "EMAIL_RATE_LIMIT",
+    NO_CREDIT: "the plan of the account",
+    CONTENT: "the template of the event, and EMAIL_TEMPLATES_DIR",
+    NO_SUCH_ADDRESS: "the recipient's address",
+    MALFORMED_ADDRESS: "the recipient's address",
+    INACTIVE: "the recipient's address",
+}
+#: Statuses and errors of an address at which no API is, and answers that are not the API's.
+_WRONG_URL = re.compile(r"^(404|405|421)\b|JSONDecodeError|invalid json|^200\b", re.IGNORECASE)
+
+
+def blame(*, provider: str, error: str) -> str:
+    """Return what to check after an error: usually the name of a setting."""
+    declared = declarations()[provider]
+    own = (setting for pattern, setting in declared.blamed if re.search(pattern, error, re.IGNORECASE))
+    if setting := next(own, ""):
+        return setting
+    url = declared.url_setting
+    if declared.protocol is HTTP and _WRONG_URL.search(error):
+        return url
+    found = _BLAMED.get(explain(provider=provider, error=error), "the status page and the account")
+    return found.format(url=url, key=declared.api_key or url)

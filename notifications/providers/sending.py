@@ -17,7 +17,7 @@ def api_url(name: str) -> str:
     """Return the address of a provider's API from its settings, or "" if none has it."""
     declared = declarations()[name]
     for setting in declared.settings:
-        if "{sandbox}" in declared.sandbox.get(setting.name, ""):
+        if setting.name == declared.url_setting and declared.sandbox:
             value = settings.ANYMAIL[setting.anymail] if setting.anymail else getattr(settings, setting.name)
             return str(value or "")
     return ""

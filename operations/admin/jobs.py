@@ -198,10 +198,13 @@ def _describe(job: BulkJob) -> str:
 
 
 def _list_url(job: BulkJob) -> str:
-    """Return the address of the list with the job's rows, or an empty string for an unknown action."""
+    """Return the address of the page that starts such jobs, or an empty string for an unknown action."""
     if job.action not in bulk_jobs.ACTIONS:
         return ""
-    options = bulk_jobs.ACTIONS[job.action].model._meta
+    action = bulk_jobs.ACTIONS[job.action]
+    if isinstance(action, bulk_jobs.PersonAction) and action.page:
+        return reverse(f"admin:{action.page}")
+    options = action.model._meta
     return reverse(f"admin:{options.app_label}_{options.model_name}_changelist")
 
 

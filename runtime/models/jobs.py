@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, Func, OuterRef, Q, Value
 from django.db.models.functions import Greatest, Now
 
 from runtime.database.ids import new_id
@@ -20,6 +20,8 @@ from runtime.process.backoff import NO_JITTER, RetryPolicy
 MAX_TRIES = 8
 #: The waits between tries. They have no jitter, because one process at a time runs a job.
 RETRIES = RetryPolicy(base_seconds=10.0, cap_seconds=640.0, jitter=NO_JITTER)
+#: Further steps of a job are dropped, so that repeated events cannot make a row big.
+STEPS_LIMIT = 50
 #: The result of a job is kept for so long after its end.
 RESULT_HOURS = 24
 
@@ -87,6 +89,19 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         tries = Greatest(F("tries") - 1, 1)
         self.running().filter(id=id).update(tries=tries, error=error, updated_at=Now())
 
+    def add_step(self, *, id: uuid.UUID, kind: str, text: str) -> None:
+        """Add a step to a job that has them, also if it has ended. `text` must have no address."""
+        step = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), "kind": kind, "text": text}
+        added = Func(
+            F("steps"),
+            Value([step], output_field=models.JSONField()),
+            template="(%(expressions)s)",
+            arg_joiner=" || ",
+        )
+        rows = self.filter(id=id, steps__isnull=False)
+        length = Func(F("steps"), function="jsonb_array_length", output_field=models.IntegerField())
+        rows.alias(length=length).filter(length__lt=STEPS_LIMIT).update(steps=added)
+
     def with_result(self) -> Self:
         """Filter the jobs whose result may be downloaded."""
         return self.exclude(result=None).filter(finished_at__gt=Now() - dt.timedelta(hours=RESULT_HOURS))
@@ -146,6 +161,8 @@ class BulkJob(models.Model):
     refused_count = models.PositiveIntegerField(default=0)
     refusals = models.JSONField(default=dict)  # reasons for rows left alone: {"it is held": 3}
     result = models.BinaryField(null=True)  # an export, as gzip
+    #: [{"at": …, "kind": …, "text": …}, …]; null for an action that reports no steps. They have no address.
+    steps = models.JSONField(null=True)
     #: Counted when a batch begins, so that a killed process counts, too. A finished batch resets it to 0.
     tries = models.SmallIntegerField(db_default=0)
     error = models.TextField(default="", blank=True)  # of the last try, or why the job failed or was stopped
@@ -205,4 +222,5 @@ class BulkJob(models.Model):
             "percent": percent,
             "refusals": self.refusals,
             "error": self.error,
+            "steps": self.steps,
         }

@@ -21,7 +21,8 @@ FOUND_BY_NAME = {
 }
 ACTIONS = {
     *("notifications.give_up", "notifications.mark_sent", "notifications.render_again"),
-    *("notifications.resend", "orders.erase_person", "orders.export_person"),
+    *("notifications.resend", "notifications.try_provider"),
+    *("orders.erase_person", "orders.export_person"),
     *("events.discard", "events.discard_inbound", "events.replay", "events.republish"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notifications.providers.explanations import SENDER
-from notifications.providers.registry import Declaration, Setting
+from notifications.providers.registry import Declaration, SenderDns, Setting
 
 
 def check_signing_key(text: str) -> None:
@@ -36,6 +36,13 @@ DECLARATION = Declaration(
     make_key=make_key,
     key_pattern=r"\b(key-)[0-9a-f]{32}\b",
     causes=((r"'?from'? parameter", SENDER),),
+    blamed=(
+        (r"magnificent", "MAILGUN_API_URL"),
+        (r"^404\b", "MAILGUN_SENDER_DOMAIN, and MAILGUN_API_URL for a domain in the EU"),
+    ),
+    dns=SenderDns(
+        selectors=("pdk1", "pdk2", "mx", "pic", "k1", "smtp", "mailo"), spf="mailgun.org", return_path=""
+    ),
     dialect="notifications.providers.mailgun.sandbox.MailgunDialect",
     sandbox={"MAILGUN_API_KEY": "sandbox", "MAILGUN_API_URL": "{sandbox}/v3/"},
 )

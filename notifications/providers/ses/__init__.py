@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notifications.providers.explanations import ACCOUNT, PROVIDER_DOWN
-from notifications.providers.registry import Declaration, Setting, check_password_setting
+from notifications.providers.registry import Declaration, SenderDns, Setting, check_password_setting
 
 # boto3 finds the credentials (AWS_ACCESS_KEY_ID, …, a profile, or the machine's role) and another address
 # (AWS_ENDPOINT_URL_SESV2).
@@ -22,6 +22,16 @@ DECLARATION = Declaration(
         (r"sendingpaused|accountsuspended", ACCOUNT),
         (r"internalfailure|serviceunavailable", PROVIDER_DOWN),
     ),
+    blamed=(
+        (r"noregion|endpointconnection|could not connect", "AWS_REGION"),
+        (r"configuration.?set|^notfoundexception", "SES_CONFIGURATION_SET"),
+        (
+            r"credential|unrecognizedclient|signature|accessdenied|token|notauthorized",
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or this machine's role, with ses:SendEmail",
+        ),
+        (r"requestexpired", "the clock of this machine"),
+    ),
+    dns=SenderDns(spf="amazonses.com"),
     dialect="notifications.providers.ses.sandbox.SesDialect",
     sandbox={
         "AWS_REGION": "eu-central-1",

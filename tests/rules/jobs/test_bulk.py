@@ -212,6 +212,7 @@ def test_the_names_of_the_actions_stay_for_they_are_stored():
         "notifications.mark_sent",
         "notifications.render_again",
         "notifications.resend",
+        "notifications.try_provider",
         "orders.erase_person",
         "orders.export_person",
     ]

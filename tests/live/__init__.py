@@ -1,0 +1,1 @@
+"""Sends to real providers, at their own test addresses. Skipped without their keys."""
