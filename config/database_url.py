@@ -18,10 +18,10 @@ _SERVER = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:,]+))(?:
 DEFAULT_PORT = "5432"
 
 
-def parse_database(url: str) -> dict[str, Any]:
+def parse_database(url: str, *, prefer: str = "read-write") -> dict[str, Any]:
     """Return Django's settings of a database. With several servers, HOST and PORT are lists with commas.
 
-    Then the client connects to the server that takes writes, unless `target_session_attrs` says otherwise.
+    Then the client connects to one that is `prefer` (of libpq), unless `target_session_attrs` says otherwise.
     Raise `ValueError` without the URL and its password in the text.
     """
     several = _URL.fullmatch(url)
@@ -34,7 +34,7 @@ def parse_database(url: str) -> dict[str, Any]:
     database: dict[str, Any] = dict(dj_database_url.parse(f"{several['before']}server{several['after']}"))
     database["HOST"] = ",".join(server["ipv6"] or server["host"] for server in found)
     database["PORT"] = ",".join(server["port"] or DEFAULT_PORT for server in found)
-    database.setdefault("OPTIONS", {}).setdefault("target_session_attrs", "read-write")
+    database.setdefault("OPTIONS", {}).setdefault("target_session_attrs", prefer)
     return database
 
 

@@ -72,6 +72,7 @@ def _database(
     timeout: float,
     max_age: int | None = 600,
     direct: bool = False,
+    prefer: str = "read-write",
 ) -> dict[str, Any]:
     url = env.str(name, default) or ""
     if not url.startswith(("postgres://", "postgresql://")):
@@ -79,7 +80,7 @@ def _database(
             f"{name} must be a postgresql:// URL. Set it, or start the local stack with `make run`."
         )
     try:
-        parsed = parse_database(url)
+        parsed = parse_database(url, prefer=prefer)
     except ValueError as error:
         raise ImproperlyConfigured(f"{name} is not the URL of a database: {error}") from None
     database: dict[str, Any] = {
@@ -107,6 +108,7 @@ def _database(
 # Seconds after which a statement's connection is closed. Above 5 s, the API answers too late while the server
 # is frozen.
 DATABASE_TIMEOUT = 4.0
+REPLICA_TIMEOUT = 2.0  # the same for a replica; the primary answers after it
 # The same for the tables' owner, and for commands that read whole tables.
 DATABASE_MAINTENANCE_TIMEOUT = 3600.0
 AMBIGUOUS_HOLD_SECONDS = 120.0  # how long an e-mail whose answer was lost waits for the provider's webhook
@@ -153,7 +155,12 @@ try:
             direct=True,
         ),
     }
-    for _alias in ("direct", "owner"):
+    if env.str("REPLICA_DATABASE_URL", ""):  # read-only standbys
+        DATABASES["replica"] = _database(
+            "REPLICA_DATABASE_URL", timeout=REPLICA_TIMEOUT, prefer="prefer-standby"
+        ) | {"CONN_HEALTH_CHECKS": False}  # each read checks the replica's position first
+        DATABASE_ROUTERS = ["runtime.database.replica.Router"]
+    for _alias in {*DATABASES} - {"default"}:
         DATABASES[_alias]["TEST"] = {"MIRROR": "default"}
     REDIS_URL = env.str(
         "REDIS_URL", validate=validate.Regexp(r"^(redis|rediss|unix)://", error="must be a redis:// URL")

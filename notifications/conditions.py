@@ -126,7 +126,7 @@ conditions.register(DEAD_LETTERS, BACKLOG, OVERDUE, PROCESSING_STUCK)
 
 
 def _by_status(rows: Rows) -> Values:
-    return {(TABLE, one): getattr(rows, one) for one in UNFINISHED}
+    return {(TABLE, str(one)): getattr(rows, one) for one in UNFINISHED}
 
 
 conditions.show(

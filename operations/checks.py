@@ -21,6 +21,7 @@ _DATABASE_SETTINGS = {
     "default": "DATABASE_URL",
     "direct": "DIRECT_DATABASE_URL",
     "owner": "PARTITION_DATABASE_URL",
+    "replica": "REPLICA_DATABASE_URL",
 }
 #: `prefer`, libpq's default, accepts a server that offers no TLS.
 _TLS_MODES = {"require", "verify-ca", "verify-full"}
@@ -69,7 +70,8 @@ def databases_without_tls(
     """
     seen = set()
     for alias, name in _DATABASE_SETTINGS.items():
-        database = databases[alias]
+        if (database := databases.get(alias)) is None:
+            continue
         options = database.get("OPTIONS", {})
         hosts = database.get("HOST") or options.get("host") or environ.get("PGHOST", "")
         mode = options.get("sslmode") or environ.get("PGSSLMODE", "")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily
 
 from runtime.conditions import families, read_facts
-from runtime.database import server
+from runtime.database import replica, server
 from runtime.database.clock import read_database_time
 from runtime.telemetry.metrics import at_scrape, gauge
 
@@ -21,12 +21,13 @@ SLOT_ACTIVE = gauge("orderpost_replication_slot_active", "1 while a client reads
 
 @at_scrape
 def numbers() -> Iterator[GaugeMetricFamily]:
-    yield from families(read_facts(now=read_database_time()))
+    now = read_database_time()
+    yield from families(replica.read(lambda: read_facts(now=now)))
 
 
 @at_scrape
 def sizes() -> Iterator[GaugeMetricFamily]:
-    found = server.sizes()
+    found = replica.read(server.sizes)
     yield TABLE_SIZE.family(found.tables)
     yield DATABASE_SIZE.family(found.database)
 

@@ -16,7 +16,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
+from runtime.database import replica
 from web.admin.menu import MenuItem, Page
+from web.admin.reading import note_change, walk_of
 
 
 class Site(admin.AdminSite):
@@ -38,6 +40,18 @@ class Site(admin.AdminSite):
             *super().get_urls(),
         ]
 
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+        """Let the primary answer a user for some seconds after a change."""
+        inner = super().admin_view(view, cacheable)
+
+        @functools.wraps(inner)
+        def noted(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            response = inner(request, *args, **kwargs)
+            note_change(request, response)
+            return response
+
+        return noted
+
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         context = super().each_context(request)
         return context | {"menu": self._menu(request) if context["has_permission"] else []}
@@ -51,7 +65,7 @@ class Site(admin.AdminSite):
         context = {
             **self.each_context(request),
             "title": self.index_title,
-            **front.page(request),
+            **replica.read(lambda: front.page(request), walk=walk_of(request)),
             **(extra_context or {}),
         }
         request.current_app = self.name

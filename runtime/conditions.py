@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connections
 from prometheus_client.core import GaugeMetricFamily
 
+from runtime.database import replica
 from runtime.database.server import SESSIONS
 from runtime.models import Pause
 from runtime.sums import SUMMED
@@ -52,11 +54,12 @@ class Query(Source[Made]):
     """A source in PostgreSQL. `read_facts` runs the SELECTs of all of them as one statement.
 
     `select` returns the SELECT for a time, and `read` makes the fact from its rows and the same time. The
-    rows come as JSON, so times and ids are strings.
+    rows come as JSON, so times and ids are strings. A replica is not asked for facts about the server.
     """
 
     select: Callable[[dt.datetime], str]
     read: Callable[[Sequence[Row], dt.datetime], Made]
+    is_about_server: bool = False
 
 
 class Facts:
@@ -210,13 +213,19 @@ def families(facts: Facts) -> Iterator[GaugeMetricFamily]:
 
 
 def read_facts(*, now: dt.datetime) -> Facts:
-    """Read the facts that PostgreSQL has, in one statement."""
-    queries = list(dict.fromkeys(one.source for one in _conditions if isinstance(one.source, Query)))
-    columns = (f"(SELECT json_agg(found) FROM ({one.select(now)}) AS found)" for one in queries)  # noqa: S608
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join(columns))
-        found = zip(queries, cursor.fetchone(), strict=True)
-    return Facts({query: query.read(rows or [], now) for query, rows in found})
+    """Read the facts that PostgreSQL has, in one statement for each server."""
+    servers: dict[str, list[Query[Any]]] = {}
+    for query in dict.fromkeys(one.source for one in _conditions if isinstance(one.source, Query)):
+        using = DEFAULT_DB_ALIAS if query.is_about_server else replica.alias()
+        servers.setdefault(using, []).append(query)
+    known: dict[Source[Any], Any] = {}
+    for using, queries in servers.items():
+        columns = (f"(SELECT json_agg(found) FROM ({one.select(now)}) AS found)" for one in queries)  # noqa: S608
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT " + ", ".join(columns))
+            found = zip(queries, cursor.fetchone(), strict=True)
+        known |= {query: query.read(rows or [], now) for query, rows in found}
+    return Facts(known)
 
 
 def positive(row: Mapping[str, Any]) -> Row:
@@ -273,7 +282,9 @@ FAILED_JOBS: Query[int] = Query(
     select=lambda _: "SELECT count(*) AS number FROM bulk_jobs WHERE state = 'failed'",
     read=lambda rows, _: int(rows[0]["number"]),
 )
-CONNECTIONS: Query[Connections] = Query(name="connections", select=lambda _: SESSIONS, read=_connections)
+CONNECTIONS: Query[Connections] = Query(
+    name="connections", select=lambda _: SESSIONS, read=_connections, is_about_server=True
+)
 
 
 def _paused(pauses: Sequence[Row]) -> Iterator[Reading]:
@@ -311,6 +322,18 @@ SUMS_LATE = Condition(
     do="check beat and worker",
     alert=Alert("P3", "10m", "No worker has summed the charts' numbers for five minutes."),
 )
+#: A replica that no web process has read yet is missing.
+REPLICA_BEHIND = Condition(
+    code="ReplicaBehind",
+    place=205,
+    source=HEARTBEATS,
+    readings=lambda beats: [Reading(beats.get(replica.FOLLOWS, math.inf))] if replica.is_set() else [],
+    limit=60,
+    sentence="no replica follows the primary within five seconds",
+    do="check `pg_stat_replication` on the primary, which answers meanwhile",
+    alert=Alert("P3", "5m", "No web process has found a replica within five seconds of the primary."),
+    page="runtime.heartbeat",
+)
 #: The number is the share of connections that are left.
 CONNECTIONS_LOW = Condition(
     code="DatabaseConnectionsLow",
@@ -333,7 +356,7 @@ show(
     gauge(
         "orderpost_heartbeat_age_seconds",
         "since the last of `poll`, `web`, `relay`, `partitions`, `cdc`, `rollover`, `rollover:requested`,"
-        " `sums`, `webhook:<provider>` (last accepted post),"
+        " `sums`, `replica`, `webhook:<provider>` (last accepted post),"
         " `refused:<problem>:<provider>` (last refused one)",
         ["name"],
     ),
@@ -354,4 +377,4 @@ show(
     CONNECTIONS,
     lambda one: one.left,
 )
-register(PAUSED, JOBS_FAILED, SUMS_LATE, CONNECTIONS_LOW)
+register(PAUSED, JOBS_FAILED, SUMS_LATE, REPLICA_BEHIND, CONNECTIONS_LOW)

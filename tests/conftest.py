@@ -18,6 +18,7 @@ from django.db import connections
 from tests.kit import kafka
 
 if TYPE_CHECKING:
+    from tests.kit.fake_replica import FakeReplica
     from tests.kit.fast import Fast
     from tests.kit.shop import Shop
 
@@ -154,6 +155,17 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> Fast:
     from tests.kit.fast import Fast  # needs Django's settings
 
     return Fast(monkeypatch)
+
+
+@pytest.fixture
+def fake_replica(
+    transactional_db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeReplica]:
+    """Return a replica that is this test's database under a second name."""
+    from tests.kit.fake_replica import faked  # needs Django's settings
+
+    with faked(settings, monkeypatch) as replica:
+        yield replica
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,7 @@ LOOKUPS = {
 class Notifications(ApiView):
     scopes = {"GET": READ, "HEAD": READ}
     query_serializer = NotificationQuery
+    read_only = True
 
     @operation(
         name="list_notifications",
@@ -64,9 +65,7 @@ class Notifications(ApiView):
             since=self.query.get("created_after"),
             until=self.query.get("created_before"),
         )
-        return json_response(
-            paginate(request=request, query=self.query, rows=rows, serializer=NotificationSerializer)
-        )
+        return json_response(paginate(view=self, rows=rows, serializer=NotificationSerializer))
 
 
 class OneNotification(ApiView):

@@ -14,6 +14,7 @@ from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from runtime.database import replica
 from web.admin.acts import record_download
 from web.admin.base import AgeFilter, TriageAdmin
 from web.admin.csv import csv_response, rows_by_key
@@ -103,8 +104,8 @@ class AuditAdmin(TriageAdmin[LogEntry]):
         """Answer with the filtered list as CSV."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        changelist = self.get_changelist_instance(request)
-        rows = changelist.get_queryset(request)
+        walk = self.walk_of(request)
+        changelist, rows = replica.read(lambda: self.filtered(request), walk=walk)
         record_download(request, changelist)
         return csv_response(
             filename="audit-log",
@@ -119,7 +120,7 @@ class AuditAdmin(TriageAdmin[LogEntry]):
                     entry.object_repr,
                     entry.get_change_message(),
                 )
-                for entry in rows_by_key(queryset=rows)
+                for entry in rows_by_key(queryset=rows, walk=walk)
             ),
         )
 

@@ -72,6 +72,7 @@ LOOKUPS = {
 
 class Orders(ApiView):
     scopes = {"GET": READ, "HEAD": READ, "POST": WRITE}
+    read_only = True
     body_serializer = OrderBody
 
     @property
@@ -89,11 +90,7 @@ class Orders(ApiView):
     def get(self, request: Request) -> HttpResponse:
         filters = {LOOKUPS[name]: value for name, value in self.query.items() if name in LOOKUPS}
         rows = visible_orders(Order.objects.filter(**filters), self.first_read.token)
-        return json_response(
-            paginate(
-                request=request, query=self.query, rows=rows, serializer=OrderSerializer, order=NEWEST_FIRST
-            )
-        )
+        return json_response(paginate(view=self, rows=rows, serializer=OrderSerializer, order=NEWEST_FIRST))
 
     @operation(
         name="place_order",
@@ -275,9 +272,7 @@ class OrderNotifications(ApiView):
     def get(self, request: Request, id: str) -> HttpResponse:
         order_id = find_order_id(id, self.first_read.token)
         rows = with_columns(EmailNotification.objects.filter(order_id=order_id))
-        page = paginate(
-            request=request, query=self.query, rows=rows, serializer=NotificationSerializer, order=["id"]
-        )
+        page = paginate(view=self, rows=rows, serializer=NotificationSerializer, order=["id"])
         return json_response(page | {"since": hot_since(model=EmailNotification)})
 
 
@@ -298,8 +293,7 @@ class OrderEvents(ApiView):
     )
     def get(self, request: Request, id: str) -> HttpResponse:
         page = paginate(
-            request=request,
-            query=self.query,
+            view=self,
             # A shop chooses the ids of its orders, so another aggregate may have the same id.
             rows=DomainEvent.objects.filter(
                 aggregate_type="order", aggregate_id=find_order_id(id, self.first_read.token)

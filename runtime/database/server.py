@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from django.apps import apps
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
+
+from runtime.database import replica
 
 #: How long sizes are kept, because PostgreSQL asks the file system for every file of a table to compute one.
 SIZES_SECONDS = 300.0
@@ -71,7 +73,7 @@ def _read_sizes() -> Sizes:
         for model in app.get_models()
         if model._meta.managed
     ]
-    with connection.cursor() as cursor:
+    with connections[replica.alias()].cursor() as cursor:
         cursor.execute("SELECT pg_database_size(current_database())")
         database = cursor.fetchone()[0]
         cursor.execute(

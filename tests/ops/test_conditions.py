@@ -48,7 +48,7 @@ CODES = [
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
     *("DeadEvents", "OrdersStuck", "JobsFailed", "RelayBlocked", "RelayLag", "ConsumerLag", "CdcLag"),
     *("EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
-    *("PartitionHeld", "SumsLate", "UpkeepLate", "DatabaseConnectionsLow"),
+    *("PartitionHeld", "SumsLate", "ReplicaBehind", "UpkeepLate", "DatabaseConnectionsLow"),
 ]
 #: Conditions that the first page shows in a tile of their own, and not as their sentence.
 LABELS = {
@@ -167,6 +167,9 @@ class Breaks:
 
     def SumsLate(self) -> None:
         beat("sums", ago=HOUR)
+
+    def ReplicaBehind(self) -> None:
+        self.monkeypatch.setattr("runtime.database.replica.is_set", lambda: True)
 
     def UpkeepLate(self) -> None:
         beat("partitions", ago=48 * HOUR)

@@ -31,8 +31,8 @@ def warnings() -> list[str]:
 
 def without_tls(url: str, *, environ: dict[str, str] | None = None, **others: str) -> list[tuple[str, str]]:
     """Return the settings and hosts that lack TLS, if each database but those in `others` has `url`."""
-    names = ("default", "direct", "owner")
-    databases = {name: parse_database(others.get(name, url)) for name in names}
+    names = {"default": url, "direct": url, "owner": url} | others
+    databases = {name: parse_database(given) for name, given in names.items()}
     return [(name, host) for name, host, _ in databases_without_tls(databases, environ=environ or {})]
 
 
@@ -96,6 +96,12 @@ class TestTls:
         assert without_tls(
             "postgresql://u@db.tea.test/shop?sslmode=require", owner="postgresql://o@db.tea.test/shop"
         ) == [("PARTITION_DATABASE_URL", "db.tea.test")]
+
+    def test_a_replica_is_named_as_well(self) -> None:
+        replica = "postgresql://u@replica.tea.test/shop"
+        assert without_tls("postgresql:///shop", replica=replica) == [
+            ("REPLICA_DATABASE_URL", "replica.tea.test")
+        ]
 
     def test_the_variables_of_libpq_count(self) -> None:
         assert without_tls("postgresql:///shop", environ={"PGHOST": "db.tea.test"}) == [

@@ -71,6 +71,7 @@ def refusal(**environment: str) -> str:
         ("ARCHIVE_URL", "/archive"),
         ("DATABASE_URL", "mysql://localhost/shop"),
         ("DATABASE_URL", "postgresql://db1,,db2/shop"),
+        ("REPLICA_DATABASE_URL", "mysql://localhost/shop"),
         ("REDIS_URL", "localhost"),
         ("FAST_PATH", "perhaps"),
         ("SENTRY_DSN", "sentry.example.com"),
@@ -341,6 +342,8 @@ def test_a_comma_in_a_password_is_no_list():
 def test_what_the_url_wants_of_a_server_is_kept():
     database = parse_database("postgresql://db1,db2/orders?target_session_attrs=primary")
     assert database["OPTIONS"] == {"target_session_attrs": "primary"}
+    database = parse_database("postgresql://db1,db2/orders", prefer="prefer-standby")
+    assert database["OPTIONS"] == {"target_session_attrs": "prefer-standby"}
 
 
 @pytest.mark.parametrize("servers", ["db1:port,db2", "db1,", ",db2", "db1:1:2,db2", "[::1,db2"])

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import structlog
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import connections, models
@@ -27,9 +28,10 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from runtime.database import periods
+from runtime.database import periods, replica
 from web.admin.acts import record_download
 from web.admin.csv import csv_response, rows_by_key
+from web.admin.reading import rendered, walk_of
 
 log = structlog.get_logger(__name__)
 
@@ -103,6 +105,8 @@ class TriageAdmin(admin.ModelAdmin[Row]):
     #: The text of an empty list.
     empty_text = ""
     change_list_template = "admin/triage_list.html"
+    #: Whether a replica may answer the list and its CSV file.
+    read_only = True
     #: The columns of the list's CSV file. Without columns the list offers no file.
     csv_columns: tuple[str, ...] = ()
 
@@ -120,15 +124,21 @@ class TriageAdmin(admin.ModelAdmin[Row]):
             query = request.GET.copy()
             query.pop("p", None)
             context["csv_url"] = f"{page}?{query.urlencode()}"
-        return super().changelist_view(request, context)
+        return replica.read(
+            lambda: rendered(super(TriageAdmin, self).changelist_view(request, dict(context))),
+            walk=self.walk_of(request),
+        )
+
+    def walk_of(self, request: HttpRequest) -> replica.Walk:
+        return walk_of(request) if self.read_only else replica.Walk.on_primary()
 
     def csv_view(self, request: HttpRequest) -> HttpResponseBase:
         """Answer with all rows of the filtered list as a CSV file."""
         if not (self.csv_columns and self.has_view_permission(request)):
             raise PermissionDenied
+        walk = self.walk_of(request)
         try:
-            changelist = self.get_changelist_instance(request)
-            rows = changelist.get_queryset(request)
+            changelist, rows = replica.read(lambda: self.filtered(request), walk=walk)
         except IncorrectLookupParameters as error:
             raise Http404 from error
         record_download(request, changelist)
@@ -139,10 +149,15 @@ class TriageAdmin(admin.ModelAdmin[Row]):
             rows=(
                 [getattr(row, column) for column in self.csv_columns]
                 for row in rows_by_key(
-                    queryset=rows.only(*self.csv_columns), order=list(map(str, self.ordering))
+                    queryset=rows.only(*self.csv_columns), order=list(map(str, self.ordering)), walk=walk
                 )
             ),
         )
+
+    def filtered(self, request: HttpRequest) -> tuple[ChangeList, QuerySet[Row]]:
+        """Return the list and all of its rows, for a CSV file."""
+        changelist = self.get_changelist_instance(request)
+        return changelist, changelist.get_queryset(request)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -6,11 +6,13 @@ import csv
 import datetime as dt
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
 from django.http import StreamingHttpResponse
 
+from runtime.database import replica
 from runtime.database.keyset import columns_of, read_page
 
 #: A spreadsheet reads a cell that begins with one of these as a formula.
@@ -66,16 +68,22 @@ def csv_response(
 
 
 def rows_by_key(
-    *, queryset: QuerySet[Row], order: Sequence[str] = ("-pk",), size: int = CHUNK
+    *,
+    queryset: QuerySet[Row],
+    order: Sequence[str] = ("-pk",),
+    size: int = CHUNK,
+    walk: replica.Walk | None = None,
 ) -> Iterator[Row]:
     """Yield the rows of a queryset in an order (as for `read_page`), with `size` rows in each statement.
 
     No cursor stays open between the statements. So a slow reader keeps no old snapshot open, and no statement
-    runs longer than DATABASE_TIMEOUT.
+    runs longer than DATABASE_TIMEOUT. With `walk`, a replica may read them.
     """
     last: list[Any] | None = None
+    walk = walk or replica.Walk.on_primary()
     while True:
-        rows = read_page(rows=queryset, order=order, after=last, size=size)
+        page = partial(read_page, rows=queryset, order=order, after=last, size=size)
+        rows = replica.read(page, walk=walk)
         yield from rows
         if len(rows) < size:
             return

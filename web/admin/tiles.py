@@ -18,6 +18,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from runtime.conditions import Condition, Found, decide, read_facts
+from runtime.database import replica
 from runtime.database.clock import read_database_time
 from runtime.models import TrafficSum
 from runtime.sums import Steps, Sums, read_spans
@@ -170,7 +171,7 @@ def count_each(rows: Iterable[QuerySet[Any] | Sql]) -> list[int]:
         values += params
     if not parts:
         return []
-    with connections["default"].cursor() as cursor:
+    with connections[replica.alias()].cursor() as cursor:
         cursor.execute("SELECT " + ", ".join(parts), values)
         return list(cursor.fetchone())
 

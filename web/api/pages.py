@@ -1,6 +1,7 @@
 """Pagination by cursor, without an offset or a count. Rows that are added meanwhile do not shift a page.
 
-A cursor is a direction and a row's values of the columns that order the list: "n1790000000000000.01a2…".
+A cursor is a direction and a row's values of the columns that order the list: "n1790000000000000.01a2…". If a
+replica answered, its position of the WAL follows, so that no later page is older: "n…~16b374d848".
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import functools
 import re
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -17,16 +19,18 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from runtime.database import partitioned
+from runtime.database import partitioned, replica
 from runtime.database.keyset import columns_of, read_page
 from runtime.database.partitioned import PartitionedModel
 from web.api.fields import Digits, Instant, StrictSerializer, Text, cached_serializer, parse_uuid
 from web.api.problems import Fault, invalid
+from web.api.views import ApiView
 
 DEFAULT_SIZE = 50
 MAX_SIZE = 200
 _HOT_SINCE_SECONDS = 60
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MARK = re.compile(r"[0-9a-f]{0,16}")
 _MICROSECONDS = re.compile(r"-?[0-9]{1,18}")
 
 Row = TypeVar("Row", bound=models.Model)
@@ -48,23 +52,24 @@ class PeriodQuery(PageQuery):
 
 def paginate(
     *,
-    request: Request,
-    query: dict[str, Any],
+    view: ApiView,
     rows: models.QuerySet[Row],
     serializer: type[serializers.Serializer[Any]],
     order: Sequence[str] = ("-id",),
 ) -> dict[str, Any]:
     """Return one page of `rows`: `next` and `previous` (absolute URLs or None) and `results`.
 
-    `order` is as for `read_page`, and has an index. `query` is a validated `PageQuery`. Raise the 400
-    problem for a cursor that this API did not make.
+    `order` is as for `read_page`, and has an index. The view's query is a `PageQuery`. Raise the 400 problem
+    for a cursor that this API did not make.
     """
-    names, size = columns_of(order), query["page_size"]
+    names, size = columns_of(order), view.query["page_size"]
     fields = [rows.model._meta.get_field(name) for name in names]
-    backwards, position = _read_cursor(query.get("cursor"), fields)
+    backwards, position, walk = _read_cursor(view.query.get("cursor"), fields)
+    if not view.read_only or view.query.keys() - cached_serializer(PageQuery).fields.keys():
+        walk = replica.Walk.on_primary()
     if backwards:
         order = names if order[0].startswith("-") else [f"-{name}" for name in names]
-    found = read_page(rows=rows, order=order, after=position, size=size + 1)
+    found = replica.read(partial(read_page, rows=rows, order=order, after=position, size=size + 1), walk=walk)
     more, page = len(found) > size, found[:size]
     if backwards:
         page.reverse()
@@ -72,7 +77,8 @@ def paginate(
     def link(direction: str, there: bool, row: Row | None) -> str | None:
         if not there:
             return None
-        return _url(request, direction + _write_position(row, fields) if row else None)
+        mark = f"~{walk.since:x}" if walk.since is not None else ""
+        return _url(view.request, direction + _write_position(row, fields) + mark if row else None)
 
     first, last = (page[0], page[-1]) if page else (None, None)
     return {
@@ -90,15 +96,20 @@ def _write_position(row: models.Model, fields: Sequence[Any]) -> str:
     )
 
 
-def _read_cursor(cursor: str | None, fields: Sequence[Any]) -> tuple[bool, list[Any] | None]:
-    """Return whether the page is before the position, and the position, which is None for the first page."""
+def _read_cursor(cursor: str | None, fields: Sequence[Any]) -> tuple[bool, list[Any] | None, replica.Walk]:
+    """Return whether the page is before the position, the position, and the walk.
+
+    The position is None for the first page. A cursor ends with the mark of a walk that a replica answers.
+    """
     if cursor is None:
-        return False, None
-    texts = cursor[1:].split(".")
+        return False, None, replica.Walk()
+    values, _, mark = cursor.partition("~")
+    texts = values[1:].split(".")
     position = [_PARSERS[type(field)](text) for field, text in zip(fields, texts, strict=False)]
-    if cursor[0] not in "np" or len(texts) != len(fields) or None in position:
+    well_formed = values[:1] in ("n", "p") and _MARK.fullmatch(mark)
+    if not well_formed or len(texts) != len(fields) or None in position:
         raise invalid([Fault(("cursor",), "Unknown cursor. Start again without it.", "query")])
-    return cursor[0] == "p", position
+    return values[0] == "p", position, replica.Walk(int(mark, 16) if mark else None)
 
 
 def _parse_microseconds(text: str) -> dt.datetime | None:

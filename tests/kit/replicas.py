@@ -1,0 +1,287 @@
+"""A shop whose web process reads from two standbys, and readers who notice a wrong answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import requests
+
+from local.machine import HOST, free_port
+from tests.kit.failover import Node
+from tests.kit.paired import PairedShop
+from tests.kit.servers import children, main_process
+from tests.kit.waiting import until
+
+PASSWORD = "not-secret-drills-only"
+#: An unfiltered list must have each order that was acknowledged so long before: the limit and a second.
+OLDEST_SECONDS = 6.5
+ORDERS = """
+    INSERT INTO orders (id, source, status, version, user_id, email, name, locale, reference, items,
+        total_amount, refunded_amount, currency, correlation_id, created_at, updated_at)
+    SELECT uuidv7(), '', 'completed', 1, gen_random_uuid(), 'User' || n % 50 || '@example.com', '', 'en',
+        'S-' || n, '[]', 1, 0, 'USD', 'c' || n, at, at
+    FROM generate_series(1, {count}) AS n, LATERAL (SELECT now() - n * interval '1 second' AS at) AS made
+"""
+
+
+class ReplicatedShop(PairedShop):
+    """A shop with one primary and two standbys, for none of which a commit waits.
+
+    `with_replicas=False` starts the standbys, but no process reads from them. With `fails_over`, the first
+    standby may take over from a dead primary.
+    """
+
+    def __init__(self, *, with_replicas: bool = True, fails_over: bool = False, **settings: str) -> None:
+        super().__init__(durable_valkey=False, **settings)
+        self.other = Node(data=self.folder / "postgres-c", port=free_port())
+        primary, standby = self.pair.primary.port, self.pair.standby.port
+        if not fails_over:  # otherwise, a standby that is promoted by mistake would take writes, too
+            self.settings["DATABASE_URL"] = f"postgresql://orderpost@{HOST}:{primary}/orderpost"
+        self.settings["METRICS_TOKEN"] = ""
+        if with_replicas:
+            servers = f"{HOST}:{standby},{HOST}:{self.other.port}"
+            self.settings["REPLICA_DATABASE_URL"] = f"postgresql://orderpost@{servers}/orderpost"
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.pair.primary.ask("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()")
+        self.other.follow(self.pair.primary)
+        self.start_standby(self.other)
+        return self
+
+    def _tidy(self) -> None:
+        self.other.stop()
+        self.other.remove()
+        super()._tidy()
+
+    @property
+    def standbys(self) -> list[Node]:
+        return [self.pair.standby, self.other]
+
+    def start_standby(self, node: Node) -> None:
+        node.start(log=self.folder / f"postgres-{node.port}.log")
+
+    def reads_begun(self) -> int:
+        return self.log("web").count("replica is read")
+
+    def until_replica_is_read(self, *, after: int = 0) -> None:
+        """Wait until the web process has begun to read a replica more than `after` times."""
+        self.until(lambda: self.reads_begun() > after, "the web process reads a replica", seconds=60)
+
+    def fill(self, count: int) -> None:
+        """Insert orders and waiting e-mails, and let the replicas have them."""
+        self.insert_mails(count)
+        self.pair.primary.ask(ORDERS.format(count=count), "ANALYZE")
+        for node in self.standbys:
+            until_caught_up(self, node)
+
+    def place_named(self, reference: str) -> str:
+        body = {"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount": 4200}
+        answer = self.call("POST", "/orders", json=body | {"reference": reference})
+        assert answer.status_code == 201, answer.text
+        order: str = answer.json()["id"]
+        return order
+
+    @functools.cached_property
+    def admin(self) -> requests.Session:
+        """Return a session of a superuser."""
+        self.manage(
+            *("createsuperuser", "--noinput", "--username", "ann", "--email", "ann@example.com"),
+            DJANGO_SUPERUSER_PASSWORD=PASSWORD,
+        )
+        session = requests.Session()
+        url = f"http://{HOST}:{self.port}/admin/login/"
+        session.get(url, timeout=30)
+        form = {"username": "ann", "password": PASSWORD, "csrfmiddlewaretoken": session.cookies["csrftoken"]}
+        answer = session.post(url, data=form, headers={"Referer": url}, timeout=30)
+        assert answer.url.endswith("/profile/") or answer.history, answer.url
+        return session
+
+
+@dataclasses.dataclass
+class Counts:
+    """How many requests of each kind were answered, by whom, and which were refused or wrong."""
+
+    asked: int = 0
+    by_replica: int = 0
+    refused: list[str] = dataclasses.field(default_factory=list)
+    wrong: list[str] = dataclasses.field(default_factory=list)
+    slowest: float = 0.0
+
+
+class Readers:
+    """Threads that place orders, look them up at once, walk through the list, and open pages of the admin."""
+
+    def __init__(self, shop: ReplicatedShop) -> None:
+        self.shop = shop
+        self.counts = Counts()
+        self._admin = shop.admin
+        self._placed: list[tuple[str, float]] = []  # ids, and when they were acknowledged
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        jobs = (self._place, self._walk, self._open_pages, self._scrape)
+        self._threads = [threading.Thread(target=self._repeat, args=[job]) for job in jobs]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def until_by_replica(self) -> None:
+        """Wait until a replica answers another page."""
+        before = self.counts.by_replica
+        self.shop.until(lambda: self.counts.by_replica > before, "a replica answers a page", seconds=60)
+
+    def _repeat(self, job: Callable[[requests.Session], None]) -> None:
+        session = requests.Session()
+        session.headers.update(self.shop.session.headers)
+        while not self._ended.is_set():
+            job(session)
+            time.sleep(0.05)
+
+    def _ask(self, session: requests.Session, method: str, path: str, **options: Any) -> requests.Response:
+        url = path if path.startswith("http") else f"http://{HOST}:{self.shop.port}{path}"
+        began = time.monotonic()
+        try:
+            answer = session.request(method, url, timeout=30, **options)
+            bad = "" if answer.status_code in (200, 201) else f"{answer.status_code} {answer.text[:300]}"
+        except requests.RequestException as error:
+            bad, answer = str(error), requests.Response()
+        with self._lock:
+            self.counts.asked += 1
+            self.counts.slowest = max(self.counts.slowest, time.monotonic() - began)
+            if bad:
+                self.counts.refused.append(f"{method} {path}: {bad}")
+        return answer
+
+    def _blame(self, text: str) -> None:
+        with self._lock:
+            self.counts.wrong.append(text)
+
+    def _place(self, session: requests.Session) -> None:
+        """Place an order, and look its reference up, as after a lost answer."""
+        reference = uuid.uuid4().hex
+        body = {
+            "user_id": str(uuid.uuid4()),
+            "email": f"{reference}@example.com",
+            "total_amount": 4200,
+            "reference": reference,
+        }
+        placed = self._ask(session, "POST", "/api/v1/orders", json=body)
+        if placed.status_code != 201:
+            return
+        order = placed.json()["id"]
+        for query in ({"reference": reference}, {"email": body["email"]}, {"user_id": body["user_id"]}):
+            found = self._ask(session, "GET", "/api/v1/orders", params=query)
+            if found.status_code == 200 and [one["id"] for one in found.json()["results"]] != [order]:
+                self._blame(f"an order was not found by {query}")
+        self._ask(session, "GET", f"/api/v1/orders/{order}")
+        with self._lock:
+            self._placed.append((order, time.monotonic()))
+
+    def _pages(self, session: requests.Session, first: str, direction: str) -> Iterator[dict[str, Any]]:
+        url: str | None = first
+        while url and not self._ended.is_set():
+            answer = self._ask(session, "GET", url)
+            if answer.status_code != 200:
+                return
+            page = answer.json()
+            with self._lock:
+                self.counts.by_replica += "~" in f"{page['next']}{page['previous']}"
+            yield page
+            url = page[direction]
+
+    def _walk(self, session: requests.Session) -> None:
+        """Read some pages of the unfiltered list, and then go back to its newest order."""
+        with self._lock:
+            known = {id for id, at in self._placed if at < time.monotonic() - OLDEST_SECONDS}
+            order_of = {id: number for number, (id, _) in enumerate(self._placed)}
+        pages = list(itertools.islice(self._pages(session, "/api/v1/orders?page_size=20", "next"), 4))
+        rows = [one["id"] for page in pages for one in page["results"]]
+        if len(rows) != len(set(rows)):
+            self._blame("a walk had an order twice")
+        seen = [order_of[id] for id in rows if id in known]
+        if seen and len(seen) != seen[0] - seen[-1] + 1:
+            self._blame("a walk left an order out")
+        newest = max((number for id, number in order_of.items() if id in known), default=None)
+        if newest is not None and len(pages) == 4 and (not seen or seen[0] < newest):
+            self._blame(f"a list had no order of the last {OLDEST_SECONDS} s")
+        if pages and pages[-1]["previous"]:
+            back = list(self._pages(session, pages[-1]["previous"], "previous"))
+            again = {one["id"] for page in back for one in page["results"]}
+            whole = back and not back[-1]["previous"]
+            if whole and set(rows) - again - {one["id"] for one in pages[-1]["results"]}:
+                self._blame("going back, an order was gone")
+
+    def _open_pages(self, session: requests.Session) -> None:
+        for path in ("", "orders/order/", "orders/order/?p=2", "orders/order/csv/"):
+            answer = self._ask(self._admin, "GET", f"/admin/{path}")
+            if answer.status_code == 200 and "/login/" in answer.url:
+                self._blame("the session was lost")
+
+    def _scrape(self, session: requests.Session) -> None:
+        answer = self._ask(session, "GET", "/metrics")
+        if answer.status_code == 200 and "orderpost_database_up 1.0" not in answer.text:
+            with self._lock:
+                self.counts.refused.append("a scrape had no numbers of the database")
+
+
+class Pace:
+    """A thread that calls `act` at a fixed rate within the block."""
+
+    def __init__(self, rate: float, act: Callable[[], object]) -> None:
+        self._rate, self._act = rate, act
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        for number in itertools.count():
+            if self._ended.wait(max(0.0, began + number / self._rate - time.monotonic())):
+                return
+            self._act()
+
+
+def cpu_seconds(node: Node) -> float:
+    """Return the CPU seconds of a server, its backends and those that have exited."""
+    main = main_process(node)
+    ticks = sum(_ticks(pid) for pid in (main, *children(main)))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0
+    own = int(fields[11]) + int(fields[12])
+    return own + int(fields[13]) + int(fields[14])  # and of exited children
+
+
+def until_caught_up(shop: ReplicatedShop, node: Node) -> None:
+    ((position,),) = shop.pair.primary.ask("SELECT pg_current_wal_lsn()")
+    until(
+        lambda: node.ask(f"SELECT pg_last_wal_replay_lsn() >= '{position}'") == [(True,)],
+        "the standby has replayed all",
+    )
