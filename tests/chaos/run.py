@@ -23,7 +23,7 @@ from tests.chaos.world import PROCESSES, SPARED, World
 from tests.kit.audit import Findings, audit, settle, wait_for_listener
 from tests.kit.customers import Customers
 from tests.kit.listener import Listener
-from tests.kit.shop import KEYS, Shop
+from tests.kit.shop import KEYS, WITH_OTHER_SHOP, Shop
 from tests.kit.smtp import SmtpServer
 from tests.kit.waiting import PATIENCE
 
@@ -60,6 +60,7 @@ class Report:
     webhooks: bool
     faults: Counter[str]
     changes: int
+    other_shops_orders: int
     mails: int
     events: int
     retries: int
@@ -84,7 +85,8 @@ class Report:
             f"seed {self.seed}, {self.seconds:.0f} s, {', '.join(self.providers)},"
             f" webhooks {'on' if self.webhooks else 'off'}",
             "faults: " + ", ".join(f"{name} {count}" for name, count in self.faults.most_common()),
-            f"{self.changes} changes acknowledged ({self.retries} asked again), {self.mails} e-mails,"
+            f"{self.changes} changes acknowledged ({self.retries} asked again),"
+            f" {self.other_shops_orders} orders of another shop paid, {self.mails} e-mails,"
             f" {self.events} events; by hand: {self.dead_lettered} dead e-mails resent,"
             f" {self.dead_events} dead events republished",
             f"slowest answer to a customer {self.slowest_answer:.1f} s,"
@@ -122,7 +124,7 @@ def run(
     chance = random.Random(seed)
     names = list(providers or PROVIDERS)
     with contextlib.ExitStack() as stack:
-        settings = SETTINGS | {"EMAIL_PROVIDERS": ",".join(names)}
+        settings = SETTINGS | WITH_OTHER_SHOP | {"EMAIL_PROVIDERS": ",".join(names)}
         shop = stack.enter_context(Shop(durable_valkey=True, proxied=True, tls=True, **settings))
         smtp = SmtpServer(sandbox=shop.sandbox)
         shop.settings |= {"EMAIL_URL": f"smtp+tls://{HOST}:{smtp.port}"}
@@ -148,7 +150,8 @@ def run(
             shop.start(*SPARED)
         listener = Listener(url=shop.valkey.url)
         listener.start()
-        with Customers(shop, rate=rate, seed=seed, ports=ports) as customers, Sampler(shop) as sampler:
+        customers = Customers(shop, rate=rate, seed=seed, ports=ports, of_other_shop=0.2)
+        with customers, Sampler(shop) as sampler:
             lasted, happened = break_things(world, seconds=seconds, faults=faults, say=say)
             shop.sandbox.heal()
         dead, dead_events = settle(shop)
@@ -168,6 +171,8 @@ def run(
             held=world.held,
             entries=world.entries,
             jobs=world.jobs,
+            other_shops_orders=customers.other_shops_orders,
+            other_shops_events=customers.other_shops_events,
             lost_answers={} if told else lost_answers,
             in_flight={} if told else world.in_flight,
         )
@@ -179,6 +184,7 @@ def run(
             webhooks=webhooks,
             faults=happened,
             changes=len(customers.acknowledged),
+            other_shops_orders=len(customers.other_shops_orders),
             mails=len(shop.rows()),
             events=len(listener.seen),
             retries=customers.retries,

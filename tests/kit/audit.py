@@ -67,6 +67,8 @@ def audit(
     in_flight: Mapping[str, int] | None = None,
     entries: Sequence[Entry] = (),
     jobs: Mapping[str, Collection[str]] | None = None,
+    other_shops_orders: Collection[str] = (),
+    other_shops_events: Collection[str] = (),
 ) -> Findings:
     """Compare the three records.
 
@@ -76,7 +78,7 @@ def audit(
 
     Each notification may be doubled once for each answer in `lost_answers`, and once for each crash that cut
     it off `in_flight`; by default no notification may. `entries` must be dead letters, once each, and `jobs`
-    must be in one of their states.
+    must be in one of their states. `other_shops_orders` were paid, and have no events of ours.
     """
     found = Findings()
     with psycopg.connect(database, autocommit=True) as connection:
@@ -98,8 +100,10 @@ def audit(
         letters = Counter(key for (key,) in rows("SELECT key FROM inbound_dead_letters"))
         states = dict(rows("SELECT id::text, state FROM bulk_jobs"))
     _acknowledged(found, acknowledged, orders, events, mails)
+    _other_shops(found, other_shops_orders, orders, mails)
     _mails(found, mails, accepted, lost_answers or {}, in_flight or {})
-    _events(found, events, orders, seen, losses, held)
+    own = {id: orders[id] for id in orders.keys() - {*other_shops_orders}}
+    _events(found, events, own, [one for one in seen if one.event not in other_shops_events], losses, held)
     _entries(found, entries, letters, losses)
     for id, allowed in (jobs or {}).items():
         if states.get(id) not in allowed:
@@ -136,6 +140,21 @@ def _acknowledged(
     for key, count in Counter(key for _, _, _, key, _ in mails).items():
         if count > 1:
             found.doubled.append(f"there are {count} e-mails for {key}")
+
+
+def _other_shops(
+    found: Findings,
+    paid: Collection[str],
+    orders: Mapping[str, tuple[str, int]],
+    mails: Sequence[tuple[Any, ...]],
+) -> None:
+    """Check that each order of another shop is paid, and has the one e-mail about it."""
+    keys = {key for _, _, _, key, _ in mails}
+    for order in paid:
+        if orders.get(order) != ("paid", 2):
+            found.wrong.append(f"{order} of the other shop is {orders.get(order)}, and was paid")
+        if f"{order}:order.paid:2" not in keys:
+            found.lost.append(f"the payment of {order} of the other shop has no e-mail")
 
 
 def _mails(

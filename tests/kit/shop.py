@@ -423,14 +423,43 @@ PAYMENT = "payment.payment.succeeded.v1"
 
 def payment_event(order: str) -> dict[str, str]:
     """Return a payment service's event for an order, as the fields of a stream's entry."""
+    return _entry(
+        PAYMENT, order, source="payment-service", data={}, metadata={"correlationId": f"saga-{order}"}
+    )
+
+
+#: Another shop, whose orders come as events. Only a shop with this setting takes them.
+OTHER_SHOP = "other-shop"
+WITH_OTHER_SHOP = {"ORDER_SOURCES": OTHER_SHOP}
+
+
+def other_shops_event(change: str, order: str, *, email: str, sequence: int) -> dict[str, str]:
+    """Return another shop's event `placed` or `paid` for its order, as the fields of a stream's entry."""
+    data = {
+        "userId": "42",
+        "status": "pending" if change == "placed" else change,
+        "placedAt": dt.datetime.now(dt.UTC).isoformat(),
+        "email": email,
+        "totalAmount": 4200,
+        "currency": "EUR",
+    }
+    topic = f"order.order.{change}.v1"
+    return _entry(
+        topic, order, source=OTHER_SHOP, data=data, metadata={"source": OTHER_SHOP, "sequence": sequence}
+    )
+
+
+def _entry(
+    topic: str, order: str, *, source: str, data: dict[str, Any], metadata: dict[str, Any]
+) -> dict[str, str]:
     envelope = {
         "eventId": str(uuid.uuid4()),
         "timestamp": dt.datetime.now(dt.UTC).isoformat(),  # an old event would become a dead letter
-        "eventType": PAYMENT,
+        "eventType": topic,
         "version": 1,
-        "source": "payment-service",
-        "data": {"orderId": order},
-        "metadata": {"correlationId": f"saga-{order}"},
+        "source": source,
+        "data": {"orderId": order, **data},
+        "metadata": metadata,
     }
     return {"key": order, "value": json.dumps(envelope)}
 
