@@ -30,8 +30,6 @@ from runtime.personal_data import ERASED_ADDRESS, hide_addresses
 
 #: The name of the action, which the app of the orders registers, because it has the sample of an order.
 TRY = "notifications.try_provider"
-#: The event whose e-mail is sent by default.
-DEFAULT_EVENT = "order.paid"
 #: Begins the kind of a step that is a provider's event.
 EVENT = "event:"
 #: How long to wait for the webhook.
@@ -47,10 +45,14 @@ _LAST = {"delivered": True, "bounced": False, "rejected": False, "complained": F
 _UNKNOWN = "Unknown {what} {given}. Use {known}."
 
 
-def start_trial(
-    *, provider: str, to: str, event: str = DEFAULT_EVENT, user: AbstractUser | None = None
-) -> BulkJob:
+def default_event() -> str:
+    """Return the event whose e-mail is sent unless another is named: the first of NOTIFY_ON."""
+    return next((name for name in settings.NOTIFY_ON if name in event_types()), min(event_types()))
+
+
+def start_trial(*, provider: str, to: str, event: str = "", user: AbstractUser | None = None) -> BulkJob:
     """Start a job that tries a provider. Raise ValueError, with what would be right, for a wrong argument."""
+    event = event or default_event()
     for what, given, known in (("provider", provider, declarations()), ("event", event, event_types())):
         if given not in known:
             raise ValueError(_UNKNOWN.format(what=what, given=given, known=", ".join(known)))

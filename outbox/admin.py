@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 
 from notifications.models import EmailNotification
 from notifications.rendering import event_types
-from notifications.trials import DEFAULT_EVENT, start_trial
+from notifications.trials import default_event, start_trial
 from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.process import gate
 from runtime.models import BulkJob, Heartbeat
@@ -51,7 +51,7 @@ def providers_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
         "may_force": may_force,
         "rate": settings.EMAIL_RATE_LIMIT,
         "events": sorted(event_types()),
-        "default_event": DEFAULT_EVENT,
+        "default_event": default_event(),
         "address": getattr(request.user, "email", ""),
     }
     return TemplateResponse(request, "admin/outbox/providers.html", context)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import http.client
 import itertools
+import math
 import random
 import re
 import threading
@@ -15,7 +16,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from local.sandbox.mails import Mail
@@ -25,6 +26,7 @@ MAX_WAITING = 200_000  # events; further ones count as lost
 MAX_BATCH = 500  # events
 ATTEMPTS = 8  # the waits between them double from half a second: about a minute in all
 TIMEOUT_SECONDS = 5.0  # seconds
+LATE_SECONDS = 5.0  # after the acceptance; the notifications of later posts are remembered
 PAUSE_SECONDS = 0.5  # seconds between two batches, because real providers gather events, too
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores the environment's proxies
 #: outcome of a recipient -> the events of its mail
@@ -36,6 +38,7 @@ _OUTCOMES: dict[str, tuple[str, ...]] = {
     "deferred": ("processed", "deferred"),
     "spamreport": ("processed", "delivered", "spamreport"),
 }
+_FIRST = {kinds[0] for kinds in _OUTCOMES.values()}
 _KNOWN_EVENTS = frozenset(_OUTCOMES) | {"processed"}
 
 
@@ -107,6 +110,7 @@ class Webhooks:
         self._waiting: list[tuple[float, int, str, Event]] = []  # due, order, provider
         self._stopped = False
         self._posted = self._failed = self._lost = 0
+        self._late: dict[str, float] = {}
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="sandbox-webhooks", daemon=True).start()
@@ -126,6 +130,20 @@ class Webhooks:
                 "lost": self._lost,
                 "waiting": len(self._waiting),
             }
+
+    def late(self) -> dict[str, float]:
+        """Return after how many seconds a notification's first event was taken, if after `LATE_SECONDS`.
+
+        It is infinite if no event was taken.
+        """
+        with self._changed:
+            return dict(self._late)
+
+    def _note_late(self, events: Iterable[Event], *, at: float) -> None:
+        for event in events:
+            if event.kind in _FIRST and at - event.happened_at > LATE_SECONDS:
+                id = event.custom_args.get("notification_id", "")
+                self._late[id] = min(at - event.happened_at, self._late.get(id, math.inf))
 
     def mail_accepted(self, *, mail: Mail) -> None:
         """Schedule the events of an accepted mail."""
@@ -185,6 +203,7 @@ class Webhooks:
             if self._post(provider, events, settings):
                 with self._changed:
                     self._posted += len(events)
+                    self._note_late(events, at=time.time())
                 return
             with self._changed:
                 self._failed += 1
@@ -194,6 +213,7 @@ class Webhooks:
                     return
         with self._changed:
             self._lost += len(events)
+            self._note_late(events, at=math.inf)
 
     def _post(self, provider: str, events: list[Event], settings: WebhookSettings) -> bool:
         try:

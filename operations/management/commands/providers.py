@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from notifications.trials import DEFAULT_EVENT, start_trial
+from notifications.trials import default_event, start_trial
 from operations.sender_domain import Unreadable, read_domain, sender_domain
 from runtime import bulk_jobs
 from runtime.models import BulkJob
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         trial.add_argument("--to", required=True, metavar="ADDRESS", help="your own address")
         trial.add_argument(
             "--event",
-            default=DEFAULT_EVENT,
+            default=default_event(),
             help="send its e-mail, with a sample order (default: %(default)s)",
         )
         domain = verbs.add_parser("domain", help="read SPF, DKIM, DMARC and alignment of DEFAULT_FROM_EMAIL")

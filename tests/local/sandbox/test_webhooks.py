@@ -18,6 +18,7 @@ from django.test import RequestFactory
 from local.sandbox import Sandbox, WebhookSettings
 from local.sandbox.webhooks import InvalidWebhookSettings
 from tests.kit.sendgrid import Send
+from tests.kit.waiting import until
 from tests.kit.words import make_key
 
 WAIT = 10.0
@@ -87,6 +88,18 @@ def test_tells_of_a_mail_whose_answer_was_lost(sandbox: Sandbox, send: Send, rec
     with pytest.raises(requests.ConnectionError):
         send(notification_id="lost")
     assert {event["notification_id"] for event in receiver.events(count=2)} == {"lost"}
+
+
+def test_remembers_of_which_mails_it_told_late(
+    sandbox: Sandbox, send: Send, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.webhooks.settings = WebhookSettings(url=receiver.url, delay=0)
+    send(notification_id="in time")
+    until(lambda: sandbox.webhooks.stats()["posted"] == 2)
+    monkeypatch.setattr("local.sandbox.webhooks.LATE_SECONDS", -60.0)
+    send(notification_id="late")
+    until(lambda: sandbox.webhooks.late())
+    assert sandbox.webhooks.late().keys() == {"late"}
 
 
 @pytest.mark.parametrize(
