@@ -1,13 +1,13 @@
 """`make bench`: the measurements of docs/measurements.md.
 
     python -m benchmarks [--quick] [--only orders,drain,enqueue,events,ways]
-    python -m benchmarks --checkout ../older --pairs 5 [--cost] [--rate 167] [--seconds 60]
+    python -m benchmarks --checkout ../older --pairs 5 [--cost] [--rate 167] [--seconds 60] [--busy 1]
     python -m benchmarks --checkout ../older --pairs 5 --only events
 
 The first command measures this tree and prints Markdown: `orders` on an unchanged `make run`, the other parts
 on separate servers. The second measures `orders` in turns on this tree and on another checkout, which must be
 set up. With --cost the rate is 50 for 30 s, so that the CPU of each order is comparable even if the machine
-has other work. The third measures `events` in turns.
+has other work. `--busy` adds processes that each take a core. The third measures `events` in turns.
 """
 
 from __future__ import annotations
@@ -132,6 +132,7 @@ def main() -> None:
     )
     parser.add_argument("--rate", type=float, help="orders a second")
     parser.add_argument("--seconds", type=float, help="seconds of each measurement")
+    parser.add_argument("--busy", type=int, default=0, help="busy loops next to `orders`")
     given = parser.parse_args()
     if given.checkout and given.only == "events":
         print(events.compare(count=3000, rounds=given.pairs or 3, other=given.checkout))
@@ -139,7 +140,8 @@ def main() -> None:
     if given.pairs or given.checkout or given.cost:
         rate = given.rate or (50 if given.cost else PEAK)
         seconds = given.seconds or (30 if given.cost else 60)
-        print(orders.compare(given.checkout, pairs=given.pairs or 1, rate=rate, seconds=seconds))
+        pairs = given.pairs or 1
+        print(orders.compare(given.checkout, pairs=pairs, rate=rate, seconds=seconds, loops=given.busy))
         return
     parts = given.only.split(",")
     if unknown := set(parts) - set(TITLES):

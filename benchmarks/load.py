@@ -6,7 +6,8 @@ It places `orders` orders, `rate` a second, and pays each one `PAY_AFTER` second
 host, port, token, run (a name in every key), rate, orders, connections. A request is due at its time whatever
 happened to earlier requests, and its latency counts from that time, because the server causes a wait for a
 free connection. Only the payment of an order without an id waits for the id; its latency counts from its own
-due time, too. The client is a separate process, so that it shares no GIL.
+due time, too. The latencies of refused requests (503) are `refused`. The client is a separate process, so
+that it shares no GIL.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Client:
         self.early: set[int] = set()  # orders whose payment is due before they have an id
         self.free: deque[_Connection] = deque()
         self.waiting: deque[_Request] = deque()
-        self.seen: dict[str, list[float]] = {"place": [], "pay": [], "late": []}
+        self.seen: dict[str, list[float]] = {"place": [], "pay": [], "refused": [], "late": []}
         self.statuses: Counter[str] = Counter()
         self.open = 2 * self.orders
 
@@ -162,7 +163,8 @@ class Client:
 
     def _answered(self, request: _Request, status: bytes, head: bytes) -> None:
         number, is_pay = divmod(request.number, 2)
-        self.seen["pay" if is_pay else "place"].append((time.perf_counter() - request.due) * 1000)
+        kind = "refused" if status == b"503" else "pay" if is_pay else "place"
+        self.seen[kind].append((time.perf_counter() - request.due) * 1000)
         self.statuses[status.decode()] += 1
         self.open -= 1
         if is_pay:

@@ -5,16 +5,20 @@ Each order has two writes. Mails and events are sent, and the mailbox posts its 
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+import subprocess
+import sys
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import percentile, table
 from benchmarks.shop import Shop, busy
-from local.machine import PROJECT
+from local.machine import PROJECT, guarded
 
 PEAK = 167.0  # orders a second: 10,000 a minute
 SETTINGS = {"EMAIL_RATE_LIMIT": "1000"}
@@ -71,6 +75,8 @@ def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
     return {
         "orders": done,
         "errors": sum(count for status, count in statuses.items() if status not in ("200", "201")),
+        "refused, share": len(seen["refused"]) / (len(seen["refused"]) + len(writes)),
+        "refused p99": percentile(seen["refused"], 0.99) if seen["refused"] else 0.0,
         **{f"write {name}": percentile(writes, share) for name, share in SHARES.items()},
         "place p99": percentile(seen["place"], 0.99),
         "pay p99": percentile(seen["pay"], 0.99),
@@ -133,9 +139,24 @@ def _drained(shop: Shop, seconds: float) -> float:
     return time.monotonic() - began
 
 
-def measure_checkout(checkout: Path, *, rate: float, seconds: float, rounds: int) -> dict[str, Any]:
-    """Start a checkout's `make run` on new data and measure it."""
-    with Shop(checkout, **SETTINGS) as shop:
+@contextlib.contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """Run processes that each take as much of a core as the kernel gives them."""
+    command = guarded([sys.executable, "-I", "-S", "-c", "while True: pass"])
+    loops = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def measure_checkout(
+    checkout: Path, *, rate: float, seconds: float, rounds: int, loops: int = 0
+) -> dict[str, Any]:
+    """Start a checkout's `make run` on new data and measure it next to `loops` busy loops."""
+    with Shop(checkout, **SETTINGS) as shop, busy_loops(loops):
         memory = shop.memory()
         found = [measure(shop, rate=rate, seconds=seconds) for _ in range(rounds)]
         return median(found) | {"memory MB": memory, "settings": shop.facts()}
@@ -150,13 +171,15 @@ def median(found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def compare(other: Path | None, *, pairs: int, rate: float, seconds: float, rounds: int = 1) -> str:
+def compare(
+    other: Path | None, *, pairs: int, rate: float, seconds: float, rounds: int = 1, loops: int = 0
+) -> str:
     """Measure this tree, or another checkout and this tree in turns. Return Markdown."""
     checkouts = {"this tree": PROJECT} if other is None else {"other": other, "this tree": PROJECT}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
     for number in range(pairs):
         for name in checkouts if number % 2 == 0 else reversed(checkouts):
-            one = measure_checkout(checkouts[name], rate=rate, seconds=seconds, rounds=rounds)
+            one = measure_checkout(checkouts[name], rate=rate, seconds=seconds, rounds=rounds, loops=loops)
             found[name].append(one)
             print(f"  {name}: {summary(one)}", flush=True)
     medians = {name: median(several) for name, several in found.items()}
@@ -190,6 +213,7 @@ def summary(one: dict[str, Any]) -> str:
     names = (
         "orders",
         "errors",
+        "refused, share",
         "write p50",
         "write p99",
         "mail p99",
@@ -197,4 +221,4 @@ def summary(one: dict[str, Any]) -> str:
         "CPU ms",
         "others' cores",
     )
-    return ", ".join(f"{name} {one[name]:.1f}" for name in names)
+    return ", ".join(f"{name} {one[name]:.2f}" for name in names)

@@ -124,10 +124,11 @@ class Shop:
 
     def load(self, *, rate: float, orders: int, run: str) -> dict[str, Any]:
         """Place and pay orders at a rate. Return the load client's results."""
+        connections = max(32, int(rate))  # as many customers as arrive in a second
         plan = {"host": HOST, "port": self.port, "token": self.token, "run": run, "rate": rate}
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(PROJECT / "benchmarks" / "load.py")],
-            input=json.dumps(plan | {"orders": orders, "connections": 32}),
+            input=json.dumps(plan | {"orders": orders, "connections": connections}),
             stdout=subprocess.PIPE,
             text=True,
             check=True,

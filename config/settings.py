@@ -294,6 +294,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "web.api.correlation.CorrelationMiddleware",
     "config.headers.strict_headers",
+    "web.api.admission.refusals_first",
     "operations.probes.probes_first",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -3,14 +3,16 @@
 Granian's own command line would leave its workers at the port of a killed server. It would also start
 workers again and again that a mistake in a setting stops, so that a bad release looks like a slow start.
 
-The threads of a process share one interpreter lock. Some overlap with waiting for PostgreSQL; any more only
-make each other wait (docs/adr/0021).
+The requests of a process share one interpreter lock. Some overlap with waiting for PostgreSQL; any more only
+make each other wait (docs/adr/0021). So only `--threads` of them work at a time, and `web.api.admission` lets
+the others wait or refuses them.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import logging
 import multiprocessing
 import os
 import signal
@@ -26,9 +28,12 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server
 
+from runtime.process.slots import MOST_WAITING
 from runtime.telemetry import health
 
 WORKERS, THREADS = 2, 4
+#: Threads that refuse requests and answer the liveness probe while all others work or wait.
+SPARE_THREADS = 4
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 #: Seconds for running requests to finish after a stop signal, before the process is killed.
 GRACEFUL_SECONDS = 10
@@ -60,8 +65,7 @@ def main() -> None:
         http=HTTPModes.http1,
         websockets=False,
         workers=options.workers,
-        blocking_threads=options.threads,
-        blocking_threads_idle_timeout=600,  # the maximum; a thread's end closes its database connection
+        blocking_threads=options.threads + MOST_WAITING + SPARE_THREADS,
         http1_settings=HTTP1Settings(header_read_timeout=IDLE_SECONDS * 1000, max_buffer_size=LARGEST_HEAD),
         log_level=LogLevels.warning,
         log_dictconfig=_LOGGING,
@@ -73,7 +77,9 @@ def main() -> None:
     mistakes, mistake = os.pipe()
     failed = threading.Event()
     threading.Thread(target=_stop_after_mistake, args=(mistakes, failed), daemon=True).start()
-    server.serve(target_loader=_application_of(os.getpid(), mistake), wrap_loader=False)
+    server.serve(
+        target_loader=_application_of(os.getpid(), mistake, slots=options.threads), wrap_loader=False
+    )
     sys.exit(int(failed.is_set()))
 
 
@@ -96,9 +102,11 @@ def _log_as_the_workers_do() -> None:
     from config.logs import configure
 
     configure(settings.LOGGING)
+    # Granian warns of many threads. Most of ours wait for a slot.
+    logging.getLogger("_granian").addFilter(lambda record: "seems quite high" not in record.getMessage())
 
 
-def _application_of(server: int, mistake: int) -> Callable[[], Any]:
+def _application_of(server: int, mistake: int, *, slots: int) -> Callable[[], Any]:
     def load() -> Any:
         # Without this, workers outlive a killed server and keep answering at its port.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -106,13 +114,14 @@ def _application_of(server: int, mistake: int) -> Callable[[], Any]:
             sys.exit(1)
         try:
             from config.wsgi import application
+            from web.api.admission import Admission
         except Exception:  # noqa: BLE001 - the process ends with it
             # Granian replaces a worker again and again if it lived for more than five seconds, as it does
             # on a busy machine. So a mistake in a setting would not stop the start.
             traceback.print_exc()  # before the server ends, and this process with it
             os.write(mistake, b"1")
             sys.exit(1)
-        return application
+        return Admission(application, slots=slots)
 
     return load
 

@@ -160,6 +160,14 @@ UNAVAILABLE = declare_type(
     advice="Without an Idempotency-Key, read the order before you repeat: the change may have been made.",
     repeat=Repeat.YES,
 )
+OVERLOADED = declare_type(
+    slug="overloaded",
+    status=503,
+    title="Too many requests for this machine",
+    reason="More new work arrived than the machine can do in time. Nothing was changed.",
+    advice="Send fewer requests at a time, or tell the operator if it persists.",
+    repeat=Repeat.YES,
+)
 CLOCK = declare_type(
     slug="clock",
     status=503,

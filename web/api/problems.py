@@ -31,6 +31,7 @@ from web.api.problem_types import (
     MALFORMED,
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
+    OVERLOADED,
     PAUSED,
     TOO_LARGE,
     TOO_MANY_REQUESTS,
@@ -132,6 +133,16 @@ def unavailable() -> Problem:
         detail="The database did not answer. Nothing is known to be changed; send the request again,"
         " with the same Idempotency-Key if it had one.",
         headers={"Retry-After": "1"},
+    )
+
+
+def overloaded(*, retry_seconds: int) -> Problem:
+    """Return the 503 for new work that was refused before it began."""
+    return Problem(
+        OVERLOADED,
+        detail="The machine has too much to do. Nothing was changed; send the request again after Retry-After"
+        " seconds, with the same Idempotency-Key if it had one.",
+        headers={"Retry-After": str(retry_seconds)},
     )
 
 

@@ -74,7 +74,7 @@ _PROBLEMS = {
     415: "Not JSON",
     422: "The Idempotency-Key was used for another request",
     429: "More requests per second than API_RATE_LIMIT allows; retry after Retry-After seconds",
-    503: "The database does not answer; try again",
+    503: "The machine is overloaded, or the database does not answer; retry after Retry-After seconds",
 }
 
 

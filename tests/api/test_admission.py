@@ -1,0 +1,191 @@
+"""A process that has too much to do refuses new work with a problem, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import pytest
+from django.core.handlers.wsgi import WSGIHandler
+from django.db import connection, connections
+from django.http import HttpResponse
+from django.test import RequestFactory
+
+from runtime.process import slots
+from tests.kit.api import assert_problem, make_token, order_body, row_counts
+from tests.kit.races import together
+from web.api import admission
+from web.api.admission import Admission
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Server:
+    """Calls an `Admission` as a WSGI server does."""
+
+    made: ClassVar[list[Server]] = []
+
+    def __init__(self, application: Any = None) -> None:
+        self.headers = {"Authorization": f"Bearer {make_token()}"}
+        self.admission = Admission(application or WSGIHandler(), slots=1)
+        self.made.append(self)
+
+    def close(self) -> None:
+        for held in self.admission.slots._free:
+            for one in held.values():
+                one.close()
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
+        return together(1, lambda _: self.ask_here(method, path, body, **headers))[0]
+
+    def ask_here(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
+        raw = b"" if body is None else json.dumps(body).encode()
+        factory = RequestFactory(headers=self.headers | headers)
+        environ = factory.generic(method, path, raw, "application/json").environ
+        answered: list[Any] = []
+        chunks = self.admission(environ, lambda status, fields: answered.extend((status, fields)))
+        content = b"".join(chunks)
+        if hasattr(chunks, "close"):
+            chunks.close()
+        status, fields = answered
+        return HttpResponse(content, status=int(status.split()[0]), headers=dict(fields))
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Close the connections of the servers' slots."""
+    yield
+    while Server.made:
+        Server.made.pop().close()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Let nobody wait for a slot."""
+    monkeypatch.setattr(
+        admission, "Slots", lambda values, **_: slots.Slots(values, most_waiting=0, patience_seconds=0)
+    )
+
+
+@pytest.fixture
+def full(impatient) -> Server:
+    """Return a server whose only slot is taken."""
+    server = Server()
+    server.admission.slots.take(is_refusable=True)
+    return server
+
+
+def test_new_work_is_refused_with_a_problem_that_says_when_to_come_again_and_changes_nothing(full):
+    before = row_counts()
+    for path, body in [("/api/v1/orders", order_body()), ("/api/v1/events", [])]:
+        refused = full.ask("POST", path, body, **{"Idempotency-Key": "k"})
+        problem = assert_problem(refused, 503, "overloaded")
+        assert set(problem) == {"type", "title", "status", "detail", "help"}
+        assert refused.headers["Retry-After"] == "1"
+        assert refused.headers["Content-Security-Policy"]
+    assert row_counts() == before
+
+
+def test_the_same_key_works_after_the_overload(full):
+    body = order_body()
+    assert full.ask("POST", "/api/v1/orders", body, **{"Idempotency-Key": "k"}).status_code == 503
+    full.admission.slots.give({})
+    first, again = (full.ask("POST", "/api/v1/orders", body, **{"Idempotency-Key": "k"}) for _ in range(2))
+    assert first.status_code == again.status_code == 201 and first.content == again.content
+    assert again.headers["Idempotency-Replayed"] == "true"
+
+
+def test_a_refusal_opens_no_connection(full):
+    def ask(_: int) -> Sequence[Any]:
+        full.ask_here("POST", "/api/v1/orders", order_body())
+        return connections.all(initialized_only=True)
+
+    assert not together(1, ask)[0]
+
+
+def test_a_refusal_has_the_line_of_each_request_and_no_error(full, caplog):
+    caplog.set_level("INFO")
+    full.ask("POST", "/api/v1/orders", order_body())
+    lines = [(record.name, record.levelname) for record in caplog.records]
+    assert lines.count(("orderpost.access", "INFO")) == 1
+    assert not [name for name, level in lines if level not in ("DEBUG", "INFO")]
+
+
+def test_a_liveness_probe_needs_no_slot(full):
+    assert full.ask("GET", "/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_refusable"),
+    [
+        ("POST", "/api/v1/orders", True),
+        ("POST", "/api/v1/events", True),
+        ("GET", "/api/v1/orders", False),
+        ("HEAD", "/api/v1/orders", False),
+        ("POST", "/webhooks/sendgrid", False),
+        ("POST", "/admin/login/", False),
+        ("GET", "/readyz", False),
+        ("GET", "/metrics", False),
+    ],
+)
+def test_only_a_post_of_the_api_may_be_refused(monkeypatch, method, path, is_refusable):
+    server = Server(lambda environ, start: [start("200 OK", []) or b""])
+    asked: list[bool] = []
+    take = server.admission.slots.take
+    monkeypatch.setattr(
+        server.admission.slots,
+        "take",
+        lambda *, is_refusable: (asked.append(is_refusable), take(is_refusable=True))[1],
+    )
+    assert server.ask(method, path).status_code == 200
+    assert asked == [is_refusable]
+
+
+def test_the_requests_of_all_threads_use_the_connection_of_the_slot_and_leave_none_behind():
+    sessions = set()
+
+    def application(environ: Any, start: Any) -> HttpResponse:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            sessions.add(cursor.fetchone()[0])
+        start("200 OK", [])
+        return HttpResponse(b"")
+
+    server = Server(application)
+    left = together(5, lambda _: (server.ask_here("GET", "/x"), connections.all(initialized_only=True))[1])
+    assert len(sessions) == 1 and left == [[]] * 5
+
+
+def test_a_streamed_body_keeps_its_slot_until_the_server_closes_it():
+    class Streamed(list[bytes]):
+        streaming = True
+
+        def close(self) -> None:
+            closed.append(len(server.admission.slots))
+
+    closed: list[int] = []
+    server = Server(lambda environ, start: Streamed([b"a", b"b"]))
+    environ = RequestFactory().get("/x").environ
+
+    def ask(_: int) -> None:
+        body = server.admission(environ, lambda *_: None)
+        assert list(body) == [b"a", b"b"] and not server.admission.slots._free
+        body.close()
+
+    together(1, ask)
+    assert closed == [0] and len(server.admission.slots._free) == 1
+
+
+def test_an_error_gives_the_slot_back():
+    class Failed(Exception):
+        pass
+
+    def application(environ: Any, start: Any) -> Any:
+        raise Failed
+
+    server = Server(application)
+    for _ in range(2):
+        with pytest.raises(Failed):
+            server.ask("GET", "/x")
+    assert len(server.admission.slots._free) == 1
