@@ -63,9 +63,11 @@ def _drop_dead_connections(**_: Any) -> None:
 
 @signals.worker_init.connect
 def _watch_worker(**_: Any) -> None:
+    from runtime.process.cached_rows import keep_fresh
     from runtime.telemetry.metrics_server import watch
 
     watch("worker")
+    keep_fresh()
 
 
 @signals.worker_ready.connect

@@ -4,7 +4,11 @@ from django.apps import AppConfig
 class NotificationsConfig(AppConfig):
     name = "notifications"
     roles = {
-        "viewer": ["notifications.view_emailnotification", "notifications.view_suppression"],
+        "viewer": [
+            "notifications.view_emailnotification",
+            "notifications.view_suppression",
+            "notifications.view_mailprofile",
+        ],
         "support": [
             "notifications.resend_emailnotification",
             "notifications.discard_emailnotification",
@@ -12,7 +16,12 @@ class NotificationsConfig(AppConfig):
             "notifications.add_suppression",
             "notifications.lift_suppression",
         ],
-        "operator": ["notifications.force_provider"],
+        "operator": [
+            "notifications.force_provider",
+            "notifications.add_mailprofile",
+            "notifications.change_mailprofile",
+            "notifications.delete_mailprofile",
+        ],
     }
 
     def ready(self) -> None:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from notifications.models import EmailNotification
+from notifications.models import OWN_ORDERS, EmailNotification
+from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from runtime import conditions
 from runtime.conditions import HOUR, Alert, Condition, Query, Reading, Row, positive
@@ -76,6 +77,54 @@ UNFINISHED_EMAILS: Query[Rows] = Query(
     read=_rows,
 )
 
+#: How long a refused sender is reported whose e-mails another provider sends.
+_RECENT = dt.timedelta(minutes=10)
+#: The profiles with a sender that a provider refused at the last attempt of a waiting e-mail, or of late.
+_REFUSED = """
+    SELECT profile, max(from_email) AS sender, string_agg(DISTINCT entry->>'provider', ', ') AS providers
+    FROM (
+        (SELECT profile, from_email, errors FROM email_notifications
+         WHERE status IN ({due}) ORDER BY next_attempt_at LIMIT {most})
+        UNION ALL
+        (SELECT profile, from_email, errors FROM email_notifications
+         WHERE errors <> '[]' AND (errors -> -1 ->> 'at') COLLATE "C" >= '{since}' LIMIT {most})
+    ) AS row, LATERAL (SELECT errors -> -1 AS entry) AS last
+    WHERE entry->>'outcome' = '{verdict}' GROUP BY profile
+"""
+
+
+def _refused(found: Sequence[Row], _: dt.datetime) -> Sequence[Row]:
+    return found
+
+
+REFUSED_SENDERS: Query[Sequence[Row]] = Query(
+    name="refused senders",
+    select=lambda now: _REFUSED.format(
+        due=list_in_sql(DUE_STATES),
+        most=conditions.MOST,
+        since=(now - _RECENT).astimezone(dt.UTC).isoformat(),
+        verdict=Verdict.SENDER_REFUSED,
+    ),
+    read=_refused,
+)
+
+SENDER_REFUSED = Condition(
+    code="EmailSenderRefused",
+    place=45,
+    source=REFUSED_SENDERS,
+    readings=lambda rows: [
+        Reading(
+            1,
+            row["profile"] or OWN_ORDERS,
+            {"sender": row["sender"] or settings.DEFAULT_FROM_EMAIL, "providers": row["providers"]},
+        )
+        for row in rows
+    ],
+    sentence="{providers} refuses {sender}, the sender of {subject}",
+    do="verify it at the provider; the e-mails then go out, and those of other shops are not affected",
+    alert=Alert("P2", "2m", "A provider refuses the sender of a shop, so that shop's e-mails wait."),
+    page="notifications.mailprofile",
+)
 DEAD_LETTERS = Condition(
     code="EmailDeadLetters",
     place=60,
@@ -122,7 +171,7 @@ PROCESSING_STUCK = Condition(
     alert=Alert("P2", "2m", "A claim is older than five minutes and than its lease."),
     page="notifications.emailnotification?status=processing",
 )
-conditions.register(DEAD_LETTERS, BACKLOG, OVERDUE, PROCESSING_STUCK)
+conditions.register(SENDER_REFUSED, DEAD_LETTERS, BACKLOG, OVERDUE, PROCESSING_STUCK)
 
 
 def _by_status(rows: Rows) -> Values:

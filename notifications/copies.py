@@ -8,7 +8,7 @@ from django.conf import settings
 
 from notifications import insert
 from notifications.log import log_created
-from notifications.models import EmailNotification
+from notifications.models import CONTENT, EmailNotification
 from notifications.rendering import RenderedEmail
 from notifications.states.transitions import ENDED, Status
 from notifications.suppressions import suppressed_among
@@ -19,7 +19,11 @@ from runtime.database.transactions import require_transaction
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context as work_context
 
-COPIED = ("order", "event_type", "recipient_email", "to_name", "locale", "subject", "body", "body_text")
+#: The columns that a copy has from its original, besides its content.
+KEPT = (
+    *("order", "event_type", "recipient_email", "to_name", "locale"),
+    *("profile", "from_email", "reply_to", "shop_copy_of", "customer_email"),
+)
 
 
 class NotCopied(Exception):
@@ -37,7 +41,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     `EmailNotification.DoesNotExist`, or `NotCopied` with the reason.
     """
     require_transaction("a copy")
-    mail = EmailNotification.objects.select_for_update(no_key=True).only("status", *COPIED).get(id=id)
+    mail = EmailNotification.objects.select_for_update(no_key=True).only("status", *KEPT, *CONTENT).get(id=id)
     if reason := why_not_copied(mail=mail):
         raise NotCopied(reason, status=mail.status)
     mail.recipient_email = recipient_email or mail.recipient_email
@@ -68,6 +72,9 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
         "recipient_email": mail.recipient_email,
         "to_name": mail.to_name,
         "locale": mail.locale,
+        "profile": mail.profile,
+        "from_email": mail.from_email,
+        "reply_to": mail.reply_to,
         "subject": content.subject,
         "body": content.body_html,
         "body_text": content.body_text,
@@ -77,8 +84,15 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
     }
 
     def on_commit() -> None:
-        log_created(copy, resend_of=mail.id)
+        log_created(copy, resend_of=mail.id, shop_copy_of=mail.shop_copy_of)
         wake(Reason.RESEND)
 
-    execute(inserts=[insert.insert_copy(copy, of=mail.id, on_commit=on_commit)])
+    part = insert.insert_copy(
+        copy,
+        of=mail.id,
+        shop_copy_of=mail.shop_copy_of,
+        customer_email=mail.customer_email,
+        on_commit=on_commit,
+    )
+    execute(inserts=[part])
     return copy["id"]

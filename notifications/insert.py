@@ -11,12 +11,14 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Callable
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from notifications.states.transitions import Status
 from runtime.database.statement import StatementPart, insert
 
 _NEW = (("retry_count", "0"), ("errors", "'[]'"), ("provider", "''"), ("provider_message_id", "''"))
+#: The end of a shop copy's idempotency key.
+SHOP_ROLE = ":shop"
 #: The statement's change has no row if another session changed the order after it was read. So of two changes
 #: at the same moment, only a later statement of the second writes, and that one sees the e-mail of the first.
 NONE_WITHIN = (
@@ -41,6 +43,9 @@ class NewEmail(TypedDict):
     recipient_email: str
     to_name: str
     locale: str
+    profile: str
+    from_email: str
+    reply_to: str
     subject: str
     body: str
     body_text: str
@@ -49,15 +54,39 @@ class NewEmail(TypedDict):
     traceparent: str
 
 
+class ShopCopy(NamedTuple):
+    """The copy of a new e-mail for the shop. It is a row of its own, so each recipient has its own state."""
+
+    id: uuid.UUID
+    recipient_email: str
+
+
+#: The columns that a shop copy has from the customer's e-mail.
+_SHARED = (
+    *("order_id", "event_type", "status", "last_error", "locale", "profile", "from_email", "reply_to"),
+    *("subject", "body", "body_text", "max_retries", "correlation_id", "traceparent"),
+    *(name for name, _ in _NEW),
+)
+#: Takes the customer's e-mail from the step before. The idempotency key names the recipient's role.
+_SHOP_COPY = f"""
+    INSERT INTO email_notifications (id, recipient_email, to_name, idempotency_key, shop_copy_of,
+        customer_email, {", ".join(_SHARED)})
+    SELECT %s, %s, '', (row).idempotency_key || '{SHOP_ROLE}', (row).id,
+        (row).recipient_email, {", ".join(f"(row).{name}" for name in _SHARED)}
+    {{source}} RETURNING 1
+    """
+
+
 def insert_email(
     email: NewEmail,
     *,
     version: int,
     interval: dt.timedelta | None = None,
     may_exist: bool = False,
+    shop_copy: ShopCopy | None = None,
     on_commit: Callable[[], None],
 ) -> StatementPart:
-    """Return a part of a statement that inserts the e-mail.
+    """Return a part of a statement that inserts the e-mail, and with `shop_copy` also that copy of it.
 
     Use it only in the statement that makes `version`, or with `may_exist` in one that changes the order. With
     `may_exist`, the part inserts nothing if the table has the e-mail of this event and version. With
@@ -73,19 +102,44 @@ def insert_email(
     if may_exist:
         steps.append(NONE_OF_VERSION)
         values += [email["order_id"], key]
-    row = insert("email_notifications", {**email, "idempotency_key": key}, fixed=_NEW)
-    return StatementPart((*steps, *row.steps), [*values, *row.values], on_commit)
+    returning = "1" if shop_copy is None else "email_notifications AS row"
+    row = insert("email_notifications", {**email, "idempotency_key": key}, fixed=_NEW, returning=returning)
+    steps += row.steps
+    values += row.values
+    if shop_copy is not None:
+        steps.append(_SHOP_COPY)
+        values += [shop_copy.id, shop_copy.recipient_email]
+    return StatementPart(tuple(steps), values, on_commit)
 
 
-def insert_copy(email: NewEmail, *, of: uuid.UUID, on_commit: Callable[[], None]) -> StatementPart:
-    """Return a part of a statement that inserts a copy of the e-mail `of`, with its own idempotency key."""
-    row = {**email, "idempotency_key": f"copy:{email['id']}", "resend_of": of}
+def insert_copy(
+    email: NewEmail,
+    *,
+    of: uuid.UUID,
+    shop_copy_of: uuid.UUID | None,
+    customer_email: str,
+    on_commit: Callable[[], None],
+) -> StatementPart:
+    """Return a part of a statement that inserts a copy of the e-mail `of`, with its own idempotency key.
+
+    A copy of a shop copy has the last two columns of its original.
+    """
+    row = {
+        **email,
+        "idempotency_key": f"copy:{email['id']}",
+        "resend_of": of,
+        "shop_copy_of": shop_copy_of,
+        "customer_email": customer_email,
+    }
     return insert("email_notifications", row, fixed=_NEW, on_commit=on_commit)
 
 
 def version_of(key: str) -> int | None:
-    """Return the order's version in the idempotency key of an e-mail, or None for the key of a copy."""
-    version = key.rpartition(":")[2]
+    """Return the order's version in the idempotency key of an e-mail, or None for the key of a copy.
+
+    A shop copy has the version of the customer's e-mail.
+    """
+    version = key.removesuffix(SHOP_ROLE).rpartition(":")[2]
     return int(version) if version.isdecimal() and not key.startswith("copy:") else None
 
 

@@ -62,10 +62,13 @@ def _log_changes(mails: Sequence[EmailNotification]) -> None:
             )
 
 
-def log_created(email: NewEmail, *, resend_of: uuid.UUID | None = None) -> None:
+def log_created(
+    email: NewEmail, *, resend_of: uuid.UUID | None = None, shop_copy_of: uuid.UUID | None = None
+) -> None:
     """Count a new e-mail, and log it as a change of state with an empty `was`. Call it after the commit."""
     metrics.CREATED.labels(email["event_type"]).inc()
     more = {"resend_of": str(resend_of)} if resend_of else {}
+    more |= {"shop_copy_of": str(shop_copy_of)} if shop_copy_of else {}
     if email["traceparent"]:
         more["trace_id"] = email["traceparent"][3:35]
     log.info(

@@ -30,7 +30,7 @@ CHANGES = counter(
 ATTEMPTS = counter(
     "orderpost_email_attempts",
     "attempts: `accepted`, `permanent`, `transient`, `unreachable`, `ambiguous`, `throttled`,"
-    " `misconfigured`",
+    " `misconfigured`, `sender_refused`",
     ["provider", "outcome"],
 )
 SENDS = histogram(

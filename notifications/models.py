@@ -8,6 +8,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import structlog
@@ -38,6 +39,8 @@ from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
 
 log = structlog.get_logger(__name__)
 
+#: What people read for the orders without a source.
+OWN_ORDERS = "own orders"
 #: Columns too large to load when only the state matters.
 CONTENT = ("subject", "body", "body_text")
 #: The topics of the events that EMAIL_EVENTS publishes, by the e-mail's new state.
@@ -74,6 +77,7 @@ def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
             "orderId": str(mail.order_id),
             "eventType": mail.event_type,
             "provider": outcome.provider,
+            **({"shopCopyOf": str(mail.shop_copy_of)} if mail.shop_copy_of else {}),
         },
     )
 
@@ -293,6 +297,15 @@ class EmailNotification(Partitioned):
     body_text = models.TextField()
     idempotency_key = models.CharField(max_length=255)
     resend_of = models.UUIDField(null=True, editable=False)  # the e-mail that this is a copy of
+    # The sender as it was promised when the row was written. Rows of earlier releases have empty texts, which
+    # mean DEFAULT_FROM_EMAIL and REPLY_TO_EMAIL.
+    profile = models.CharField(max_length=100, default="", db_default="", blank=True)  # MailProfile.source
+    from_email = models.CharField(max_length=320, default="", db_default="", blank=True)
+    reply_to = models.CharField(max_length=320, default="", db_default="", blank=True)
+    # A shop copy has the id of the customer's e-mail, and the customer's address, so that an export and an
+    # erasure of the customer find it.
+    shop_copy_of = models.UUIDField(null=True, editable=False)
+    customer_email = models.CharField(max_length=255, default="", db_default="", blank=True, editable=False)
 
     status = models.CharField(max_length=20, choices=Status, default=Status.PENDING)
     retry_count = models.PositiveIntegerField(default=0)
@@ -330,6 +343,8 @@ class EmailNotification(Partitioned):
     unclaimed_seconds: float | None = None
     #: Retries that the row's last failure used up, as judged after the claim.
     charge: int = 0
+    #: Options of the providers' accounts, by provider, of the e-mail's profile.
+    account: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     #: No provider may be asked after this moment of the process's monotonic clock, nor while the process
     #: stops.
     deadline_at: float = math.inf
@@ -355,6 +370,10 @@ class EmailNotification(Partitioned):
             # a person's e-mails, newest first (API, the admin's list and search, personal data), all by
             # `recipient_email__iexact`
             models.Index(Upper("recipient_email"), F("id").desc(), name="emailnotification_any_case"),
+            # the shop copies of a customer's e-mails (personal data)
+            models.Index(
+                Upper("customer_email"), name="emailnotification_customer", condition=~Q(customer_email="")
+            ),
             # an order's notifications: API, admin
             models.Index(fields=["order"], name="emailnotification_order"),
             # the admin's search box
@@ -421,6 +440,37 @@ class EmailNotification(Partitioned):
             return dt.datetime.fromisoformat(at)
         except ValueError:
             return None
+
+
+class MailProfile(models.Model):
+    """The sender and the look of the e-mails of one shop, that is of the orders of one source.
+
+    The row with an empty source is for own orders, in place of the settings.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    source = models.CharField(max_length=100, unique=True, default="", blank=True)
+    from_email = models.CharField(max_length=320)
+    reply_to = models.CharField(max_length=320, default="", blank=True)
+    shop_name = models.CharField(max_length=200)
+    postal_address = models.CharField(max_length=500)
+    url = models.CharField(max_length=500, default="", blank=True)
+    default_locale = models.CharField(max_length=20, default="", blank=True)
+    colour = models.CharField(max_length=7, default="", blank=True)  # of the e-mails' head
+    logo_url = models.CharField(max_length=500, default="", blank=True)
+    # The shop's address that gets a shop copy of each e-mail; empty for none.
+    copy_to = models.CharField(max_length=255, default="", blank=True)
+    # Options of the providers' accounts, by provider: those of `Declaration.account`.
+    account = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        db_table = "mail_profiles"
+        ordering = ["source"]
+
+    def __str__(self) -> str:
+        return self.source or OWN_ORDERS
 
 
 class Suppression(models.Model):

@@ -1,6 +1,6 @@
 """The heartbeat of the web process. Screening reads from it since when webhooks could arrive.
 
-The same thread writes which tokens were used.
+The same thread writes which tokens were used, and keeps the cached rows fresh.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
 from runtime.models import Heartbeat
+from runtime.process import cached_rows
 from runtime.process.outage import Outage
 from runtime.telemetry import health
 from web.api import token_use
@@ -31,6 +32,7 @@ def pulse() -> None:
         try:
             Heartbeat.beat(name=ENDPOINT)
             token_use.write()
+            cached_rows.refresh()
             outage.end()
         except (DatabaseError, InterfaceError) as error:
             outage.warn("no pulse: the database does not answer", error)

@@ -43,6 +43,8 @@ from jinja2 import (
     select_autoescape,
 )
 
+from notifications.profiles import Profile, from_settings
+
 CATALOGUES = Path(__file__).parent / "locale"
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}")
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -93,8 +95,12 @@ class RenderedEmail:
     body_text: str
 
 
-def render_email(*, event_type: str, locale: str, context: Mapping[str, object]) -> RenderedEmail:
+def render_email(
+    *, event_type: str, locale: str, context: Mapping[str, object], profile: Profile | None = None
+) -> RenderedEmail:
     """Render the e-mail of an event in the language of `locale`, or in English without a catalogue for it.
+
+    Without a `profile`, use that of the settings.
 
     The end of a key of `context` says how its value is shown:
 
@@ -111,11 +117,14 @@ def render_email(*, event_type: str, locale: str, context: Mapping[str, object])
     reader = _reader(locale)
     currency = str(context.get("currency", ""))
     data = {key: _presentable(key, value, currency=currency, locale=reader) for key, value in context.items()}
+    profile = profile or from_settings()
     data |= {
         "lang": f"{reader.language}-{reader.territory}" if reader.territory else reader.language,
-        "shop_name": settings.SHOP_NAME,
-        "shop_address": settings.SHOP_ADDRESS,
-        "shop_url": _safe_url(settings.SHOP_URL),
+        "shop_name": profile.shop_name,
+        "shop_address": profile.postal_address,
+        "shop_url": _safe_url(profile.url),
+        "shop_colour": profile.colour,
+        "shop_logo_url": _safe_url(profile.logo_url),
     }
     _catalogue.set(_translations(reader.language))
     try:

@@ -15,11 +15,13 @@ EMAIL_RETENTION = RetentionRules(
     },
     unfinished_help="Resend them or give them up, in the admin or by POST /notifications/{id}/resend.",
     owner_column="order_id",
-    address_column="recipient_email",
+    # A shop copy is also its customer's, because its content is about them.
+    address_columns=("recipient_email", "customer_email"),
     # Leave a row that is being sent to a second pass, because settling would write its errors again.
     personal=f"recipient_email <> '{ERASED_ADDRESS}' AND status <> '{Status.PROCESSING}'",
     erased={
         "recipient_email": f"'{ERASED_ADDRESS}'",
+        "customer_email": f"CASE WHEN customer_email = '' THEN '' ELSE '{ERASED_ADDRESS}' END",
         "to_name": "''",
         "subject": f"'{ERASED}'",
         "body": "''",

@@ -19,6 +19,7 @@ from notifications import by_hand, insert, metrics
 from notifications.by_hand import Refusal
 from notifications.log import log_changes, log_created
 from notifications.models import EmailNotification, EventTimes
+from notifications.profiles import find_profile
 from notifications.providers.sending import PROVIDERS
 from notifications.providers.webhook import Evidence
 from notifications.rendering import RenderedEmail, render_email
@@ -49,11 +50,15 @@ def email_part(
     recipient_email: str,
     to_name: str,
     locale: str,
+    source: str,
     context: Callable[[], Mapping[str, object]],
     interval: dt.timedelta | None = None,
     may_exist: bool = False,
 ) -> StatementPart | None:
     """Render an e-mail and return its insert, as a part of the statement that changes the order.
+
+    `source` is the order's, whose profile the e-mail gets. The part also inserts a shop copy if that profile
+    has `copy_to`.
 
     Return None if `NOTIFY_ON` does not list the event. The part inserts nothing if the order has an e-mail
     for this event that was written within `interval`, or with `may_exist` one for this version. `context`
@@ -62,13 +67,23 @@ def email_part(
     """
     if event_type not in settings.NOTIFY_ON:
         return None
-    mail = render_email(event_type=event_type, locale=locale, context=context())
+    profile = find_profile(source)
+    mail = render_email(event_type=event_type, locale=locale, context=context(), profile=profile)
     work = work_context.current()
     # Record an e-mail to an erased person, but never send it.
     erased = recipient_email == ERASED_ADDRESS
 
+    shop_copy = None if erased or not profile.copy_to else insert.ShopCopy(new_id(), profile.copy_to)
+
     def on_commit() -> None:
         log_created(email)
+        if shop_copy is not None:
+            copy: insert.NewEmail = {
+                **email,
+                "id": shop_copy.id,
+                "recipient_email": shop_copy.recipient_email,
+            }
+            log_created(copy, shop_copy_of=email["id"])
         wake(Reason.FAST_PATH)
 
     email: insert.NewEmail = {
@@ -80,6 +95,9 @@ def email_part(
         "recipient_email": recipient_email,
         "to_name": to_name,
         "locale": locale,
+        "profile": profile.source,
+        "from_email": profile.from_email,
+        "reply_to": profile.reply_to,
         "subject": mail.subject,
         "body": mail.body_html,
         "body_text": mail.body_text,
@@ -88,16 +106,29 @@ def email_part(
         "traceparent": work.traceparent,
     }
     return insert.insert_email(
-        email, version=version, interval=interval, may_exist=may_exist, on_commit=on_commit
+        email,
+        version=version,
+        interval=interval,
+        may_exist=may_exist,
+        shop_copy=shop_copy,
+        on_commit=on_commit,
     )
 
 
-def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, recipient_email: str) -> str:
+def send_preview(
+    *, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, source: str, recipient_email: str
+) -> str:
     """Send a rendered e-mail through the first provider at once, without saving it.
+
+    `source` is the order's, whose profile sends it.
 
     Return the provider's error, or an empty string if it accepted the e-mail.
     """
+    profile = find_profile(source)
     preview = EmailNotification(
+        profile=profile.source,
+        from_email=profile.from_email,
+        reply_to=profile.reply_to,
         order_id=order_id,
         event_type=event_type,
         recipient_email=recipient_email,
@@ -106,6 +137,7 @@ def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, r
         body=mail.body_html,
         body_text=mail.body_text,
     )
+    preview.account = profile.account
     provider = PROVIDERS[settings.EMAIL_PROVIDERS[0]]
     try:
         outcome = provider.send(preview)

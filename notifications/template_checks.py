@@ -25,7 +25,9 @@ from notifications.rendering import (
 )
 
 PARTS = ("subject.txt", "body.txt", "body.html")
-ADDED = frozenset({"lang", "shop_name", "shop_address", "shop_url", "subject"})
+ADDED = frozenset(
+    {"lang", "shop_name", "shop_address", "shop_url", "shop_colour", "shop_logo_url", "subject"}
+)
 #: The variables of an e-mail: all of them, and with as little data as possible, which renders the other
 #: branches of `{% if %}`.
 Samples = tuple[Mapping[str, object], Mapping[str, object]]

@@ -128,7 +128,7 @@ class _Reader:
     def _note(self, kind: str, id: str, line: Line) -> None:
         at = line["timestamp"]
         note: Lost = {"kind": kind, "id": id, "first_at": at, "last_at": at}
-        for name in ("order_id", "event_type", "topic", "correlation_id", "resend_of"):
+        for name in ("order_id", "event_type", "topic", "correlation_id", "resend_of", "shop_copy_of"):
             if line.get(name):
                 note[name] = line[name]
         if kind == "e-mail":

@@ -22,14 +22,16 @@ class OrdersConfig(AppConfig):
         """
         from events.consuming import handlers
         from events.schemas.schemas import schemas_made_by
+        from notifications import samples
         from notifications.api import sources
         from notifications.template_checks import check_templates
-        from orders.emails import SAMPLES
+        from orders.emails import SAMPLE, SAMPLES
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
         from orders.subscriptions import NAME, OWN_TOPICS, subscribed
         from orders.topic_schemas import make_schemas
 
+        samples.order = SAMPLE
         sources.order_ids = lambda source: Order.objects.filter(source=source).values("id")
         handlers.subscription = handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)
         schemas_made_by(make_schemas)

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind
 
 from events.publishing.write import event_insert
 from notifications.services import email_part
-from orders.emails import email_context
+from orders.emails import default_locale, email_context
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, names
 from orders.models import Order, Seen
@@ -111,6 +111,7 @@ class OrderChange:
             recipient_email=order.email,
             to_name=order.name,
             locale=order.locale,
+            source=order.source,
             context=lambda: email_context(order=shown, change=change),
             interval=EVENTS[event].email_interval,
             may_exist=may_exist,
@@ -173,6 +174,7 @@ def unchanged(seen: Seen) -> OrderChange:
 def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> OrderChange:
     """Make a new, pending order. `values` are columns of the order. Amounts are in minor units."""
     work = context.current()
+    values.setdefault("locale", default_locale(source=""))
     order = Order(
         **values,
         items=[dict(item) for item in items],

@@ -26,8 +26,10 @@ def send_copy(
     `Order.DoesNotExist` or `NotCopied` without changing anything.
     """
     with transaction.atomic(savepoint=False):
-        mail = EmailNotification.objects.only("order", "status").get(id=notification_id)
+        mail = EmailNotification.objects.only("order", "status", "shop_copy_of").get(id=notification_id)
         order = Order.objects.select_for_update().get(id=mail.order_id)  # changes and erasures wait
+        if update_order and mail.shop_copy_of:
+            raise NotCopied("it is the shop's copy: correct the customer's e-mail", status=mail.status)
         if update_order and order.source:
             raise NotCopied(f"{order.source} owns the order: correct its address there", status=mail.status)
         copy_id = copy_email(id=notification_id, recipient_email=recipient_email)

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from notifications.profiles import find_profile
 from orders.fields import ORDER_FIELDS, Kind
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
         "tracking_url": change.get("tracking_url", ""),
         "was_paid": bool(change.get("was_paid")),
     }
+
+
+def default_locale(*, source: str) -> str:
+    """Return the locale of a source's order whose shop gave none."""
+    return find_profile(source).default_locale or "en"
 
 
 def present_change(order: Order) -> dict[str, object]:

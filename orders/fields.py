@@ -130,7 +130,7 @@ ORDER_FIELDS = (
         Use.USUAL,
         section="Customer",
         most=20,
-        help="Language of the e-mails; en if absent",
+        help="Language of the e-mails; if absent, that of the shop's profile, or en",
     ),
     OrderField("items", Kind.ITEMS, Use.GIVEN | Use.ANSWERS, section="Order", most=MAX_ITEMS),
     OrderField("created_at", Kind.TIME, Use.SHOWN, section="Times"),

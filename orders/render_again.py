@@ -17,6 +17,7 @@ from notifications.by_hand import Refusal
 from notifications.copies import add_copy
 from notifications.insert import version_of
 from notifications.models import EmailNotification
+from notifications.profiles import find_profile
 from notifications.rendering import RenderedEmail, TemplateFailed, render_email
 from notifications.services import give_up
 from notifications.states.outcomes import SET_ASIDE
@@ -32,7 +33,7 @@ from runtime.personal_data import ERASED_ADDRESS
 NEED_EVENT = {"order.completed", "order.cancelled", "order.refunded", "order.part_refunded"}
 COLUMNS = (
     *("order", "event_type", "recipient_email", "resend_of", "idempotency_key", "created_at"),
-    "last_error",
+    *("last_error", "shop_copy_of", "customer_email"),
 )
 #: Ids and times of one statement differ by less.
 NEAR = dt.timedelta(days=1)
@@ -51,6 +52,7 @@ class First(NamedTuple):
 
     created_at: dt.datetime
     recipient_email: str
+    customer_email: str  # of a shop copy; otherwise the recipient's
     event: tuple[uuid.UUID, str, int]  # the order, the topic and the order's version
 
 
@@ -104,7 +106,8 @@ def _firsts(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
                 copies[id] = mail.resend_of
             elif (version := version_of(mail.idempotency_key)) and mail.event_type in EVENTS:
                 topic = EVENTS[mail.event_type].topic
-                found[id] = First(mail.created_at, mail.recipient_email, (mail.order_id, topic, version))
+                key = mail.order_id, topic, version
+                found[id] = First(mail.created_at, mail.recipient_email, _customer(mail), key)
         parents = EmailNotification.objects.only(*COLUMNS).in_bulk(list(copies.values()))
         wanted = {id: parents[parent] for id, parent in copies.items() if parent in parents}
     return found
@@ -129,20 +132,26 @@ def _payloads(firsts: Iterable[First]) -> dict[tuple[uuid.UUID, str, int], Mappi
     }
 
 
+def _customer(mail: EmailNotification) -> str:
+    """Return the address of the person whose order the e-mail shows."""
+    return mail.customer_email or mail.recipient_email
+
+
 def _render(
     mail: EmailNotification,
     order: Order | None,
     first: First | None,
     payloads: Mapping[tuple[uuid.UUID, str, int], Mapping[str, Any]],
 ) -> RenderedEmail:
-    """Render the e-mail, and give `mail` the order's recipient. Raise `NotRendered`."""
+    """Render the e-mail, and give `mail` the order's recipient and sender. Raise `NotRendered`."""
     if mail.recipient_email == ERASED_ADDRESS:
         raise NotRendered("its data was erased")
     if mail.last_error.startswith(f"{SET_ASIDE} "):
         raise NotRendered("it may have been sent before the restore, so resend it or mark it as sent")
     if order is None or first is None:
         raise NotRendered("its order or its first e-mail is not stored any more")
-    if mail.recipient_email not in (first.recipient_email, order.email):
+    is_elsewhere = mail.recipient_email != first.recipient_email if mail.shop_copy_of else False
+    if is_elsewhere or _customer(mail) not in (first.customer_email, order.email):
         raise NotRendered("a person sent this copy to another address")
     if mail.event_type == "order.payment_failed" and order.status != Order.Status.PENDING:
         raise NotRendered(f"its order is {order.status}, so nobody has to pay again")
@@ -154,7 +163,11 @@ def _render(
     payload = payload or {}
     if mail.event_type == "order.cancelled" and payload["hasReason"]:
         raise NotRendered("only the e-mail has the reason of the cancellation")
-    mail.recipient_email, mail.to_name, mail.locale = order.email, order.name, order.locale
+    if mail.shop_copy_of:  # it goes to the shop again
+        mail.customer_email, mail.to_name = order.email, ""
+    else:
+        mail.recipient_email, mail.to_name = order.email, order.name
+    mail.locale = order.locale
     order = copy.copy(order)  # other e-mails of the order may be older or newer
     order.refunded_amount = payload.get("refundedAmount", 0)  # no event of a refund, so none was made
     change = {
@@ -165,7 +178,9 @@ def _render(
     }
     try:
         context = email_context(order=order, change=change)
-        return render_email(event_type=mail.event_type, locale=mail.locale, context=context)
+        profile = find_profile(order.source)
+        mail.profile, mail.from_email, mail.reply_to = profile.source, profile.from_email, profile.reply_to
+        return render_email(event_type=mail.event_type, locale=mail.locale, context=context, profile=profile)
     except TemplateFailed as error:
         raise NotRendered(str(error)) from error
     except Exception as error:  # the text may have a customer's data

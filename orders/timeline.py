@@ -36,6 +36,7 @@ VERDICTS = {
     "ambiguous": "the answer was lost, so the provider may have accepted it",
     "throttled": "too fast for the provider",
     "misconfigured": "the provider refuses our account",
+    "sender_refused": "the provider refuses the sender",
 }
 
 
@@ -135,6 +136,8 @@ def _change(name: str, payload: Mapping[str, Any], event: Row) -> str:
 
 def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
     id, name = uuid.UUID(str(mail["id"])), str(mail["event_type"])
+    if mail.get("shop_copy_of"):
+        name += " (shop copy)"
 
     def entry(at: Any, kind: Kind, what: str, text: str, provider: str = "") -> Iterator[Entry]:
         if (time := _time(at)) is not None:

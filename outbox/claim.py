@@ -43,7 +43,9 @@ FRESH_SECONDS = 5.0
 NOT_PAUSED = "NOT EXISTS (SELECT FROM pauses WHERE part = 'delivery')"
 #: The states of due rows, as SQL.
 _DUE = list_in_sql(CLAIM.before)
-_RETURNED = ", ".join(f"row.{name.strip()}" for name in f"{STATE}, subject, body, body_text".split(","))
+#: The columns that a send needs, besides those of the state.
+_CONTENT = "subject, body, body_text, profile, from_email, reply_to"
+_RETURNED = ", ".join(f"row.{name.strip()}" for name in f"{STATE}, {_CONTENT}".split(","))
 #: The CTE `picked` of `claim_untried`.
 UNTRIED = f"""
     picked AS MATERIALIZED (

@@ -24,6 +24,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from notifications.log import log_changes
 from notifications.models import EmailNotification
+from notifications.profiles import find_profile
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import DUE_STATES
 from notifications.wake import Reason
@@ -194,6 +195,7 @@ class Drain:
                 delays.observe(row.unclaimed_seconds)
             row.deadline_at = claimed_at + settings.LEASE_SECONDS - self.send_timeout_seconds
             row.should_stop = should_stop
+            row.account = find_profile(row.profile).account  # the sending threads read no table
         return batch
 
     def screen(self, batch: Sequence[EmailNotification]) -> Mapping[uuid.UUID, Outcome]:

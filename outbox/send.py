@@ -17,6 +17,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from notifications import metrics
 from notifications.log import ids_of
 from notifications.models import EmailNotification
+from notifications.providers.base import sender_of
 from notifications.providers.sending import PROVIDERS
 from notifications.states.attempts import find_doubts
 from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
@@ -42,15 +43,18 @@ def send(
 ) -> Outcome:
     """Hand `mail` to the first provider that may be asked, and return the outcome. Errors are outcomes.
 
-    If a provider certainly did not accept it, ask the next provider at once. If a provider may have accepted
-    it, ask no other before the hold is over, but ask a provider with idempotency keys a second time. After
-    the hold, ask the providers that may have accepted it last. Otherwise an outage with ambiguous answers
-    would hold the e-mail again and again.
+    Ask no provider that refuses the e-mail's sender (`Senders`). If a provider certainly did not accept it,
+    ask the next provider at once. If a provider may have accepted it, ask no other before the hold is over,
+    but ask a provider with idempotency keys a second time. After the hold, ask the providers that may have
+    accepted it last. Otherwise an outage with ambiguous answers would hold the e-mail again and again.
 
     `pause` sleeps for a number of seconds, and returns true if the process stops. `span` is the drain's.
     """
     asked: list[str] = [""]
     answers: list[Outcome] = []
+    who = {"profile": mail.profile, "sender": sender_of(mail)}
+    waits = gate.senders.stopped_at(gate.providers, **who)
+    asked += waits
     doubted = [doubt.provider for doubt in reversed(find_doubts(mail.errors, mail.resent_at))]
     last = list(dict.fromkeys(doubted))[::-1]  # the provider of the newest doubt at the end
 
@@ -60,6 +64,11 @@ def send(
             again = ask(only=outcome.provider)  # with the same key, so that the mail is not sent twice
             if again and again.verdict is Verdict.ACCEPTED:
                 outcome = again  # any other answer proves nothing about the first request
+        if outcome.verdict is Verdict.SENDER_REFUSED:
+            refused_for = gate.senders.refused(outcome.provider, **who, reason=outcome.error)
+            outcome = dataclasses.replace(outcome, wait_seconds=refused_for)
+        elif outcome.verdict is Verdict.ACCEPTED:
+            gate.senders.accepted(outcome.provider, **who)
         _record(mail, outcome, neighbours)
         answers.append(outcome)
         if outcome.verdict not in NOT_ACCEPTED:
@@ -73,13 +82,16 @@ def send(
             error=outcome.error,
         )
     if not answers:
-        return Outcome(Verdict.RETURNED)
+        # Without a wait, the next claim would take the same row at once.
+        wait = min(waits.values(), default=None) if mail.is_sendable() else None
+        return Outcome(Verdict.RETURNED, wait_seconds=wait)
     return dataclasses.replace(answers[-1], earlier=tuple(answers[:-1]))
 
 
 def _record(mail: EmailNotification, outcome: Outcome, neighbours: Neighbours) -> None:
     """Let a first attempt judge the failures of other e-mails."""
-    if is_untried(mail) and outcome.verdict not in (Verdict.PERMANENT, Verdict.THROTTLED):
+    about_others = outcome.verdict in (Verdict.PERMANENT, Verdict.THROTTLED, Verdict.SENDER_REFUSED)
+    if is_untried(mail) and not about_others:
         neighbours.record(
             provider=outcome.provider,
             id=mail.id,

@@ -37,7 +37,7 @@ def erase_rows(
     that were erased before do not change.
     """
     rules = model.retention
-    condition, values = _owned(model, person, using)
+    condition, values = _owned(model, person, using, table)
     condition += f" AND {_escaped(rules.personal)}"
     if orders:
         condition += f" AND {connections[using].ops.quote_name(rules.owner_column)} = ANY(%s)"
@@ -75,18 +75,28 @@ def _erase_hashed(model: PartitionedModel, hashes: Collection[str], table: str) 
     def is_theirs(address: str) -> bool:
         return address_hash(address) in hashes
 
-    for batch in _matching(model, rules.address_column, "true", is_theirs, OWNER_DATABASE, table):
-        with no_statement_timeout(using=OWNER_DATABASE) as cursor:
-            condition = f"id = ANY(%s) AND {_escaped(rules.personal)}"
-            changed += _update(cursor, model, table, OWNER_DATABASE, rules.erased, condition, [batch])
+    for column in _address_columns(model, OWNER_DATABASE, table):
+        for batch in _matching(model, column, f"{column} <> ''", is_theirs, OWNER_DATABASE, table):
+            with no_statement_timeout(using=OWNER_DATABASE) as cursor:
+                condition = f"id = ANY(%s) AND {_escaped(rules.personal)}"
+                changed += _update(cursor, model, table, OWNER_DATABASE, rules.erased, condition, [batch])
     return changed
 
 
-def _owned(model: PartitionedModel, person: Person, using: str) -> tuple[str, list[Any]]:
+def _address_columns(model: PartitionedModel, using: str, table: str) -> list[str]:
+    """Return the columns with addresses that a table has."""
+    present = {column for column, _ in columns_of(table=table or model._meta.db_table, using=using)}
+    return [column for column in model.retention.address_columns if column in present]
+
+
+def _owned(model: PartitionedModel, person: Person, using: str, table: str) -> tuple[str, list[Any]]:
     """Return the condition of the rows that a person owns, and its parameters."""
     rules, quote = model.retention, connections[using].ops.quote_name
-    if rules.address_column:
-        return f"upper({quote(rules.address_column)}) = upper(%s)", [person.address]
+    if rules.address_columns:
+        names = [quote(column) for column in _address_columns(model, using, table)]
+        # An index may leave out the rows without an address.
+        conditions = [f"({name} <> '' AND upper({name}) = upper(%s))" for name in names]
+        return f"({' OR '.join(conditions)})", [person.address] * len(names)
     return f"{quote(rules.owner_column)} = ANY(%s)", [list(person.owner_ids)]
 
 
@@ -204,13 +214,17 @@ def cold_rows(
     *, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]
 ) -> Iterator[dict[str, str]]:
     """Yield the rows of a cold file that are addressed to one of these keyed hashes, as text."""
-    column = model.retention.address_column
-    return archive.find_rows(record=record, wanted=lambda row: address_hash(row[column]) in hashes)
+    columns = model.retention.address_columns
+
+    def is_theirs(row: Mapping[str, str]) -> bool:
+        return any(address_hash(row[column]) in hashes for column in columns if row.get(column))
+
+    return archive.find_rows(record=record, wanted=is_theirs)
 
 
 def owned_ids(*, model: PartitionedModel, person: Person, using: str, table: str) -> list[uuid.UUID]:
     """Return the ids of the rows of a table that a person owns."""
-    owned, values = _owned(model, person, using)
+    owned, values = _owned(model, person, using, table)
     with no_statement_timeout(using=using) as cursor:
         cursor.execute(
             f"SELECT id FROM {connections[using].ops.quote_name(table)} WHERE {owned}",  # noqa: S608
@@ -224,7 +238,7 @@ def table_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table that a person owns."""
     name = connections[using].ops.quote_name(table or model._meta.db_table)
-    owned, values = _owned(model, person, using)
+    owned, values = _owned(model, person, using, table)
     with no_statement_timeout(using=using) as cursor:
         cursor.execute(f"SELECT * FROM {name} WHERE {owned} ORDER BY id", values)  # noqa: S608
         names = [column.name for column in cursor.description or ()]

@@ -32,6 +32,17 @@ def cheap_passwords() -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
+@pytest.fixture(autouse=True)
+def no_cached_rows() -> Iterator[None]:
+    """Begin with empty cached rows, without a statement. `cached_rows.refresh` reads what a test wrote."""
+    from runtime.process import cached_rows  # needs Django's settings
+
+    for rows in cached_rows.all_cached():
+        rows.value = {}
+        rows.loaded_version = None
+    yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_list_of_static_files() -> None:
     """Find a static file when it is requested. Otherwise each test client would list all of them first."""
@@ -82,6 +93,8 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: emptying(case))
         # A timer that one test set would send the e-mails of another. Flows have the real one.
         patch.setattr("outbox.tasks.timer.wake", lambda *, in_seconds: None)
+        # A command's thread would read what another test wrote. Flows have the real one.
+        patch.setattr("runtime.process.cached_rows._started", True)
         yield
     from tests.kit.months import dsn  # needs Django's apps
 

@@ -55,6 +55,7 @@ class Fault:
               slow                 answer as usual after `seconds`
               refuse               stop listening for `seconds`, so that clients cannot connect
     to        a regular expression that is searched for in each recipient; empty fits all
+    sender    a regular expression that is searched for in the sender's address; empty fits all
     provider  the name of a provider; empty fits all
     times     the number of requests after which the fault is removed; None keeps it
     """
@@ -68,6 +69,7 @@ class Fault:
     headers: dict[str, str] = field(default_factory=dict)
     seconds: float | None = None
     provider: str = ""
+    sender: str = ""
     met: int = 0
 
     def __post_init__(self) -> None:
@@ -83,8 +85,8 @@ class Fault:
             self.seconds = DEFAULT_SECONDS.get(self.kind, 0.0)
         if not _is_number(self.seconds) or not 0 <= self.seconds <= 3600:
             raise InvalidFault("seconds must be a number from 0 to 3600")
-        if not isinstance(self.message, str) or not isinstance(self.to, str):
-            raise InvalidFault("message and to must be text")
+        if not all(isinstance(text, str) for text in (self.message, self.to, self.sender)):
+            raise InvalidFault("message, to and sender must be text")
         if not isinstance(self.headers, dict) or any(
             not isinstance(part, str) or "\r" in part or "\n" in part
             for item in self.headers.items()
@@ -94,15 +96,16 @@ class Fault:
         played = [name for name, declared in declarations().items() if declared.dialect]
         if self.provider and self.provider not in played:
             raise InvalidFault(f"provider must be one of {', '.join(played)}")
-        narrowed = self.to or self.provider or self.times is not None or self.probability != 1
+        narrowed = self.to or self.sender or self.provider or self.times is not None or self.probability != 1
         if self.kind == "refuse" and narrowed:
             raise InvalidFault(
-                "refuse is for every connection, so it takes no to, provider, times or probability"
+                "refuse is for every connection, so it takes no to, sender, provider, times or probability"
             )
         try:
             self._pattern = re.compile(self.to, re.IGNORECASE)
+            self._sender = re.compile(self.sender, re.IGNORECASE)
         except re.error as error:
-            raise InvalidFault(f"to is not a regular expression: {error}") from error
+            raise InvalidFault(f"to or sender is not a regular expression: {error}") from error
         self.healed = threading.Event()  # Faults.add replaces it by one event for all faults
 
     @classmethod
@@ -126,9 +129,9 @@ class Fault:
         """Wait for `seconds`, or until the fault is healed."""
         self.healed.wait(self.seconds)
 
-    def is_for(self, recipients: tuple[str, ...], provider: str) -> bool:
-        """Return whether the fault is for a request to these recipients."""
-        if self.provider not in ("", provider):
+    def is_for(self, recipients: tuple[str, ...], provider: str, sender: str) -> bool:
+        """Return whether the fault is for a request from this sender to these recipients."""
+        if self.provider not in ("", provider) or not self._sender.search(sender):
             return False
         return not self.to or any(self._pattern.search(recipient) for recipient in recipients)
 
@@ -151,13 +154,13 @@ class Faults:
         with self._lock:
             self._faults = [each for each in self._faults if each is not fault]
 
-    def meet(self, recipients: tuple[str, ...], provider: str) -> Fault | None:
+    def meet(self, recipients: tuple[str, ...], provider: str, sender: str = "") -> Fault | None:
         """Return the fault that a request meets, or None. Use up one of the fault's `times`."""
         if not self._faults:  # the usual case; reading a list is atomic
             return None
         with self._lock:
             for fault in self._faults:
-                if fault.kind == "refuse" or not fault.is_for(recipients, provider):
+                if fault.kind == "refuse" or not fault.is_for(recipients, provider, sender):
                     continue
                 if fault.probability < 1 and random.random() >= fault.probability:  # noqa: S311 - dice
                     continue

@@ -1,7 +1,7 @@
 """The sandbox's pages for people: the accepted mails, one mail in full, and a panel that sets faults.
 
 Called by the sandbox's server. All values of a mail are escaped. A mail's HTML has its own URL, whose policy
-forbids scripts and loading.
+forbids scripts, and loading anything but images.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; frame-src 'self';"
     " img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_MAIL_POLICY = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+#: A mail's logo may be anywhere.
+_MAIL_POLICY = "sandbox; default-src 'none'; img-src data: https: http:; style-src 'unsafe-inline'"
 _LISTED = 200
 
 _PAGE = Template((_ASSETS / "page.html").read_text(encoding="utf-8"))

@@ -40,6 +40,11 @@ def recipients_of(payload: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+def sender_of(payload: Mapping[str, Any]) -> str:
+    """Return the address of the sender, or "" if the payload is not valid."""
+    return str(_get(payload.get("from"), "email") or "")
+
+
 def custom_args_of(payload: Mapping[str, Any]) -> dict[str, str]:
     """Merge the payload's custom arguments. Those of a personalization win."""
     merged: dict[str, str] = {}

@@ -163,7 +163,9 @@ class Handler(BaseHTTPRequestHandler):
         state.mailbox.requested(notification_id=notification_id, provider=dialect.name)
         if state.latency_seconds:
             time.sleep(state.latency_seconds)
-        fault = state.faults.meet(protocol.recipients_of(payload or {}), dialect.name)
+        fault = state.faults.meet(
+            protocol.recipients_of(payload or {}), dialect.name, protocol.sender_of(payload or {})
+        )
         if fault is None:
             self._finish(self._judge(dialect, payload, body))
         elif fault.kind == "status":

@@ -36,6 +36,10 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                     "to_name",
                     "locale",
                     "order_link",
+                    "from_email",
+                    "reply_to",
+                    "profile",
+                    "shop_copy",
                 ]
             },
         ),
@@ -143,6 +147,13 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         return format_html(
             '<pre class="mail-text">{}</pre><a href="{}">Download the message (.eml)</a>', lines, url
         )
+
+    @admin.display(description="shop copy of")
+    def shop_copy(self, mail: EmailNotification) -> SafeString | str:
+        if mail.shop_copy_of is None:
+            return "–"
+        url = reverse("admin:notifications_emailnotification_change", args=[mail.shop_copy_of])
+        return format_html('<a href="{}">{}</a>', url, mail.shop_copy_of)
 
     @admin.display(description="copy of")
     def copy_of(self, mail: EmailNotification) -> SafeString | str:

@@ -72,7 +72,7 @@ class FailingFilter(ParameterFilter):
 class ListPage(admin.ModelAdmin[EmailNotification]):
     list_display = [
         "state",
-        "event_type",
+        "event",
         "recipient_email",
         "order_link",
         "tries",
@@ -80,7 +80,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         "created",
         "next_try",
     ]
-    list_display_links = ["state", "event_type"]
+    list_display_links = ["state", "event"]
     list_filter = [
         StatusFilter,
         CauseFilter,
@@ -105,6 +105,8 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         "sent_at",
         "delivered_at",
         "bounced_at",
+        "profile",
+        "shop_copy_of",
     )
     search_fields = ["recipient_email"]
     search_help_text = "A whole address, an order's or notification's id, or an order's reference."
@@ -113,6 +115,10 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     def state(self, mail: EmailNotification) -> SafeString:
         shown = SHOWN.get(mail.status)  # a newer release may have written a state that this one does not know
         return pill(shown.color if shown else mail.status, mail.status.replace("_", " "))
+
+    @admin.display(description="event type", ordering="event_type")
+    def event(self, mail: EmailNotification) -> str:
+        return f"{mail.event_type} (shop copy)" if mail.shop_copy_of else mail.event_type
 
     @admin.display(description="order")
     def order_link(self, mail: EmailNotification) -> SafeString:

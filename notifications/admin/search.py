@@ -27,11 +27,13 @@ def mails(request: HttpRequest, term: str) -> Iterator[Hit]:
         named |= Q(recipient_email__iexact=as_stored(term))
     if id := as_uuid(term):
         named |= Q(id=id)
-    rows = EmailNotification.objects.filter(named).only("id", "event_type", "recipient_email", "status")
+    rows = EmailNotification.objects.filter(named).only(
+        "id", "event_type", "recipient_email", "status", "shop_copy_of"
+    )
     for mail in rows.order_by("-id")[:SHOWN]:
         yield Hit(
             key=f"mail {mail.id}",
-            kind="e-mail",
+            kind="shop copy" if mail.shop_copy_of else "e-mail",
             title=f"{mail.event_type} to {mail.recipient_email}",
             detail=mail.status.replace("_", " "),
             url=reverse("admin:notifications_emailnotification_change", args=[mail.id]),

@@ -42,6 +42,10 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     delivered_at = serializers.DateTimeField(allow_null=True)
     bounced_at = serializers.DateTimeField(allow_null=True)
     resend_of = serializers.UUIDField(allow_null=True, help_text="The e-mail that this is a copy of")
+    shop_copy_of = serializers.UUIDField(
+        allow_null=True, help_text="The customer's e-mail of which this is the shop's copy"
+    )
+    profile = serializers.CharField(help_text="The source whose profile sends it; empty for own orders")
     failed_at = serializers.SerializerMethodField(help_text="When it became a dead letter, or null")
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-import uuid
 from abc import ABC, abstractmethod
 from email.headerregistry import Address
 from email.utils import parseaddr
@@ -15,6 +14,7 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 
 from notifications.models import EmailNotification
+from notifications.providers.registry import declarations
 from notifications.states.outcomes import Outcome, Verdict
 
 #: Open a new connection after so many idle seconds. The server may be about to close the old one, and a reset
@@ -42,6 +42,7 @@ class Provider(ABC):
         try:
             message = build_message(mail, connection)
             self.prepare(message, mail)
+            self._use_account(message, mail)
             connection.send_messages([message])
         except Exception as error:  # noqa: BLE001
             outcome = self.refused(error)
@@ -73,6 +74,13 @@ class Provider(ABC):
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:  # noqa: B027
         """Add what only this provider needs to a message. By default, add nothing."""
 
+    def _use_account(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
+        """Name the options of the account that the e-mail's profile has."""
+        if options := mail.account.get(self.name):
+            names = declarations()[self.name].account
+            extra = {names[name]: value for name, value in options.items() if name in names}
+            message.esp_extra = getattr(message, "esp_extra", {}) | extra  # type: ignore[attr-defined]
+
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
         """Return the outcome with the id that anymail read from the provider's answer."""
         return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
@@ -97,14 +105,15 @@ def metadata_of(mail: EmailNotification) -> dict[str, str]:
 
 def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlternatives:
     """Build the message. Its Message-ID is the same in every attempt."""
+    reply_to = mail.reply_to if mail.from_email else settings.REPLY_TO_EMAIL
     message = EmailMultiAlternatives(
         subject=mail.subject,
         body=mail.body_text,
-        from_email=settings.DEFAULT_FROM_EMAIL,
+        from_email=sender_of(mail),
         to=[formatted_address(name=mail.to_name, recipient_email=mail.recipient_email)],
-        reply_to=[settings.REPLY_TO_EMAIL] if settings.REPLY_TO_EMAIL else [],
+        reply_to=[reply_to] if reply_to else [],
         # RFC 3834: holiday notices and other responders do not answer such a message.
-        headers={"Message-ID": message_id(mail.id), "Auto-Submitted": "auto-generated"},
+        headers={"Message-ID": message_id(mail), "Auto-Submitted": "auto-generated"},
         connection=connection,
     )
     message.attach_alternative(mail.body, "text/html")
@@ -112,12 +121,17 @@ def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlterna
     return message
 
 
-def message_id(notification_id: uuid.UUID) -> str:
-    """Return the RFC 5322 Message-ID of a notification, at the domain of DEFAULT_FROM_EMAIL."""
-    return f"<{notification_id}@{_domain_of(settings.DEFAULT_FROM_EMAIL)}>"
+def sender_of(mail: EmailNotification) -> str:
+    """Return the From header that was stored with the e-mail. A row of an earlier release has none."""
+    return mail.from_email or str(settings.DEFAULT_FROM_EMAIL)
 
 
-@functools.lru_cache(maxsize=4)
+def message_id(mail: EmailNotification) -> str:
+    """Return the RFC 5322 Message-ID of a notification, at the domain of its sender."""
+    return f"<{mail.id}@{_domain_of(sender_of(mail))}>"
+
+
+@functools.lru_cache(maxsize=1024)
 def _domain_of(address: str) -> str:
     return parseaddr(address)[1].rpartition("@")[2] or "localhost"
 

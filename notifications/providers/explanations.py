@@ -59,8 +59,9 @@ NO_CREDIT = Explanation(
 )
 SENDER = Explanation(
     "The sender is not verified at the provider",
-    "The provider does not allow our account to send from DEFAULT_FROM_EMAIL or its domain.",
-    "Verify the sender or its domain at the provider, then resend.",
+    "The provider does not allow our account to send from the shop's address or its domain. Only this shop's"
+    " e-mails wait.",
+    "Verify the sender or its domain at the provider. The e-mails then go out without a resend.",
 )
 ACCOUNT = Explanation(
     "The provider refuses our account",

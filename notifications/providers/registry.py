@@ -95,6 +95,7 @@ class Declaration:
     protocol     the kind of the codes in its errors
     causes       patterns of errors that only this provider gives, with their explanations
     blamed       patterns of errors, with the setting that causes them, where `causes.blame` cannot tell
+    account      options of its account that a mail profile can set, with their names in anymail's esp_extra
     sandbox      settings that point to the sandbox; `{sandbox}` stands for the sandbox's URL
     """
 
@@ -112,6 +113,7 @@ class Declaration:
     blamed: tuple[tuple[str, str], ...] = ()
     dns: SenderDns = SenderDns()
     make_key: Callable[[], tuple[str, str]] | None = None
+    account: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sandbox: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property

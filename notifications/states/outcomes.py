@@ -21,6 +21,7 @@ class Verdict(enum.StrEnum):
     AMBIGUOUS = "ambiguous"  # the provider may have taken it, but its answer was lost
     THROTTLED = "throttled"  # the provider asks everyone to wait
     MISCONFIGURED = "misconfigured"  # the provider refuses us, not the message
+    SENDER_REFUSED = "sender_refused"  # the provider refuses the sender, such as an unverified domain
     RETURNED = "returned"  # not tried, because the worker stops or no provider may be asked
     SUPPRESSED = "suppressed"  # not tried, because the recipient must not get e-mails
     HELD = "held"  # not tried, because evidence of an earlier acceptance may still come
@@ -31,10 +32,18 @@ class Verdict(enum.StrEnum):
 UNTRIED = frozenset({Verdict.RETURNED, Verdict.HELD, Verdict.EXHAUSTED})
 #: Failures that get an entry in the row's list of errors.
 RECORDED = frozenset(
-    {Verdict.PERMANENT, Verdict.TRANSIENT, Verdict.UNREACHABLE, Verdict.AMBIGUOUS, Verdict.MISCONFIGURED}
+    {
+        *(Verdict.PERMANENT, Verdict.TRANSIENT, Verdict.UNREACHABLE, Verdict.AMBIGUOUS),
+        *(Verdict.MISCONFIGURED, Verdict.SENDER_REFUSED),
+    }
 )
 #: Failures after which the provider certainly does not have the message, so another one may be asked.
-NOT_ACCEPTED = frozenset({Verdict.TRANSIENT, Verdict.UNREACHABLE, Verdict.THROTTLED, Verdict.MISCONFIGURED})
+NOT_ACCEPTED = frozenset(
+    {
+        *(Verdict.TRANSIENT, Verdict.UNREACHABLE, Verdict.THROTTLED),
+        *(Verdict.MISCONFIGURED, Verdict.SENDER_REFUSED),
+    }
+)
 #: The code of an attempt whose lease expired.
 LEASE_EXPIRED = "lease expired"
 #: The code of a row that `set_aside` left to a person's decision. The row's last error starts with it.

@@ -18,7 +18,7 @@ MESSAGE_ID_LIMIT = 255
 #: The columns of the state and of log lines, which claimed and settled rows have.
 STATE = (
     "id, status, claim_token, retry_count, max_retries, errors, provider, correlation_id, traceparent,"
-    " resent_at, order_id, event_type, recipient_email, to_name"
+    " resent_at, order_id, event_type, recipient_email, to_name, shop_copy_of"
 )
 LOCK = f"SELECT {STATE} FROM email_notifications WHERE id = ANY(%s) ORDER BY id FOR UPDATE"  # noqa: S608
 

@@ -13,6 +13,7 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 
 from notifications.admin.email_preview import framed
+from notifications.profiles import find_profile
 from notifications.rendering import RenderedEmail, TemplateFailed, render_email
 from notifications.services import send_preview
 from orders.emails import email_context, present_change
@@ -49,10 +50,10 @@ class PreviewPages(admin.ModelAdmin[Order]):
 
     def preview_body(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Answer with the HTML part, which the page shows in a frame."""
-        _, _, mail = self._rendered(request, id)
+        order, _, mail = self._rendered(request, id)
         if mail is None:
             raise Http404
-        return framed(mail.body_html)
+        return framed(mail.body_html, image=find_profile(order.source).logo_url)
 
     def _rendered(
         self, request: HttpRequest, id: uuid.UUID
@@ -69,7 +70,9 @@ class PreviewPages(admin.ModelAdmin[Order]):
         context = email_context(order=order, change=present_change(order))
         event, locale = form.cleaned_data["event"], form.cleaned_data["locale"]
         try:
-            return order, form, render_email(event_type=event, locale=locale, context=context)
+            profile = find_profile(order.source)
+            mail = render_email(event_type=event, locale=locale, context=context, profile=profile)
+            return order, form, mail
         except TemplateFailed as error:
             form.add_error(None, f"{error}: {error.__cause__}")
             return order, form, None
@@ -89,7 +92,11 @@ class PreviewPages(admin.ModelAdmin[Order]):
             self.message_user(request, f"Correct your account's e-mail address. {error}", messages.ERROR)
             return
         refusal = send_preview(
-            mail=mail, order_id=order.id, event_type=form.cleaned_data["event"], recipient_email=address
+            mail=mail,
+            order_id=order.id,
+            event_type=form.cleaned_data["event"],
+            source=order.source,
+            recipient_email=address,
         )
         record_act(
             request,

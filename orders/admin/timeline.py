@@ -14,7 +14,10 @@ from orders.timeline import Entry
 #: An order's page shows at most so many entries, the newest.
 MOST = 300
 #: The tones of lines, by `Entry.what`.
-BAD = {"bounced", "complained", "dead_lettered", "permanent", "misconfigured", "suppressed", "discarded"}
+BAD = {
+    *("bounced", "complained", "dead_lettered", "permanent", "misconfigured", "sender_refused"),
+    *("suppressed", "discarded"),
+}
 GOOD = {"sent", "delivered", "published"}
 UNSURE = {"transient", "unreachable", "ambiguous", "throttled"}
 

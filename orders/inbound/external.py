@@ -21,6 +21,7 @@ from events.consuming.handlers import RowHandler
 from orders import changes
 from orders.bodies import CancelBody, CompleteBody, OrderBody
 from orders.changes import OrderChange
+from orders.emails import default_locale
 from orders.events import EVENTS
 from orders.fields import MAX_AMOUNT
 from orders.inbound.reading import InboundTopic, read_data
@@ -192,6 +193,7 @@ def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str
     values["created_at"] = min(values.pop("placed_at"), now)
     if str(id) != foreign_id.lower():
         values.setdefault("reference", foreign_id)
+    values.setdefault("locale", default_locale(source=source))
     order = Order(
         id=id,
         source=source,

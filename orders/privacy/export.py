@@ -53,7 +53,7 @@ def _export_rows(
 ) -> Iterator[dict[str, Any]]:
     for place, row in _rows(model, person, report, left_out):
         # Export an e-mail unchanged, because it was sent to the person. Other rows may name somebody else.
-        shown = row if model.retention.address_column else person.only_their_address(row)
+        shown = row if model.retention.address_columns else person.only_their_address(row)
         yield {"stored_in": place, **shown}
 
 

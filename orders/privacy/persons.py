@@ -1,13 +1,13 @@
 """Decide which orders and e-mails belong to a person. A person is an e-mail address; its case is ignored.
 
-A person owns the orders that have the address now, and the e-mails that were sent to it. If an order now
-belongs to somebody else, the person owns only those e-mails. Called by orders.privacy.erasure and
-orders.privacy.export.
+A person owns the orders that have the address now, and the e-mails that were sent to it, with their shop
+copies. If an order now belongs to somebody else, the person owns only those e-mails. Called by
+orders.privacy.erasure and orders.privacy.export.
 """
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from notifications.models import EmailNotification
 from orders.models import Order
@@ -35,4 +35,6 @@ def own_orders(email: str) -> QuerySet[Order]:
 
 
 def own_mails(email: str) -> QuerySet[EmailNotification]:
-    return EmailNotification.objects.filter(recipient_email__iexact=email)
+    """Return the e-mails to a person, and the shop copies of them."""
+    copies = ~Q(customer_email="") & Q(customer_email__iexact=email)  # the index needs both
+    return EmailNotification.objects.filter(Q(recipient_email__iexact=email) | copies)

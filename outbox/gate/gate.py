@@ -20,6 +20,7 @@ from typing import Literal
 
 from outbox.gate import breaker as circuit
 from outbox.gate.breaker import Breaker, Permit, Rules, State
+from outbox.gate.senders import Senders
 from outbox.gate.shared_state import SharedState
 
 TAKE = 10
@@ -145,6 +146,7 @@ class Gate:
         self._clock = clock
         self._shared = SharedState(names=providers, url=url, rate=rate, burst=burst)
         self._slots = Slots(self._shared, clock=clock)
+        self.senders = Senders(every_seconds=rules.waiting_every_seconds)
         self._accepted_at = dict.fromkeys(providers, float("-inf"))  # monotonic
 
     def enter(

@@ -41,8 +41,8 @@ class RetentionRules:
     unfinished_help: str
     #: The column with the id of the order. Unless rows have an address, the order's owner owns the row.
     owner_column: str
-    #: The column with the address of the person who owns the row, if rows have one.
-    address_column: str = ""
+    #: The columns with the addresses of the persons who own the row, if rows have such. They may be empty.
+    address_columns: tuple[str, ...] = ()
     #: The condition of rows with personal data.
     personal: str
     #: The SQL value that replaces each column with personal data.

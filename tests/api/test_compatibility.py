@@ -32,7 +32,8 @@ RELEASED = {
 MAIL = (
     *("id", "order_id", "event_type", "recipient_email", "subject", "status", "retry_count", "max_retries"),
     *("last_error", "next_attempt_at", "provider", "provider_message_id"),
-    *("created_at", "sent_at", "delivered_at", "bounced_at", "resend_of", "failed_at"),
+    *("created_at", "sent_at", "delivered_at", "bounced_at", "resend_of", "shop_copy_of"),
+    *("profile", "failed_at"),
 )
 PAGE = ("next", "previous", "results")
 PROBLEM = ("type", "title", "status", "detail", "help")

@@ -20,6 +20,7 @@ from local.machine import PROJECT
 from local.sandbox.sandbox import Sandbox
 from operations.demo import place_and_move
 from outbox.drain import poll
+from tests.browser.brands import send_two_brands, serve_logo
 from tests.browser.history import MARK, write_history
 from tests.kit.months import tidy
 from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, minutes, process
@@ -79,6 +80,21 @@ def test_make_the_pictures(mailbox, open_page, make_page):
         page = make_page(mailbox.url, width=WIDTH, height=560, dark=dark)
         page.goto("/")
         page.screenshot(path=FOLDER / f"mailbox{'-dark' * dark}.png")
+
+
+def test_make_the_pictures_of_brands(mailbox, settings, open_page, make_page):
+    settings.ORDER_SOURCES = ["coffee"]
+    leaf, beans = send_two_brands(mailbox)
+    for name, path, width, dark in (
+        ("brand-leaf", leaf, 680, False),
+        ("brand-beans", beans, 390, False),
+        ("brand-beans-dark", beans, 390, True),
+    ):
+        page = make_page(mailbox.url, width=width, height=700, dark=dark)
+        serve_logo(page)
+        page.goto(path)
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=FOLDER / f"{name}.png")
 
 
 def test_draw_the_diagrams(make_page, tmp_path):

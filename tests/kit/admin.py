@@ -30,6 +30,7 @@ PAGES = (
     f"{MAILS}causes/",
     "/admin/providers/",
     "/admin/notifications/suppression/",
+    "/admin/notifications/mailprofile/",
     EVENTS,
     LETTERS,
     JOBS,

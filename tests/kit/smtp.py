@@ -18,6 +18,7 @@ import socketserver
 import threading
 import time
 from email.message import Message
+from email.utils import parseaddr
 from http import HTTPStatus
 
 from local.machine import HOST, free_port
@@ -103,7 +104,7 @@ class _Dialogue(socketserver.StreamRequestHandler):
         """Answer a message as the sandbox's faults want it."""
         mail = _mail_of(message, self.recipients)
         sandbox.mailbox.requested(notification_id=mail.notification_id, provider="smtp")
-        fault = sandbox.faults.meet(mail.recipients, "smtp")
+        fault = sandbox.faults.meet(mail.recipients, "smtp", parseaddr(message["From"])[1])
         if fault is not None and fault.kind == "status":
             code = _THROTTLED if fault.status == HTTPStatus.TOO_MANY_REQUESTS else _FAILED
             self._reply("DOT", f"{code} not now")

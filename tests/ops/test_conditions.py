@@ -44,7 +44,8 @@ pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)
 #: Each code once, the most severe first.
 CODES = [
-    *("Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown", "PollMissing"),
+    *("Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown"),
+    *("EmailSenderRefused", "PollMissing"),
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
     *("DeadEvents", "OrdersStuck", "JobsFailed", "RelayBlocked", "RelayLag", "ConsumerLag", "CdcLag"),
     *("EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
@@ -117,6 +118,10 @@ class Breaks:
         process.start_anew()
         gate = process.gate()
         gate.failed(gate.enter(only="ses"), message="m", reason="401", at_once=True)
+
+    def EmailSenderRefused(self) -> None:
+        refused = {"at": "2026-01-01T00:00:00+00:00", "provider": "ses", "outcome": "sender_refused"}
+        make_mail(profile="shop-a", from_email="a@shop-a.test", errors=[refused])
 
     def EmailBreakerForced(self) -> None:
         process.gate().force("sendgrid", "closed", reason="test")

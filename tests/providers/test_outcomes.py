@@ -46,6 +46,18 @@ GATEWAYS = [
 ]
 OWN = [
     ("sendgrid", status(413), Verdict.PERMANENT),
+    (
+        "sendgrid",
+        status(403, message="The from address does not match a verified Sender Identity."),
+        Verdict.SENDER_REFUSED,
+    ),
+    ("resend", status(403, message="validation_error"), Verdict.SENDER_REFUSED),
+    ("ses", status(404, message="Configuration set <a> does not exist."), Verdict.SENDER_REFUSED),
+    (
+        "mailgun",
+        status(403, message="Domain a.test is not allowed to send: unverified"),
+        Verdict.SENDER_REFUSED,
+    ),
     ("resend", status(422), Verdict.PERMANENT),
     ("resend", status(409), Verdict.PERMANENT),  # the key was used for another content
     ("resend", status(409, message="concurrent_idempotent_requests"), Verdict.AMBIGUOUS),
@@ -54,8 +66,8 @@ OWN = [
     ("ses", status(400, message="TooManyRequestsException"), Verdict.THROTTLED),
     ("ses", status(400, message="AccountSuspendedException"), Verdict.MISCONFIGURED),
     ("ses", status(400, message="SendingPausedException"), Verdict.MISCONFIGURED),
-    ("ses", status(400, message="MailFromDomainNotVerifiedException"), Verdict.MISCONFIGURED),
-    ("ses", status(400, message="Email address is not verified."), Verdict.MISCONFIGURED),
+    ("ses", status(400, message="MailFromDomainNotVerifiedException"), Verdict.SENDER_REFUSED),
+    ("ses", status(400, message="Email address is not verified."), Verdict.SENDER_REFUSED),
     ("ses", status(403, message="SignatureDoesNotMatch"), Verdict.MISCONFIGURED),
     ("ses", status(400, message="RequestExpired"), Verdict.MISCONFIGURED),
     ("ses", status(408), Verdict.TRANSIENT),
@@ -63,26 +75,26 @@ OWN = [
     ("ses", status(504, message="TooManyRequestsException"), Verdict.AMBIGUOUS),
     ("resend", status(502, message="invalid_from_address"), Verdict.AMBIGUOUS),
     ("mailgun", status(502, message="Mailgun Magnificent API"), Verdict.AMBIGUOUS),
-    ("resend", status(422, message="invalid_from_address"), Verdict.MISCONFIGURED),
+    ("resend", status(422, message="invalid_from_address"), Verdict.SENDER_REFUSED),
     ("postmark", status(413), Verdict.PERMANENT),
     ("postmark", status(422, message="300 Invalid 'To' address: 'x'."), Verdict.PERMANENT),
-    ("postmark", status(422, message="300 Invalid 'From' address: 'x'."), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="300 Invalid 'From' address: 'x'."), Verdict.SENDER_REFUSED),
     ("postmark", status(422, message="406 You tried to send to an inactive recipient."), Verdict.PERMANENT),
     ("postmark", status(422, message="411 Forbidden attachment type"), Verdict.PERMANENT),
     ("postmark", status(401, message="10 Bad or missing API token"), Verdict.MISCONFIGURED),
     ("postmark", status(422, message="100 Maintenance"), Verdict.TRANSIENT),
-    ("postmark", status(422, message="400 Sender signature not found"), Verdict.MISCONFIGURED),
-    ("postmark", status(422, message="401 Sender signature not confirmed"), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="400 Sender signature not found"), Verdict.SENDER_REFUSED),
+    ("postmark", status(422, message="401 Sender signature not confirmed"), Verdict.SENDER_REFUSED),
     ("postmark", status(422, message="405 Not allowed to send"), Verdict.MISCONFIGURED),
     ("postmark", status(422, message="412 Account is pending"), Verdict.MISCONFIGURED),
     ("postmark", status(422, message="413 Account may not send"), Verdict.MISCONFIGURED),
-    ("postmark", status(422, message="1235 No such message stream"), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="1235 No such message stream"), Verdict.SENDER_REFUSED),
     ("postmark", status(415), Verdict.MISCONFIGURED),
     ("mailgun", status(413), Verdict.PERMANENT),
     ("mailgun", status(400, message="to parameter is not a valid address"), Verdict.PERMANENT),
-    ("mailgun", status(400, message="'from' parameter is not a valid address"), Verdict.MISCONFIGURED),
+    ("mailgun", status(400, message="'from' parameter is not a valid address"), Verdict.SENDER_REFUSED),
     ("mailgun", status(402), Verdict.MISCONFIGURED),
-    ("mailgun", status(404, message="Domain not found: example.com"), Verdict.MISCONFIGURED),
+    ("mailgun", status(404, message="Domain not found: example.com"), Verdict.SENDER_REFUSED),
     ("mailgun", status(200, message="Mailgun Magnificent API"), Verdict.MISCONFIGURED),
     ("mailgun", status(200, message="Hello from a proxy"), Verdict.AMBIGUOUS),
 ]
@@ -114,7 +126,7 @@ def test_an_accepted_mail_brings_its_ids_both_parts_and_a_message_id(provider, n
     assert received.notification_id == str(mail.id)
     assert (received.order_id, received.event_type) == (str(mail.order_id), "order.paid")
     assert "Paid." in received.text and "<p>Paid.</p>" in received.html
-    assert received.headers["Message-ID"] == message_id(mail.id)
+    assert received.headers["Message-ID"] == message_id(mail)
 
 
 @pytest.mark.parametrize("name", HTTP)

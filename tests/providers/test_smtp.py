@@ -22,9 +22,9 @@ pytestmark = pytest.mark.django_db
 def test_an_accepted_mail_carries_its_ids_as_headers(smtp):
     mail = make_mail()
     outcome = PROVIDERS["smtp"].send(mail)
-    assert outcome == Outcome(Verdict.ACCEPTED, "smtp", message_id(mail.id))
+    assert outcome == Outcome(Verdict.ACCEPTED, "smtp", message_id(mail))
     (text,) = smtp.messages
-    assert f"X-Notification-Id: {mail.id}" in text and f"Message-ID: {message_id(mail.id)}" in text
+    assert f"X-Notification-Id: {mail.id}" in text and f"Message-ID: {message_id(mail)}" in text
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_an_accepted_mail_carries_its_ids_as_headers(smtp):
         ("CONNECT", "421 too busy", Verdict.UNREACHABLE),
         ("CONNECT", "drop", Verdict.UNREACHABLE),
         ("CONNECT", "hang", Verdict.UNREACHABLE),
-        ("MAIL", "550 who are you", Verdict.MISCONFIGURED),
+        ("MAIL", "550 who are you", Verdict.SENDER_REFUSED),
         ("MAIL", "451 later", Verdict.TRANSIENT),
         ("RCPT", "550 no such user", Verdict.PERMANENT),
         ("RCPT", "450 mailbox busy", Verdict.TRANSIENT),

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand
 from events import transports
 from events.consuming import consumer
 from events.consuming import handlers as handed_in
+from runtime.process.cached_rows import keep_fresh
 from runtime.process.loop import stop_on_signals
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry.metrics_server import watch
@@ -21,6 +22,7 @@ class Command(BaseCommand):
         watch("consumer")
         stopped = stop_on_signals()
         wait_for_postgres(pause=stopped.wait)
+        keep_fresh()
         member = transports.member_name()
         found = handed_in.subscription
         handlers = found.read()

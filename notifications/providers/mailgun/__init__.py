@@ -43,6 +43,7 @@ DECLARATION = Declaration(
     dns=SenderDns(
         selectors=("pdk1", "pdk2", "mx", "pic", "k1", "smtp", "mailo"), spf="mailgun.org", return_path=""
     ),
+    account={"domain": "sender_domain"},
     dialect="notifications.providers.mailgun.sandbox.MailgunDialect",
     sandbox={"MAILGUN_API_KEY": "sandbox", "MAILGUN_API_URL": "{sandbox}/v3/"},
 )

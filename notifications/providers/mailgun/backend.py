@@ -8,8 +8,9 @@ permanent      400, 413, other 4xx about the message
 transient      500, other 5xx except a gateway's, 408, 409
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429
-misconfigured  401, 403 (key), 404 (no such domain, or the other region's), 402; 400 about the from parameter;
-               200 "Mailgun Magnificent API" (a wrong address: nothing was sent)
+misconfigured  401, 403 (key), 404, 402; 200 "Mailgun Magnificent API" (a wrong address: nothing was sent)
+sender refused 400 about the from parameter; 403 "Domain … is not allowed to send" (unverified);
+               404 "Domain not found" (or the other region's)
 ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx,
                because Mailgun has no idempotency keys
 """
@@ -27,7 +28,7 @@ from django.core.mail import EmailMultiAlternatives
 from notifications.providers.http import HttpProvider, LeanBackend
 from notifications.states.outcomes import Verdict
 
-_ABOUT_SENDER = re.compile(r"'?from'? parameter")
+_ABOUT_SENDER = re.compile(r"'?from'? parameter|Domain .*(is not allowed to send|not found)|Domain not found")
 
 
 class MailgunProvider(HttpProvider):
@@ -38,8 +39,10 @@ class MailgunProvider(HttpProvider):
         return "", str(body["message"])
 
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
-        """Blame our settings for errors about the sender or the API's address."""
-        if (status == 400 and _ABOUT_SENDER.match(text)) or "Mailgun Magnificent API" in text:
+        """Blame the sender or its domain, or the API's address."""
+        if status in (400, 403, 404) and _ABOUT_SENDER.match(text):
+            return Verdict.SENDER_REFUSED
+        if "Mailgun Magnificent API" in text:
             return Verdict.MISCONFIGURED
         return super().verdict(status=status, name=name, text=text)
 

@@ -34,6 +34,7 @@ DECLARATION = Declaration(
     ),
     blamed=((r"\b1235: ", "POSTMARK_MESSAGE_STREAM"),),
     dns=SenderDns(spf="spf.mtasv.net", return_path="pm-bounces"),
+    account={"message_stream": "MessageStream"},
     dialect="notifications.providers.postmark.sandbox.PostmarkDialect",
     sandbox={"POSTMARK_SERVER_TOKEN": "sandbox", "POSTMARK_API_URL": "{sandbox}/"},
 )

@@ -10,9 +10,10 @@ permanent      422 with 300 (invalid e-mail request), 406 (inactive recipient: i
 transient      500, 503, other 5xx except a gateway's, 408, 409; 100 (maintenance)
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429
-misconfigured  401 with 10 (token); 422 with 300 about 'From', 400 and 401 (sender signature not found or not
-               confirmed), 405 (no credits left), 412 (account pending), 413 (account may not send), 1235
-               (no such message stream); 404, 415, …
+misconfigured  401 with 10 (token); 422 with 405 (no credits left), 412 (account pending), 413 (account may
+               not send); 404, 415, …
+sender refused 422 with 300 about 'From', 400 and 401 (sender signature not found or not confirmed), 1235 (no
+               such message stream)
 ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx,
                because Postmark has no idempotency keys
 """
@@ -37,22 +38,22 @@ class PostmarkProvider(HttpProvider):
     verdicts = {
         "10": Verdict.MISCONFIGURED,
         "100": Verdict.TRANSIENT,
-        "400": Verdict.MISCONFIGURED,
-        "401": Verdict.MISCONFIGURED,
+        "400": Verdict.SENDER_REFUSED,
+        "401": Verdict.SENDER_REFUSED,
         "405": Verdict.MISCONFIGURED,
         "412": Verdict.MISCONFIGURED,
         "413": Verdict.MISCONFIGURED,
         "429": Verdict.THROTTLED,
-        "1235": Verdict.MISCONFIGURED,
+        "1235": Verdict.SENDER_REFUSED,
     }
 
     def read_error(self, body: Any) -> tuple[str, str]:
         return str(body["ErrorCode"]), f"{body['ErrorCode']}: {body['Message']}"
 
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
-        """Blame DEFAULT_FROM_EMAIL for an invalid request about the sender."""
+        """Blame the sender for an invalid request about it."""
         if name == "300" and "'From'" in text:
-            return Verdict.MISCONFIGURED
+            return Verdict.SENDER_REFUSED
         return super().verdict(status=status, name=name, text=text)
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:

@@ -11,9 +11,9 @@ permanent      400 validation_error, invalid_idempotency_key; 422 missing_requir
 transient      500 application_error, internal_server_error, other 5xx except a gateway's, 408
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429 rate_limit_exceeded (Retry-After), daily_quota_exceeded, monthly_quota_exceeded
-misconfigured  401 missing_api_key, restricted_api_key; 403 invalid_api_key, validation_error (domain not
-               verified, test domain); 422 invalid_from_address, invalid_access, invalid_region;
-               404 not_found, 405 method_not_allowed
+misconfigured  401 missing_api_key, restricted_api_key; 403 invalid_api_key; 422 invalid_access,
+               invalid_region; 404 not_found, 405 method_not_allowed
+sender refused 403 validation_error (domain not verified, test domain); 422 invalid_from_address
 ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx;
                409 concurrent_idempotent_requests (an earlier attempt is in progress and may be accepted).
                Repeating is safe, because within 24 hours the same key sends no second mail
@@ -41,13 +41,19 @@ class ResendProvider(HttpProvider):
     verdicts = {
         "invalid_idempotent_request": Verdict.PERMANENT,
         "concurrent_idempotent_requests": Verdict.AMBIGUOUS,
-        "invalid_from_address": Verdict.MISCONFIGURED,
+        "invalid_from_address": Verdict.SENDER_REFUSED,
         "invalid_access": Verdict.MISCONFIGURED,
         "invalid_region": Verdict.MISCONFIGURED,
     }
 
     def read_error(self, body: Any) -> tuple[str, str]:
         return str(body["name"]), f"{body['name']}: {body['message']}"
+
+    def verdict(self, *, status: int, name: str, text: str) -> Verdict:
+        """Blame the sender for a 403 that is not about the key."""
+        if status == 403 and name == "validation_error":
+            return Verdict.SENDER_REFUSED
+        return super().verdict(status=status, name=name, text=text)
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
         """Send the ids as tags, too: by Resend's documents webhooks return tags, but not X-Metadata."""

@@ -8,7 +8,8 @@ permanent      400, 413, 451 (data residency), other 4xx about the message; a me
 transient      5xx except a gateway's, 408, 409
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429; X-RateLimit-Reset (epoch seconds) or Retry-After says until when
-misconfigured  401 key, 402, 403 (sender not verified, or blocked after many bad requests), 404, 405, 406, …
+misconfigured  401 key, 402, 403 (blocked after many bad requests), 404, 405, 406, …
+sender refused 403 about a "verified Sender Identity"
 ambiguous      no answer after the request was sent, or a gateway's (502, 504, 520, 524), because SendGrid has
                no idempotency keys
 """
@@ -31,6 +32,12 @@ class SendGridProvider(HttpProvider):
 
     def read_error(self, body: Any) -> tuple[str, str]:
         return "", "; ".join(str(error["message"]) for error in body["errors"])
+
+    def verdict(self, *, status: int, name: str, text: str) -> Verdict:
+        """Blame the sender for a 403 about its verification."""
+        if status == 403 and "verified Sender Identity" in text:
+            return Verdict.SENDER_REFUSED
+        return super().verdict(status=status, name=name, text=text)
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
         """Return the outcome with SendGrid's X-Message-Id, because anymail's id is new in each attempt."""

@@ -32,6 +32,7 @@ DECLARATION = Declaration(
         (r"requestexpired", "the clock of this machine"),
     ),
     dns=SenderDns(spf="amazonses.com"),
+    account={"configuration_set": "ConfigurationSetName"},
     dialect="notifications.providers.ses.sandbox.SesDialect",
     sandbox={
         "AWS_REGION": "eu-central-1",

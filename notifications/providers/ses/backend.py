@@ -8,10 +8,11 @@ permanent      MessageRejected (content), BadRequestException, other 4xx about t
 transient      5xx except a gateway's (InternalFailure, ServiceUnavailable), 408, 409
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      TooManyRequestsException, LimitExceededException, ThrottlingException (rate or daily quota)
-misconfigured  AccountSuspendedException, SendingPausedException, MailFromDomainNotVerifiedException,
-               MessageRejected "Email address is not verified", NotFoundException (configuration set);
-               UnrecognizedClientException, InvalidSignatureException, AccessDeniedException,
-               ExpiredTokenException, RequestExpired (our clock), …; no or unreadable credentials, no region
+misconfigured  AccountSuspendedException, SendingPausedException; UnrecognizedClientException,
+               InvalidSignatureException, AccessDeniedException, ExpiredTokenException, RequestExpired (our
+               clock), …; no or unreadable credentials, no region
+sender refused MailFromDomainNotVerifiedException, MessageRejected "Email address is not verified",
+               NotFoundException (configuration set)
 ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx,
                because SES has no idempotency keys
 
@@ -40,7 +41,6 @@ _ABOUT_US = frozenset(
     {
         "AccountSuspendedException",
         "SendingPausedException",
-        "MailFromDomainNotVerifiedException",
         "AccessDeniedException",
         "NotAuthorized",
         "ExpiredTokenException",
@@ -49,7 +49,12 @@ _ABOUT_US = frozenset(
         "InvalidAction",
     }
 )
-_NOT_VERIFIED = "address is not verified"
+#: The errors about a sender or its configuration set. A part of the text must be in it.
+_ABOUT_SENDER = {
+    "MailFromDomainNotVerifiedException": "",
+    "MessageRejected": "address is not verified",
+    "NotFoundException": "onfiguration set",
+}
 
 
 class SesProvider(Provider):
@@ -90,7 +95,9 @@ class SesProvider(Provider):
             verdict = Verdict.AMBIGUOUS
         elif code in _THROTTLED:
             verdict = Verdict.THROTTLED
-        elif code in _ABOUT_US or (code == "MessageRejected" and _NOT_VERIFIED in text):
+        elif code in _ABOUT_SENDER and _ABOUT_SENDER[code] in text:
+            verdict = Verdict.SENDER_REFUSED
+        elif code in _ABOUT_US:
             verdict = Verdict.MISCONFIGURED
         else:
             verdict = by_status(status)

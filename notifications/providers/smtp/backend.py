@@ -7,8 +7,9 @@ permanent      5yz to RCPT or DATA; 552 to MAIL (too large); a message that cann
 transient      4yz (421, 450, 451, 452, …); connection lost or timed out between MAIL and the final dot
 unreachable    refused connection, connect timeout, no such host, TLS handshake; these and 4yz before MAIL
 throttled      454 to MAIL, RCPT or DATA ("Throttling failure" of SES' SMTP interface)
-misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO, the greeting (554) or MAIL (sender refused); 530;
-               no AUTH or STARTTLS where one is set; a certificate that cannot be trusted
+misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO or the greeting (554); 530; no AUTH or STARTTLS
+               where one is set; a certificate that cannot be trusted
+sender refused 5yz to MAIL, except 530 and 552
 ambiguous      connection lost, read timeout or unreadable reply after the final dot was sent: the server
                may have taken the mail (RFC 5321, 6.1)
 """
@@ -68,7 +69,9 @@ class SmtpProvider(Provider):
             code, text = next(iter(error.recipients.values()))
             return self._reply(code, text)
         if isinstance(error, smtplib.SMTPSenderRefused) and error.smtp_code not in (_TOO_LARGE, _THROTTLED):
-            verdict = Verdict.MISCONFIGURED if error.smtp_code >= 500 else Verdict.TRANSIENT
+            verdict = Verdict.SENDER_REFUSED if error.smtp_code >= 500 else Verdict.TRANSIENT
+            if error.smtp_code == _AUTHENTICATION_REQUIRED:
+                verdict = Verdict.MISCONFIGURED
             return self._outcome(verdict, code=str(error.smtp_code), text=error.smtp_error)
         # smtplib raises exactly SMTPResponseException, with its own code, for a reply that it cannot read.
         if (

@@ -16,6 +16,7 @@ from outbox import drain
 from outbox.process import Drained
 from runtime import bulk_jobs
 from runtime.process.backoff import RetryPolicy
+from runtime.process.cached_rows import keep_fresh
 from runtime.process.loop import run_until_stopped, stop_on_signals
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry import health
@@ -44,6 +45,7 @@ class Command(BaseCommand):
             return
         watch("standby")
         wait_for_postgres(pause=stopped.wait)
+        keep_fresh()
         poll_at = 0.0  # monotonic
 
         def step() -> None:

@@ -1,0 +1,110 @@
+"""The admin of mail profiles, with a preview of what the form has."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from notifications import samples
+from notifications.admin.email_preview import framed
+from notifications.models import MailProfile
+from notifications.profile_form import COLUMNS, ProfileForm, account_fields
+from notifications.profiles import profile_of
+from notifications.rendering import event_types, render_email
+from web.admin.menu import MenuItem
+
+
+@admin.register(MailProfile)
+class MailProfileAdmin(admin.ModelAdmin[MailProfile]):
+    form = ProfileForm
+    change_form_template = "admin/notifications/mailprofile/change_form.html"
+    menu = MenuItem(55, "Profiles")
+    empty_text = "Nothing here yet. All e-mails have the sender and the shop of the settings."
+    list_display = ["__str__", "shop_name", "from_email", "copy_to", "tint"]
+    ordering = ["source"]
+    fieldsets = [
+        (None, {"fields": COLUMNS}),
+        ("Accounts of the providers", {"fields": [name for name, _, _ in account_fields()]}),
+    ]
+
+    @admin.display(description="colour")
+    def tint(self, row: MailProfile) -> SafeString | str:
+        return (
+            format_html('<span style="color:{}">■</span> {}', row.colour, row.colour) if row.colour else "–"
+        )
+
+    def get_urls(self) -> list[URLPattern]:
+        name = "notifications_mailprofile"
+        preview = self.admin_site.admin_view(self.preview_view)
+        return [
+            path("preview/", preview, name=f"{name}_preview_new"),
+            path("<uuid:id>/preview/", preview, name=f"{name}_preview"),
+            *super().get_urls(),
+        ]
+
+    def save_model(self, request: HttpRequest, obj: MailProfile, form: Any, change: bool) -> None:
+        obj.updated_at = Now()
+        super().save_model(request, obj, form, change)
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: MailProfile | None = None,
+    ) -> HttpResponse:
+        """Add the preview. It posts the form, so it shows what is not saved yet."""
+        name = "admin:notifications_mailprofile_preview"
+        context |= {
+            "preview_url": reverse(name, args=[obj.id]) if obj else reverse(f"{name}_new"),
+            "shows_saved": obj is not None,
+            "events": sorted(event_types()),
+            "default_event": _default_event(),
+        }
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def preview_view(self, request: HttpRequest, id: uuid.UUID | None = None) -> HttpResponse:
+        """Answer with an e-mail of a sample order as the posted form would make it, or as it is saved."""
+        row = MailProfile() if id is None else get_object_or_404(MailProfile, id=id)
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        event = request.POST.get("preview_event", "")
+        if request.method == "POST":
+            form = ProfileForm(request.POST, instance=row)
+            if not form.is_valid():
+                return framed(_listed(form))
+            row = form.instance
+        profile = profile_of(row)
+        mail = render_email(
+            event_type=event if event in event_types() else _default_event(),
+            locale=profile.default_locale or "en",
+            context=samples.order,
+            profile=profile,
+        )
+        return framed(mail.body_html, image=profile.logo_url)
+
+
+def _default_event() -> str:
+    return next(iter(settings.NOTIFY_ON), min(event_types()))
+
+
+def _listed(form: ProfileForm) -> SafeString:
+    """Return the errors of a form as a page."""
+    errors = (
+        (form[name].label if name in form.fields else "", error)
+        for name, some in form.errors.items()
+        for error in some
+    )
+    return format_html("<ul>{}</ul>", format_html_join("", "<li>{} {}</li>", errors))

@@ -1,0 +1,70 @@
+"""`manage.py profiles print|load FILE`: the mail profiles as YAML, for version control."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, TextIO
+
+import yaml
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+from django.db.models.functions import Now
+
+from notifications.models import MailProfile
+from notifications.profile_form import as_document, form_of
+
+
+class Command(BaseCommand):
+    help = "Print the mail profiles as YAML, or replace all of them by those of a file."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("print", help="write the profiles to stdout")
+        load = verbs.add_parser("load", help="make the profiles those of the file, and delete all others")
+        load.add_argument(
+            "file", type=argparse.FileType(encoding="utf-8"), metavar="FILE", help="- for stdin"
+        )
+
+    def handle(self, *_: Any, verb: str, **options: Any) -> None:
+        if verb == "print":
+            documents = [as_document(profile) for profile in MailProfile.objects.all()]
+            self.stdout.write(yaml.safe_dump(documents, sort_keys=False, allow_unicode=True), ending="")
+        else:
+            self._load(options["file"])
+
+    def _load(self, file: TextIO) -> None:
+        """Write all profiles, or on a mistake none."""
+        with file:
+            try:
+                documents = yaml.safe_load(file) or []
+            except yaml.YAMLError as error:
+                raise CommandError(f"The file is not YAML: {error}") from None
+        if not isinstance(documents, list) or not all(isinstance(one, dict) for one in documents):
+            raise CommandError("The file must be a list of profiles, such as `profiles print` writes.")
+        sources = [str(one.get("source", "")) for one in documents]
+        if twice := {source for source in sources if sources.count(source) > 1}:
+            raise CommandError(f"{min(twice)!r} has two profiles. Keep one.")
+        with transaction.atomic():
+            known = {row.source: row for row in MailProfile.objects.select_for_update()}
+            for source, document in zip(sources, documents, strict=True):
+                row = known.pop(source, None)
+                self._write(source, document, row)
+            for source, row in known.items():
+                row.delete()
+                self.stdout.write(f"{source or 'own orders'}: deleted")
+
+    def _write(self, source: str, document: dict[str, Any], row: MailProfile | None) -> None:
+        before = None if row is None else as_document(row)
+        try:
+            form = form_of(document, instance=row or MailProfile())
+        except ValueError as error:
+            raise CommandError(f"{source or 'own orders'}: {error}") from None
+        if not form.is_valid():
+            name, errors = next(iter(form.errors.items()))
+            raise CommandError(f"{source or 'own orders'}: {name}: {errors[0]}")
+        if as_document(form.instance) == before:
+            self.stdout.write(f"{source or 'own orders'}: unchanged")
+            return
+        form.instance.updated_at = Now()
+        form.save()
+        self.stdout.write(f"{source or 'own orders'}: {'created' if before is None else 'changed'}")

@@ -1,0 +1,203 @@
+"""The checks of a mail profile, for the admin and for `manage.py profiles load`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from email.utils import parseaddr
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+from django.conf import settings
+
+from notifications.models import MailProfile
+from notifications.providers.base import formatted_address
+from notifications.providers.registry import declarations
+from notifications.rendering import is_locale
+from runtime.addresses import NotAnAddress, read_address
+
+#: WCAG 2.2, 1.4.3: the contrast of text and background.
+_LEAST_CONTRAST = 4.5
+_COLOUR = re.compile(r"#[0-9a-f]{6}")
+COLUMNS = (
+    *("source", "from_email", "reply_to", "shop_name", "postal_address", "url"),
+    *("default_locale", "colour", "logo_url", "copy_to"),
+)
+
+
+def account_fields() -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each field of an account's option, its provider and the option."""
+    for provider, declared in declarations().items():
+        for option in declared.account:
+            yield f"{provider}_{option}", provider, option
+
+
+class AccountFields(forms.Form):
+    """One field for each option of a provider's account that a profile can set."""
+
+    locals().update(
+        {
+            name: forms.CharField(
+                label=f"{provider}: {option.replace('_', ' ')}", max_length=200, required=False
+            )
+            for name, provider, option in account_fields()
+        }
+    )
+
+
+class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
+    """The form of a profile."""
+
+    class Meta:
+        model = MailProfile
+        fields = COLUMNS
+        help_texts = {
+            "source": "One of ORDER_SOURCES. Empty for own orders, whose profile are the settings otherwise.",
+            "from_email": "Such as Shop &lt;orders@example.com&gt;. Each provider must have verified it.",
+            "reply_to": "Where customers' answers go. Empty for the sender.",
+            "postal_address": "In the footer of each e-mail.",
+            "url": "The shop's, in the footer of each e-mail.",
+            "default_locale": "The language of orders whose shop gives none, such as de or de-AT.",
+            "colour": "The head of the e-mails, such as #115e59. Its text is white, so it has to be dark.",
+            "logo_url": "An image for the head, in place of the name. It is shown 32 pixels high.",
+            "copy_to": "The shop's address that gets a copy of each e-mail. Empty for none.",
+        }
+        labels = {
+            "from_email": "From",
+            "url": "Web address",
+            "logo_url": "Web address of the logo",
+            "copy_to": "Copies to",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, provider, option in account_fields():
+            self.initial[name] = self.instance.account.get(provider, {}).get(option, "")
+
+    def clean_source(self) -> str:
+        source = str(self.cleaned_data["source"])
+        if source and source != self.instance.source and source not in settings.ORDER_SOURCES:
+            known = ", ".join(settings.ORDER_SOURCES) or "it has none"
+            raise forms.ValidationError(f"This is not one of ORDER_SOURCES ({known}).")
+        return source
+
+    def clean_from_email(self) -> str:
+        return _read_sender(self.cleaned_data["from_email"])
+
+    def clean_reply_to(self) -> str:
+        return _read_sender(self.cleaned_data["reply_to"])
+
+    def clean_copy_to(self) -> str:
+        address = str(self.cleaned_data["copy_to"])
+        try:
+            return read_address(address) if address else ""
+        except NotAnAddress as error:
+            raise forms.ValidationError(str(error)) from error
+
+    def clean_shop_name(self) -> str:
+        return _read_line(self.cleaned_data["shop_name"])
+
+    def clean_postal_address(self) -> str:
+        return _read_line(self.cleaned_data["postal_address"])
+
+    def clean_url(self) -> str:
+        return _read_url(self.cleaned_data["url"])
+
+    def clean_logo_url(self) -> str:
+        return _read_url(self.cleaned_data["logo_url"])
+
+    def clean_default_locale(self) -> str:
+        locale = str(self.cleaned_data["default_locale"])
+        if locale and not is_locale(locale):
+            raise forms.ValidationError("This is not a language tag, such as en or de-AT.")
+        return locale
+
+    def clean_colour(self) -> str:
+        colour = str(self.cleaned_data["colour"]).lower()
+        if colour and not _COLOUR.fullmatch(colour):
+            raise forms.ValidationError("Write a colour as # and six hexadecimal digits, such as #115e59.")
+        if colour and (contrast := contrast_to_white(colour)) < _LEAST_CONTRAST:
+            raise forms.ValidationError(
+                f"White text on it has a contrast of {contrast:.1f}. Use a darker colour, from"
+                f" {_LEAST_CONTRAST} on."
+            )
+        return colour
+
+    def clean(self) -> dict[str, Any]:
+        account: dict[str, dict[str, str]] = {}
+        for name, provider, option in account_fields():
+            if value := self.cleaned_data.get(name):
+                account.setdefault(provider, {})[option] = value
+        self.instance.account = account
+        return self.cleaned_data
+
+
+def contrast_to_white(colour: str) -> float:
+    """Return the contrast of white text on a colour, from 1 to 21 (WCAG 2.2, "contrast ratio").
+
+    >>> round(contrast_to_white("#115e59"), 1), contrast_to_white("#ffffff")
+    (7.6, 1.0)
+    """
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return 1.05 / (luminance + 0.05)
+
+
+def as_document(profile: MailProfile) -> dict[str, Any]:
+    """Return the values of a profile that are not empty, as `manage.py profiles` writes them."""
+    values = {name: getattr(profile, name) for name in COLUMNS if name == "source" or getattr(profile, name)}
+    return values | ({"account": profile.account} if profile.account else {})
+
+
+def form_of(document: Mapping[str, Any], *, instance: MailProfile) -> ProfileForm:
+    """Return the form of a document of `as_document`. Raise `ValueError` for a key that it does not have."""
+    # A form leaves a column as it is that its data lack.
+    values = dict.fromkeys(COLUMNS, "") | {
+        name: value for name, value in document.items() if name != "account"
+    }
+    account = document.get("account") or {}
+    if not isinstance(account, dict) or not all(isinstance(options, dict) for options in account.values()):
+        raise ValueError("account must have the options of each provider by its name.")
+    known = {(provider, option): name for name, provider, option in account_fields()}
+    given = {
+        (provider, option): value
+        for provider, options in account.items()
+        for option, value in options.items()
+    }
+    if unknown := [".".join(key) for key in given.keys() - known] + [*(values.keys() - {*COLUMNS})]:
+        raise ValueError(f"{min(unknown)} is unknown. Use {', '.join(COLUMNS)} and account.")
+    values |= {known[key]: value for key, value in given.items()}
+    return ProfileForm(values, instance=instance)
+
+
+def _read_line(text: Any) -> str:
+    if not str(text).isprintable():
+        raise forms.ValidationError("Write it in one line.")
+    return str(text)
+
+
+def _read_sender(text: Any) -> str:
+    """Return an address with or without a name, as a header has it."""
+    if not text:
+        return ""
+    name, address = parseaddr(_read_line(text))
+    try:
+        address = read_address(address)
+    except NotAnAddress as error:
+        raise forms.ValidationError(
+            f"This is not an e-mail address, such as Shop <orders@example.com>. {error}"
+        ) from error
+    return formatted_address(name=name, recipient_email=address)
+
+
+def _read_url(given: Any) -> str:
+    text = _read_line(given)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        parts = urlsplit("")
+    if text and not (parts.scheme in ("http", "https") and parts.hostname and " " not in text):
+        raise forms.ValidationError("This is not a web address, such as https://shop.example.com.")
+    return text

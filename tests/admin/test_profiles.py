@@ -1,0 +1,158 @@
+"""The admin of mail profiles: its checks, its preview and its log. The command loads by the same checks."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.management import CommandError, call_command
+
+from notifications.models import MailProfile
+from tests.kit.people import staff_client
+from tests.kit.profiles import save_profile
+
+pytestmark = pytest.mark.django_db
+PROFILES = "/admin/notifications/mailprofile/"
+VALUES = {
+    "source": "shop-a",
+    "from_email": "Shop A <orders@shop-a.test>",
+    "shop_name": "Shop A",
+    "postal_address": "1 Road, Town",
+    "colour": "#7c2d12",
+}
+
+
+@pytest.fixture(autouse=True)
+def _sources(settings):
+    settings.ORDER_SOURCES = ["shop-a", "shop-b"]
+
+
+def errors(response) -> dict[str, list[str]]:
+    return dict(response.context["adminform"].form.errors)
+
+
+class TestThePage:
+    def test_saves_a_profile_and_logs_who_did_it(self, admin_client):
+        options = {"mailgun_domain": "mg.shop-a.test", "postmark_message_stream": "orders"}
+        answer = admin_client.post(f"{PROFILES}add/", VALUES | options)
+        assert answer.status_code == 302, errors(answer)
+        profile = MailProfile.objects.get()
+        assert profile.account == {
+            "mailgun": {"domain": "mg.shop-a.test"},
+            "postmark": {"message_stream": "orders"},
+        }
+        assert LogEntry.objects.get().object_id == str(profile.id)
+        assert "shop-a" in admin_client.get(PROFILES).content.decode()
+        page = admin_client.get(f"{PROFILES}{profile.id}/change/").content.decode()
+        assert "mg.shop-a.test" in page
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("source", "shop-c"),
+            ("from_email", "Shop"),
+            ("from_email", "Shop <a@b.test>\r\nBcc: x@y.test"),
+            ("reply_to", "help@localhost"),
+            ("copy_to", "office"),
+            ("url", "javascript:alert(1)"),
+            ("logo_url", "logo.png"),
+            ("default_locale", "klingon"),
+            ("colour", "red"),
+            ("colour", "#ffcc00"),  # white text on it cannot be read
+            ("shop_name", ""),
+        ],
+    )
+    def test_refuses_a_wrong_value_and_says_what_would_be_right(self, admin_client, field, value):
+        assert set(errors(admin_client.post(f"{PROFILES}add/", VALUES | {field: value}))) == {field}
+        assert not MailProfile.objects.exists()
+
+    def test_needs_the_permission(self):
+        assert staff_client().get(PROFILES).status_code == 403
+        viewer = staff_client("view_mailprofile", name="viewer")
+        assert viewer.get(PROFILES).status_code == 200
+        assert viewer.post(f"{PROFILES}add/", VALUES).status_code == 403
+
+
+class TestThePreview:
+    def test_shows_what_the_form_has_before_it_is_saved(self, admin_client):
+        logo = "https://shop-a.test/logo.png;,x"
+        answer = admin_client.post(f"{PROFILES}preview/", VALUES | {"shop_name": "Tea", "logo_url": logo})
+        text = answer.content.decode()
+        assert 'alt="Tea"' in text and "#7c2d12" in text and "A-10234" in text
+        policy = answer.headers["Content-Security-Policy"]
+        assert "img-src data: https://shop-a.test/logo.png%3B%2Cx;" in policy and "sandbox" in policy
+        assert not MailProfile.objects.exists()
+
+    def test_lists_the_mistakes_of_the_form(self, admin_client):
+        text = admin_client.post(f"{PROFILES}preview/", VALUES | {"colour": "<red>"}).content.decode()
+        assert "six hexadecimal digits" in text and "<red>" not in text
+
+    def test_of_a_saved_profile_shows_its_language(self, admin_client):
+        profile = save_profile("shop-a", default_locale="de")
+        assert '<html lang="de"' in admin_client.get(f"{PROFILES}{profile.id}/preview/").content.decode()
+
+    def test_needs_the_permission(self):
+        profile = save_profile("shop-a")
+        assert staff_client().get(f"{PROFILES}{profile.id}/preview/").status_code == 403
+
+
+def printed() -> str:
+    out = io.StringIO()
+    call_command("profiles", "print", stdout=out)
+    return out.getvalue()
+
+
+def load(tmp_path: Path, text: str) -> str:
+    file, out = tmp_path / "profiles.yaml", io.StringIO()
+    file.write_text(text, encoding="utf-8")
+    call_command("profiles", "load", str(file), stdout=out)
+    return out.getvalue()
+
+
+class TestTheCommand:
+    def test_loads_what_it_printed(self, tmp_path):
+        save_profile("shop-a", shop_name="Müller & Söhne", account={"ses": {"configuration_set": "a"}})
+        save_profile("", copy_to="office@own.test")
+        text = printed()
+        assert load(tmp_path, text) == "own orders: unchanged\nshop-a: unchanged\n"
+        MailProfile.objects.all().delete()
+        assert load(tmp_path, text) == "own orders: created\nshop-a: created\n"
+        assert printed() == text
+
+    def test_changes_and_deletes_as_the_file_says(self, tmp_path):
+        save_profile("shop-a")
+        save_profile("shop-b")
+        (one,) = [part for part in printed().split("- ") if "source: shop-a" in part]
+        changed = f"- {one}".replace("The shop-a", "Tea")
+        assert load(tmp_path, changed) == "shop-a: changed\nshop-b: deleted\n"
+        assert MailProfile.objects.get().shop_name == "Tea"
+
+    def test_empties_what_the_file_leaves_out(self, tmp_path):
+        save_profile("shop-a", copy_to="office@shop-a.test", account={"ses": {"configuration_set": "a"}})
+        text = "".join(
+            line for line in printed().splitlines(True) if line.startswith(("- ", "  from", "  sh", "  post"))
+        )
+        assert load(tmp_path, text) == "shop-a: changed\n"
+        profile = MailProfile.objects.get()
+        assert (profile.copy_to, profile.url, profile.account) == ("", "", {})
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("{", "not YAML"),
+            ("source: shop-a", "must be a list"),
+            ("- {source: shop-a, colour: red}", "shop-a: from_email"),
+            ("- {source: shop-a, color: red}", "color is unknown"),
+            ("- {source: shop-a, account: {mailgun: {stream: x}}}", "mailgun.stream is unknown"),
+            ("- {source: shop-a, account: [mailgun]}", "account must have"),
+            ("- {source: shop-c}", "shop-c: source"),
+            ("- {source: shop-a}\n- {source: shop-a}", "two profiles"),
+        ],
+    )
+    def test_refuses_a_file_with_a_mistake_whole(self, tmp_path, text, why):
+        save_profile("shop-b")
+        with pytest.raises(CommandError, match=why):
+            load(tmp_path, text)
+        assert MailProfile.objects.get().source == "shop-b"

@@ -1,0 +1,134 @@
+"""A provider that refuses a shop's sender stops that shop's e-mails alone, until it is verified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outbox.gate.senders import LONGEST_WAIT_SECONDS, Senders
+from tests.kit.mails import drained, due_now, make_mail, sandbox
+from tests.kit.words import EmailNotification, State, process
+
+__all__ = ["sandbox"]
+UNVERIFIED: dict[str, Any] = {
+    "kind": "status",
+    "status": 403,
+    "message": "The from address does not match a verified Sender Identity.",
+    "sender": "@shop-a.test",
+}
+
+
+def mails_of(shop: str, count: int) -> None:
+    for _ in range(count):
+        make_mail(profile=shop, from_email=f"{shop} <orders@{shop}.test>")
+
+
+def breaker() -> State:
+    return process.gate().read_providers()[0].state
+
+
+@pytest.mark.django_db(transaction=True)
+class TestOfTwoProfilesOnOneAccount:
+    @pytest.fixture(autouse=True)
+    def _one_at_a_time(self, settings):
+        settings.EMAIL_CONCURRENCY = 1
+
+    def test_the_unverified_one_waits_and_the_other_is_sent(self, sandbox):
+        sandbox.fail(**UNVERIFIED)
+        mails_of("shop-a", 3)
+        mails_of("shop-b", 5)
+        assert drained() == {"pending": 3, "sent": 5}
+        assert {mail.from_email for mail in sandbox.mails} == {"orders@shop-b.test"}
+        assert breaker() is State.CLOSED
+        # Only one e-mail asked. The others learnt from it that their sender is refused.
+        assert sandbox.stats()["requests"] == 6
+
+    def test_both_are_sent_once_the_sender_is_verified_and_nothing_is_lost_or_doubled(
+        self, sandbox, settings
+    ):
+        settings.BREAKER_OPEN_SECONDS = 0.0
+        sandbox.fail(**UNVERIFIED)
+        mails_of("shop-a", 3)
+        mails_of("shop-b", 2)
+        drained()
+        due_now()
+        assert drained() == {"pending": 3, "sent": 2}
+        sandbox.heal()
+        due_now()
+        assert drained() == {"sent": 5}
+        assert sandbox.stats()["doubled"] == {}
+        assert EmailNotification.objects.filter(retry_count__gt=0).count() == 0
+
+    def test_a_refused_email_uses_up_no_retry_and_keeps_the_reason(self, sandbox):
+        sandbox.fail(**UNVERIFIED)
+        mails_of("shop-a", 1)
+        drained()
+        mail = EmailNotification.objects.get()
+        assert (mail.status, mail.retry_count) == ("pending", 0)
+        assert mail.errors[0]["outcome"] == "sender_refused"
+        assert "verified Sender Identity" in mail.last_error
+
+    def test_another_provider_that_verified_the_sender_sends_it(self, sandbox, settings):
+        settings.EMAIL_PROVIDERS = ["sendgrid", "resend"]
+        settings.ANYMAIL = settings.ANYMAIL | {"RESEND_API_URL": f"{sandbox.url}/", "RESEND_API_KEY": "x"}
+        process.start_anew()
+        sandbox.fail(**UNVERIFIED, provider="sendgrid")
+        mails_of("shop-a", 3)
+        assert drained() == {"sent": 3}
+        assert {mail.provider for mail in sandbox.mails} == {"resend"}
+        assert sandbox.stats()["requests_by_provider"] == {"sendgrid": 1, "resend": 3}
+
+    def test_a_new_sender_of_the_profile_is_asked_at_once(self, sandbox):
+        sandbox.fail(**UNVERIFIED)
+        mails_of("shop-a", 1)
+        drained()
+        make_mail(profile="shop-a", from_email="orders@verified.test")
+        assert drained() == {"pending": 1, "sent": 1}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def senders(clock) -> Senders:
+    return Senders(every_seconds=30.0, clock=clock)
+
+
+A, B = {"profile": "a", "sender": "a@a.test"}, {"profile": "b", "sender": "a@a.test"}
+
+
+class TestSenders:
+    def test_stop_one_profile_at_one_provider(self, senders):
+        senders.refused("one", **A, reason="403")
+        assert set(senders.stopped_at(["one", "two"], **A)) == {"one"}
+        assert senders.stopped_at(["one", "two"], **B) == {}
+
+    def test_let_one_email_test_the_provider_at_a_time(self, senders, clock):
+        senders.refused("one", **A, reason="403")
+        clock.now += 30
+        assert senders.stopped_at(["one"], **A) == {}
+        assert set(senders.stopped_at(["one"], **A)) == {"one"}
+
+    def test_end_the_stop_at_the_first_acceptance(self, senders):
+        senders.refused("one", **A, reason="403")
+        senders.accepted("one", **A)
+        assert senders.stopped_at(["one"], **A) == {}
+
+    def test_make_emails_wait_for_longer_the_longer_the_stop_lasts(self, senders, clock):
+        waits = [senders.refused("one", **A, reason="403")]
+        for later in (600, 100_000):
+            clock.now += later
+            waits.append(senders.refused("one", **A, reason="403"))
+        assert 30 <= waits[0] <= 30 < 300 <= waits[1] <= 600
+        assert LONGEST_WAIT_SECONDS / 2 <= waits[2] <= LONGEST_WAIT_SECONDS
