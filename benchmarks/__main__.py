@@ -1,6 +1,6 @@
 """`make bench`: the measurements of docs/measurements.md.
 
-    python -m benchmarks [--quick] [--only orders,drain,enqueue,events,ways]
+    python -m benchmarks [--quick] [--only orders,drain,enqueue,events,ways,tiers]
     python -m benchmarks --checkout ../older --pairs 5 [--cost] [--rate 167] [--seconds 60] [--busy 1]
     python -m benchmarks --checkout ../older --pairs 5 --only events
 
@@ -20,7 +20,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import drain, enqueue, events, orders, ways
+from benchmarks import drain, enqueue, events, orders, tiers, ways
 from benchmarks.figures import table
 from benchmarks.orders import PEAK
 from benchmarks.rig import Rig
@@ -113,7 +113,10 @@ TITLES = {
     "enqueue": "Saving a change with its mail",
     "events": "Events of another system's orders",
     "ways": "An order by each way in",
+    "tiers": "Months of e-mails, detached and cold",
 }
+#: Only by --only: it takes an hour and 25 GB of disk.
+LONG = {"tiers"}
 
 
 def main() -> None:
@@ -122,7 +125,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="about three minutes")
-    parser.add_argument("--only", default=",".join(TITLES), help="parts, separated by commas")
+    parser.add_argument(
+        "--only",
+        default=",".join(name for name in TITLES if name not in LONG),
+        help="parts, separated by commas",
+    )
     parser.add_argument(
         "--checkout", type=Path, help="compare `orders` or `events` with this checkout, which must be set up"
     )
@@ -157,6 +164,8 @@ def main() -> None:
             found = events.compare(count=500 if given.quick else 3000, rounds=1 if given.quick else 3)
         elif part == "ways":
             found = ways.compare(count=300 if given.quick else 1500, rounds=1 if given.quick else 3)
+        elif part == "tiers":
+            found = tiers.compare(quick=given.quick)
         else:
             found = measure_enqueue(quick=given.quick)
         print(f"## {TITLES[part]}\n\n{found}\n", flush=True)

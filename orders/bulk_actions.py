@@ -16,6 +16,7 @@ from orders.emails import SAMPLE
 from orders.models import Order
 from orders.privacy import jobs
 from orders.render_again import render_again
+from retention.rows_of_person import describe_rest
 from runtime.bulk_jobs import BatchResult, BulkAction, PersonAction, Report, register
 from runtime.models import BulkJob
 
@@ -37,12 +38,19 @@ RENDER_AGAIN = BulkAction(
 )
 register(RENDER_AGAIN)
 
-for name, title, run in (
-    (jobs.EXPORT, "Export a customer's data", jobs.run_export),
-    (jobs.ERASE, "Erase a customer's data", jobs.run_erasure),
-):
+for action in (
     # The permission has the action's name.
-    register(PersonAction(name=name, title=title, model=Order, permission=name, run=run))
+    PersonAction(jobs.EXPORT, "Export a customer's data", Order, jobs.EXPORT, jobs.run_export),
+    PersonAction(
+        jobs.ERASE,
+        "Erase a customer's data",
+        Order,
+        jobs.ERASE,
+        jobs.run_erasure,
+        rest=lambda person: describe_rest(person=person),
+    ),
+):
+    register(action)
 
 
 def _try_provider(job: BulkJob, report: Report) -> None:

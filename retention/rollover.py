@@ -31,7 +31,7 @@ from retention.cold_files.storage import Tick
 from retention.models import DetachedPartition
 from retention.partitions import detach
 from retention.partitions.catalogue import PartitionTable, has_table, partition_tables
-from retention.partitions.detach import PartitionHeld, StillPending
+from retention.partitions.detach import PartitionHeld, StillPending, TableInUse
 from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
 from retention.partitions.partitions import start_of
 from retention.rows_of_person import erase_from_cold_file
@@ -132,7 +132,7 @@ class _Run:
             log.error("partition is held by unfinished rows", partition=table.name, reason=str(held))
             self.report("held", partition=table.name, reason=str(held))
             self.result.held.append(held)
-        except (StillPending, OperationalError) as error:
+        except (StillPending, TableInUse, OperationalError) as error:
             self.result.waiting.append(f"{table.name}: {error}".strip())
 
     def _finish(self, record: DetachedPartition) -> None:

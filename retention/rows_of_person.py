@@ -20,6 +20,7 @@ from retention.cold_files.table_copy import columns_of
 from retention.models import DetachedPartition, Erasure
 from retention.partitions.catalogue import existing, partition_tables
 from retention.partitions.locks import OWNER_DATABASE, Report, no_statement_timeout
+from retention.partitions.partitions import start_of
 from retention.person import Person
 from runtime.database.partitioned import PartitionedModel
 from runtime.personal_data import address_hash
@@ -244,3 +245,21 @@ def table_rows(
         names = [column.name for column in cursor.description or ()]
         for row in cursor.fetchall():
             yield dict(zip(names, row, strict=True))
+
+
+def describe_rest(*, person: str) -> str:
+    """Say how many cold files an erased person may still be in, and when they are rewritten.
+
+    `person` is the address's keyed hash. Return an empty string if nothing is left to do.
+    """
+    erasure = Erasure.objects.filter(address_hash=person).first()
+    if erasure is None or not erasure.cold_files:
+        return ""
+    due = start_of(interval="month", when=erasure.requested_at, steps=1)
+    files = (
+        "1 cold file has" if len(erasure.cold_files) == 1 else f"{len(erasure.cold_files)} cold files have"
+    )
+    return (
+        f"{files} still to be read, and rewritten where they have rows of the person. The first rollover"
+        f" from {due:%Y-%m-%d} on does that, or `manage.py privacy erase --now` at once."
+    )

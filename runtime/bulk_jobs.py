@@ -87,7 +87,7 @@ class PersonAction:
     `run(job, report)` may be killed at any point and run again. It raises `Waiting`, `JobRefused` or
     `Stopped`. With `has_steps`, the job keeps the texts of its steps, and its page shows them. `shown` names
     the options that describe the job, instead of the person. `page` is the admin's page to return to, instead
-    of the model's list.
+    of the model's list. `rest(person)` says what remains to be done after the job, for its page.
     """
 
     name: str  # stored, so it must keep its meaning in later releases
@@ -98,6 +98,7 @@ class PersonAction:
     has_steps: bool = False
     shown: tuple[str, ...] = ()
     page: str = ""
+    rest: Callable[[str], str] = lambda _: ""
 
     def describe(self, params: Mapping[str, str]) -> str:
         return ", ".join(params[name] for name in self.shown) or f"person {params['person'][:12]}"

@@ -108,6 +108,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             "may_restart": job.state == job.State.FAILED and _may_start(request, job),
             "may_download": _results(request).filter(id=job.id).exists() and _may_start(request, job),
             "rows": _list_url(job),
+            "rest": _rest(job),
             "media": self.media,
         }
         return TemplateResponse(request, "admin/runtime/bulkjob/job.html", context)
@@ -206,6 +207,12 @@ def _list_url(job: BulkJob) -> str:
         return reverse(f"admin:{action.page}")
     options = action.model._meta
     return reverse(f"admin:{options.app_label}_{options.model_name}_changelist")
+
+
+def _rest(job: BulkJob) -> str:
+    """Return what remains to be done after the job, or an empty string."""
+    action = bulk_jobs.ACTIONS.get(job.action)
+    return action.rest(job.filter.get("person", "")) if isinstance(action, bulk_jobs.PersonAction) else ""
 
 
 def _may_start_any(request: HttpRequest) -> bool:

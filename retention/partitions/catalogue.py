@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from django.db import connections
@@ -22,7 +22,6 @@ class PartitionTable:
 
     partition: Partition
     state: State
-    bytes: int
     rows: int  # ANALYZE's last estimate
 
     @property
@@ -31,12 +30,15 @@ class PartitionTable:
 
 
 def partition_tables(*, model: PartitionedModel, using: str = "owner") -> list[PartitionTable]:
-    """List the partitions of `model` that exist, attached or not, oldest first."""
+    """List the partitions of `model` that exist, attached or not, oldest first.
+
+    This waits for no table's lock, because timelines, exports and erasures of every person call it.
+    """
     parent = model._meta.db_table
     with connections[using].cursor() as cursor:
         cursor.execute(
             """
-            SELECT c.relname, pg_total_relation_size(c.oid), greatest(c.reltuples, 0)::bigint,
+            SELECT c.relname, greatest(c.reltuples, 0)::bigint,
                    CASE WHEN i.inhrelid IS NULL THEN 'detached'
                         WHEN i.inhdetachpending THEN 'pending' ELSE 'attached' END
             FROM pg_class AS c LEFT JOIN pg_inherits AS i
@@ -46,11 +48,22 @@ def partition_tables(*, model: PartitionedModel, using: str = "owner") -> list[P
             [parent, f"^{parent}_p[0-9]+$"],
         )
         found = [
-            PartitionTable(partition, state, size, rows)
-            for name, size, rows, state in cursor.fetchall()
+            PartitionTable(partition, state, rows)
+            for name, rows, state in cursor.fetchall()
             if (partition := partition_named(model=model, name=name))
         ]
     return sorted(found, key=lambda table: table.partition.since)
+
+
+def read_sizes(*, names: Iterable[str], using: str = "owner") -> dict[str, int]:
+    """Return the bytes of tables with their indexes, as far as they exist. It opens each table."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "SELECT name, pg_total_relation_size(to_regclass(quote_ident(name)))"
+            " FROM unnest(%s::text[]) AS name",
+            [list(names)],
+        )
+        return {name: size for name, size in cursor.fetchall() if size is not None}
 
 
 def state_of(*, model: PartitionedModel, name: str, using: str = "owner") -> State | None:

@@ -3,8 +3,9 @@
 A detach is refused while the partition has unfinished rows, and undone if one appears afterwards, for example
 by a resend. It never blocks readers or writers of the table, because DETACH CONCURRENTLY waits for older
 transactions without a lock that others want. If the wait is interrupted, the partition is *pending* and its
-rows are already invisible, so the next caller finishes the detach at once. retention.rollover calls
-this on the owner's direct connection, in autocommit.
+rows are already invisible, so the next caller finishes the detach at once. So a detach first waits until the
+transactions that use the table have ended, and does not begin while a long one does, such as pg_dump's.
+retention.rollover calls this on the owner's direct connection, in autocommit.
 """
 
 from __future__ import annotations
@@ -29,11 +30,17 @@ log = structlog.get_logger(__name__)
 
 #: The total wait for locks and other sessions' transactions before a run gives up.
 PATIENCE_SECONDS = 600.0
+#: How long a detach waits for transactions that began before it.
+READERS_SECONDS = 60.0
 COUNTED = 1000
 
 
 class StillPending(RuntimeError):
     """A detach could not be finished, because an older transaction of another session is still open."""
+
+
+class TableInUse(RuntimeError):
+    """An older transaction of another session uses the table, so no detach was begun."""
 
 
 class PartitionHeld(RuntimeError):
@@ -99,10 +106,11 @@ def check_finished(*, model: PartitionedModel, name: str) -> None:
 def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
     """Detach a partition and record it, or leave it attached and raise `PartitionHeld`.
 
-    The caller holds `exclusive_lock`. Raise `StillPending` if another session blocks the detach for longer
-    than `PATIENCE_SECONDS`. The next run continues it.
+    The caller holds `exclusive_lock`. Raise `TableInUse`, or `StillPending` if a session that began meanwhile
+    blocks the detach for longer than `PATIENCE_SECONDS`. The next run continues it.
     """
     check_finished(model=model, name=name)
+    wait_for_readers(model=model)
     report("detaching", partition=name)
     try:
         _alter(model, name, "CONCURRENTLY")
@@ -114,6 +122,36 @@ def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
         return
     report("detached", partition=name)
     record_or_reattach(model=model, name=name, report=report)
+
+
+def wait_for_readers(*, model: PartitionedModel) -> None:
+    """Wait until the transactions that now use a table have ended, because a detach would wait for them.
+
+    Raise `TableInUse` after `READERS_SECONDS`.
+    """
+    deadline = time.monotonic() + READERS_SECONDS
+    older = _readers(model)
+    while older:
+        if time.monotonic() > deadline:
+            raise TableInUse(
+                f"{model._meta.db_table} is used by a long transaction, such as pg_dump's, of process"
+                f" {min(older.values())} (pg_stat_activity). The next run tries again."
+            )
+        time.sleep(0.1)
+        present = _readers(model)
+        older = {name: pid for name, pid in older.items() if name in present}
+
+
+def _readers(model: PartitionedModel) -> dict[str, int]:
+    """Return the other sessions' transactions that have a lock of a table, with their processes."""
+    with connections[OWNER_DATABASE].cursor() as cursor:
+        cursor.execute(
+            "SELECT virtualtransaction, pid FROM pg_locks WHERE relation = to_regclass(%s) AND granted"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND pid <> pg_backend_pid()",
+            [connections[OWNER_DATABASE].ops.quote_name(model._meta.db_table)],
+        )
+        return dict(cursor.fetchall())
 
 
 def finish_detach(*, model: PartitionedModel, name: str, report: Report) -> None:

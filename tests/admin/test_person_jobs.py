@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.kit.jobs import job_after, run_jobs
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order, make_orders
 from tests.kit.people import staff_client
-from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, Status, address_hash
+from tests.kit.words import ERASED_ADDRESS, BulkJob, DetachedPartition, Erasure, Order, Status, address_hash
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 PERSON = address_hash("alice@example.com")
@@ -77,6 +78,20 @@ class TestAnErasure:
         for action in ("export_person", "erase_person"):
             assert b"orders of one customer" in ask(admin_client, action, *orders, confirmed="yes").content
         assert not BulkJob.objects.exists()
+
+    def test_says_until_when_cold_files_may_still_have_the_person(self, admin_client):
+        since = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+        for name in ("email_notifications_p202001", "email_notifications_p202002"):
+            DetachedPartition.objects.create(
+                name=name, table="email_notifications", since=since, until=since, archived_at=since
+            )
+        job = run(admin_client, "erase_person", make_order(status="completed"), confirmed="yes")
+        Erasure.objects.update(requested_at=dt.datetime(2026, 12, 31, 23, 59, tzinfo=dt.UTC))
+        page = admin_client.get(f"{JOBS}{job.id}/change/").content.decode()
+        assert job.state == "done" and "2 cold files have still to be read" in page
+        assert "first rollover from 2027-01-01 on" in page and "privacy erase --now" in page
+        Erasure.objects.update(cold_files=[])
+        assert "cold file" not in admin_client.get(f"{JOBS}{job.id}/change/").content.decode()
 
     def test_needs_its_own_permission(self):
         order = make_order(status="completed")

@@ -45,6 +45,7 @@ class Fast:
     def detaching(self) -> None:
         """Try only for a moment to finish a detach behind a reader."""
         self._set(detach, "PATIENCE_SECONDS", 0.3)
+        self._set(detach, "READERS_SECONDS", 0.3)
 
     def gate(self) -> None:
         """Ask a Redis that is away again at once."""

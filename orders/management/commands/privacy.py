@@ -22,6 +22,7 @@ from orders.privacy.persons import NoPerson
 from retention.models import Erasure
 from retention.partitions.locks import AlreadyRunning
 from retention.partitions.partitions import NotOwner, require_owner
+from retention.rows_of_person import describe_rest
 from runtime import bulk_jobs
 from runtime.database.postgres.connection import patient
 from runtime.models import BulkJob
@@ -77,9 +78,7 @@ class Command(BaseCommand):
             json.dumps({"changed": job.done_count, "cold_files_to_rewrite": cold_files}, indent=2)
         )
         if cold_files:
-            self.stderr.write(
-                "The first rollover of next month rewrites these cold files. --now rewrites them at once."
-            )
+            self.stderr.write(describe_rest(person=job.filter["person"]))
 
     def _run(self, job: BulkJob) -> BulkJob:
         """Do the job and print its progress. If this process dies, a worker continues the job."""

@@ -142,5 +142,5 @@ def _ending() -> Iterator[None]:
         yield
     except (detach.PartitionHeld, ColdFileDiffers, partitions.NotOwner) as error:
         raise CommandError(str(error), returncode=OPERATOR) from error
-    except (AlreadyRunning, detach.StillPending, OperationalError) as error:
+    except (AlreadyRunning, detach.StillPending, detach.TableInUse, OperationalError) as error:
         raise CommandError(str(error).strip(), returncode=LATER) from error

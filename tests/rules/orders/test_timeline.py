@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import json
 
+import psycopg
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.months import dsn
 from tests.kit.orders import cancel_order, complete_order, make_order, pay_order
 from tests.kit.words import (
     DomainEvent,
@@ -132,6 +134,23 @@ def test_it_reads_detached_partitions_which_may_lack_later_columns(story):
     finally:
         with connection.cursor() as cursor:
             cursor.execute("DROP TABLE email_notifications_p209901, outbox_events_p20990101")
+
+
+def test_it_does_not_wait_for_a_locked_table_that_is_older_than_the_order(story):
+    """Such as a month that an operator compacts, or whose drop waits for a reader."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE email_notifications_p202001 AS SELECT * FROM email_notifications LIMIT 0"
+        )
+    try:
+        with psycopg.connect(dsn()) as operator:
+            operator.execute("LOCK TABLE email_notifications_p202001 IN ACCESS EXCLUSIVE MODE")
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '100ms'")
+                assert told(story)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE email_notifications_p202001")
 
 
 def test_where_the_events_are_gone_the_order_tells_its_own_times(story):

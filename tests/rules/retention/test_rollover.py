@@ -242,7 +242,22 @@ class TestDetach:
         assert EmailNotification.objects.due().filter(id=ids[0]).exists()
         assert [mail.id for mail in claim(limit=10)] == ids[:1]
 
-    def test_a_lock_timeout_in_its_middle_is_finished_at_once_when_the_reader_ends(self, old, fast):
+    def test_does_not_begin_while_an_older_transaction_reads_the_table(self, old, fast):
+        """Such as a long pg_dump, during which the month's e-mails would be in no list."""
+        fast.detaching()
+        ids = fill(old, 5)
+        with psycopg.connect(dsn()) as dump:
+            dump.execute("LOCK TABLE email_notifications IN ACCESS SHARE MODE")
+            result, steps = roll()
+            assert steps == [] and len(result.waiting) == 1 and not result.failed
+            assert states()[old.name] == "attached"
+            assert EmailNotification.objects.filter(id__in=ids).count() == 5
+        assert roll()[1][:3] == ["detaching", "detached", "recorded"]
+
+    def test_a_lock_timeout_in_its_middle_is_finished_at_once_when_the_reader_ends(
+        self, old, fast, monkeypatch
+    ):
+        monkeypatch.setattr(detach, "wait_for_readers", lambda **_: None)  # as if the reader began after it
         fast.locks("200ms")
         ids = fill(old, 5)
         reading = psycopg.connect(dsn())
@@ -258,7 +273,10 @@ class TestDetach:
         assert count(old.name) == len(ids)
         assert steps == ["detaching", "detached", "recorded"]
 
-    def test_a_lock_timeout_that_lasts_leaves_it_pending_says_so_and_the_next_run_finishes(self, old, fast):
+    def test_a_lock_timeout_that_lasts_leaves_it_pending_says_so_and_the_next_run_finishes(
+        self, old, fast, monkeypatch
+    ):
+        monkeypatch.setattr(detach, "wait_for_readers", lambda **_: None)  # as if the reader began after it
         fast.locks("100ms")
         fast.detaching()
         fill(old, 5)
