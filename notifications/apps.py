@@ -6,6 +6,7 @@ class NotificationsConfig(AppConfig):
     roles = {
         "viewer": [
             "notifications.view_emailnotification",
+            "notifications.view_emailtemplate",
             "notifications.view_suppression",
             "notifications.view_mailprofile",
         ],
@@ -22,6 +23,7 @@ class NotificationsConfig(AppConfig):
             "notifications.change_mailprofile",
             "notifications.delete_mailprofile",
         ],
+        "editor": ["notifications.edit_templates"],
     }
 
     def ready(self) -> None:

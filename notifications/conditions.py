@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from notifications.models import OWN_ORDERS, EmailNotification
+from notifications.models import OWN_ORDERS, EmailNotification, template_name
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from runtime import conditions
@@ -202,3 +202,46 @@ conditions.show(
     UNFINISHED_EMAILS,
     lambda rows: {TABLE: rows.claimed_seconds},
 )
+
+
+class FailingTemplate(NamedTuple):
+    """A published template of the database whose version in use could not be rendered for some order."""
+
+    name: str
+    failure: str
+
+
+def _failing(found: Sequence[Row], _: dt.datetime) -> Sequence[FailingTemplate]:
+    return [
+        FailingTemplate(
+            f"version {row['number']} of "
+            + template_name(source=row["source"], event_type=row["event_type"], locale=row["locale"]),
+            row["failure"],
+        )
+        for row in found
+    ]
+
+
+FAILING_TEMPLATES: Query[Sequence[FailingTemplate]] = Query(
+    name="failing templates",
+    select=lambda _: (
+        """
+        SELECT template.event_type, template.source, template.locale, version.number, version.failure
+        FROM email_templates AS template JOIN email_template_versions AS version
+            ON version.template_id = template.id AND version.number = template.published
+        WHERE version.failed_at IS NOT NULL ORDER BY 1, 2, 3
+    """
+    ),
+    read=_failing,
+)
+TEMPLATE_FAILS = Condition(
+    code="EmailTemplateFails",
+    place=55,
+    source=FAILING_TEMPLATES,
+    readings=lambda some: [Reading(1, one.name, {"failure": one.failure}) for one in some],
+    sentence="{subject} cannot be rendered ({failure})",
+    do="publish a corrected version, under Templates in the admin",
+    alert=Alert("P3", "1m", "A published template fails for an order, which got an older text."),
+    page="notifications.emailtemplate",
+)
+conditions.register(TEMPLATE_FAILS)

@@ -9,7 +9,7 @@ from django.conf import settings
 from notifications import insert
 from notifications.log import log_created
 from notifications.models import CONTENT, EmailNotification
-from notifications.rendering import RenderedEmail
+from notifications.parts import RenderedEmail
 from notifications.states.transitions import ENDED, Status
 from notifications.suppressions import suppressed_among
 from notifications.wake import Reason, wake
@@ -41,13 +41,18 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     `EmailNotification.DoesNotExist`, or `NotCopied` with the reason.
     """
     require_transaction("a copy")
-    mail = EmailNotification.objects.select_for_update(no_key=True).only("status", *KEPT, *CONTENT).get(id=id)
+    mail = (
+        EmailNotification.objects.select_for_update(no_key=True)
+        .only("status", *KEPT, *CONTENT, "template_version")
+        .get(id=id)
+    )
     if reason := why_not_copied(mail=mail):
         raise NotCopied(reason, status=mail.status)
     mail.recipient_email = recipient_email or mail.recipient_email
     for why in suppressed_among([mail]).values():
         raise NotCopied(f"the address is suppressed: {why}", status=mail.status)
-    return add_copy(mail, content=RenderedEmail(mail.subject, mail.body, mail.body_text))
+    content = RenderedEmail(mail.subject, mail.body, mail.body_text, mail.template_version)
+    return add_copy(mail, content=content)
 
 
 def why_not_copied(*, mail: EmailNotification) -> str:
@@ -78,6 +83,7 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
         "subject": content.subject,
         "body": content.body_html,
         "body_text": content.body_text,
+        "template_version": content.template_version,
         "max_retries": settings.MAX_RETRIES,
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,

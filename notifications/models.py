@@ -302,6 +302,8 @@ class EmailNotification(Partitioned):
     profile = models.CharField(max_length=100, default="", db_default="", blank=True)  # MailProfile.source
     from_email = models.CharField(max_length=320, default="", db_default="", blank=True)
     reply_to = models.CharField(max_length=320, default="", db_default="", blank=True)
+    # The `EmailTemplateVersion` that the e-mail was made from; NULL for files.
+    template_version = models.UUIDField(null=True, editable=False)
     # A shop copy has the id of the customer's e-mail, and the customer's address, so that an export and an
     # erasure of the customer find it.
     shop_copy_of = models.UUIDField(null=True, editable=False)
@@ -501,3 +503,65 @@ class Suppression(models.Model):
 
     def __str__(self) -> str:
         return f"{self.address_hash[:12]}… ({self.reason})"
+
+
+class EmailTemplate(models.Model):
+    """The e-mail of one event, as an editor wrote it in the admin. The row has the draft.
+
+    `source` is that of a `MailProfile`; the empty one is for all profiles without an own template. `locale`
+    is a language of the catalogues; the empty one is for all languages without an own template.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    source = models.CharField(max_length=100, default="", blank=True)
+    event_type = models.CharField(max_length=50)
+    locale = models.CharField(max_length=20, default="", blank=True)
+    subject = models.TextField()
+    body_text = models.TextField()
+    body_html = models.TextField()
+    published = models.PositiveIntegerField(null=True, editable=False)  # the version in use; NULL for none
+    edited_by = models.CharField(max_length=150, default="", blank=True)
+    edited_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        db_table = "email_templates"
+        default_permissions = ("view",)
+        permissions = [("edit_templates", "Can edit and publish templates of e-mails")]
+        constraints = [
+            models.UniqueConstraint(fields=["source", "event_type", "locale"], name="email_templates_key"),
+        ]
+
+    def __str__(self) -> str:
+        return template_name(source=self.source, event_type=self.event_type, locale=self.locale)
+
+
+class EmailTemplateVersion(models.Model):
+    """A published text of a template. It never changes, except that a process notes that it failed."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    template = models.ForeignKey(EmailTemplate, on_delete=models.PROTECT, related_name="versions")
+    number = models.PositiveIntegerField()
+    subject = models.TextField()
+    body_text = models.TextField()
+    body_html = models.TextField()
+    restored_from = models.PositiveIntegerField(null=True, editable=False)  # the number of another version
+    published_by = models.CharField(max_length=150, default="", blank=True)
+    published_at = models.DateTimeField(db_default=Now(), editable=False)
+    failed_at = models.DateTimeField(null=True, editable=False)  # when it could not be rendered first
+    failure = models.CharField(max_length=300, default="", db_default="", editable=False)
+
+    class Meta:
+        db_table = "email_template_versions"
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["template", "number"], name="email_template_versions_number"),
+            models.CheckConstraint(condition=Q(number__gt=0), name="email_template_versions_count_from_one"),
+        ]
+
+    def __str__(self) -> str:
+        return f"version {self.number} of {self.template}"
+
+
+def template_name(*, source: str, event_type: str, locale: str) -> str:
+    """Return the words for a template, such as "order.paid, de, shop-b"."""
+    return ", ".join(filter(None, (event_type, locale, source)))

@@ -15,12 +15,9 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import functools
-import gettext
 import re
-import traceback
 from collections.abc import Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -39,25 +36,16 @@ from jinja2 import (
     FileSystemLoader,
     PrefixLoader,
     StrictUndefined,
-    TemplateSyntaxError,
     select_autoescape,
 )
 
+from notifications import published
+from notifications.parts import RenderedEmail, install_sentences, one_line, place_of, render_parts
 from notifications.profiles import Profile, from_settings
 
-CATALOGUES = Path(__file__).parent / "locale"
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}")
-_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_INVISIBLE = re.compile(
-    r"[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-)  # bidi too
 _LETTER_BY_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
-_BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
-_INDENT = re.compile(r"\n\s+")
-# Django's gettext finds the language again for each sentence, which takes a fifth of an e-mail's rendering.
-_catalogue: ContextVar[gettext.NullTranslations] = ContextVar("catalogue")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_SUBJECT_LIMIT = 255
 # Digits of the minor unit if not 2, from ISO 4217 list one. Amounts here count ISO's units. Babel has CLDR's
 # digits, which say how people write amounts (RSD 0, IQD 0).
 _MINOR_DIGITS = {
@@ -87,12 +75,11 @@ class TemplateFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class RenderedEmail:
-    """The content of an e-mail. The subject has one line."""
+class Shown:
+    """The data of an e-mail as its reader sees them: texts, numbers, and lists of mappings of both."""
 
-    subject: str
-    body_html: str
-    body_text: str
+    language: str
+    data: Mapping[str, object]
 
 
 def render_email(
@@ -100,24 +87,50 @@ def render_email(
 ) -> RenderedEmail:
     """Render the e-mail of an event in the language of `locale`, or in English without a catalogue for it.
 
-    Without a `profile`, use that of the settings.
+    Without a `profile`, use that of the settings. `show` describes `context`.
 
-    The end of a key of `context` says how its value is shown:
+    Use the published template of the profile, the event and the language. If it fails, use the version before
+    it, and then the files, because the order's change must not wait for an editor. Raise `UnknownEmail`, or
+    `TemplateFailed` if a file fails, for example because it uses a variable that `context` lacks.
+    """
+    profile = profile or from_settings()
+    shown = show(locale=locale, context=context, profile=profile)
+    for version in published.find(source=profile.source, event_type=event_type, locale=shown.language):
+        try:
+            mail = render_parts(part=version.part, language=shown.language, data=shown.data)
+        except Exception as error:  # noqa: BLE001 - an editor's template may raise any, and the files remain
+            published.note_failure(version, error=error)
+        else:
+            return replace(mail, template_version=version.id)
+    return render_files(event_type=event_type, shown=shown)
+
+
+def render_files(*, event_type: str, shown: Shown) -> RenderedEmail:
+    """Render the e-mail of an event from the files alone. Raise `UnknownEmail` or `TemplateFailed`."""
+    if event_type not in event_types():
+        raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
+    try:
+        return render_parts(
+            part=lambda name: environment().get_template(f"{event_type}/{name}").render,
+            language=shown.language,
+            data=shown.data,
+        )
+    except Exception as error:
+        raise TemplateFailed(event_type=event_type, error=error) from error
+
+
+def show(*, locale: str, context: Mapping[str, object], profile: Profile) -> Shown:
+    """Return the data for the templates. The end of a key of `context` says how its value is shown.
 
     - an int under `…_amount` as money in minor units of `context["currency"]`;
     - a datetime under `…_at` as its date in UTC;
     - a string under `…_url` unchanged if it is an http(s) URL, else as an empty string;
     - every other string as one line without control characters;
     - a list of mappings by the same rules.
-
-    Raise `UnknownEmail`, or `TemplateFailed`, for example if a template uses a variable that `context` lacks.
     """
-    if event_type not in event_types():
-        raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
     reader = _reader(locale)
     currency = str(context.get("currency", ""))
     data = {key: _presentable(key, value, currency=currency, locale=reader) for key, value in context.items()}
-    profile = profile or from_settings()
     data |= {
         "lang": f"{reader.language}-{reader.territory}" if reader.territory else reader.language,
         "shop_name": profile.shop_name,
@@ -126,30 +139,7 @@ def render_email(
         "shop_colour": profile.colour,
         "shop_logo_url": _safe_url(profile.logo_url),
     }
-    _catalogue.set(_translations(reader.language))
-    try:
-        subject = _one_line(_render(f"{event_type}/subject.txt", data))
-        data["subject"] = subject = _shortened(subject)
-        text = _render(f"{event_type}/body.txt", data)
-        html = _render(f"{event_type}/body.html", data)
-    except Exception as error:
-        raise TemplateFailed(event_type=event_type, error=error) from error
-    return RenderedEmail(
-        subject=subject,
-        body_html=_INDENT.sub("\n", html).strip() + "\n",
-        body_text=_BLANK_LINES.sub("\n\n", text).strip() + "\n",
-    )
-
-
-def place_of(error: Exception) -> str:
-    """Return " (file, line n)" for the innermost template frame of an error, or ""."""
-    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, TemplateSyntaxError):
-        places.append((str(error.filename), error.lineno))
-    for file, line in reversed(places):
-        if file.endswith((".txt", ".html")):
-            return f" ({file}, line {line})"
-    return ""
+    return Shown(reader.language, data)
 
 
 def format_amount(*, amount: int, currency: str, locale: str) -> str:
@@ -196,15 +186,8 @@ def make_environment(*, loader: BaseLoader, **_: Any) -> Environment:
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         auto_reload=False,  # otherwise one e-mail could mix parts from before and after an edit
-        extensions=["jinja2.ext.i18n"],
     )
-    environment.install_gettext_callables(  # type: ignore[attr-defined]  # the extension adds it
-        gettext=lambda *text: _catalogue.get().gettext(*text),
-        ngettext=lambda *text: _catalogue.get().ngettext(*text),
-        pgettext=lambda *text: _catalogue.get().pgettext(*text),
-        npgettext=lambda *text: _catalogue.get().npgettext(*text),
-        newstyle=True,  # escapes the values in the sentences of .html files
-    )
+    install_sentences(environment)
     return environment
 
 
@@ -212,6 +195,11 @@ def environment() -> Environment:
     """Return the environment of this process, which caches the templates."""
     found: Environment = engines["emails"].env  # type: ignore[attr-defined]  # Django's Jinja2 backend has it
     return found
+
+
+def folders() -> list[str]:
+    """Return the folders of the files, that of the shop first."""
+    return [str(folder) for folder in engines["emails"].template_dirs]
 
 
 _ENGLISH = Locale("en")
@@ -232,11 +220,6 @@ def _reader(tag: str) -> Locale:
     """Return the locale if its language has a catalogue, else English, for both sentences and numbers."""
     locale = _parsed(tag)
     return locale if locale and locale.language in dict(settings.LANGUAGES) else _ENGLISH
-
-
-@functools.cache
-def _translations(language: str) -> gettext.NullTranslations:
-    return gettext.translation("django", CATALOGUES, [language], fallback=True)
 
 
 @functools.cache
@@ -269,7 +252,7 @@ def _money(amount: int, currency: str, locale: Locale) -> str:
 def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> object:
     match value:
         case str():
-            return _safe_url(value) if key.endswith("_url") else _one_line(value)
+            return _safe_url(value) if key.endswith("_url") else one_line(value)
         case bool():
             return value
         case int() if key.endswith("_amount"):
@@ -286,16 +269,6 @@ def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> o
             return value
 
 
-def _one_line(value: str) -> str:
-    if not value.isprintable():
-        value = _INVISIBLE.sub("", _BREAKS.sub(" ", value))
-    return " ".join(value.split())
-
-
-def _shortened(value: str) -> str:
-    return value if len(value) <= _SUBJECT_LIMIT else value[: _SUBJECT_LIMIT - 1].rstrip() + "…"
-
-
 def _safe_url(value: str) -> str:
     """Return `value` if it is an http(s) URL with a host and no invisible characters, else ""."""
     if not value.isprintable() or " " in value:
@@ -305,7 +278,3 @@ def _safe_url(value: str) -> str:
     except ValueError:
         return ""
     return value if parts.scheme in ("http", "https") and parts.hostname else ""
-
-
-def _render(name: str, data: Mapping[str, object]) -> str:
-    return environment().get_template(name).render(data)

@@ -19,10 +19,11 @@ from notifications import by_hand, insert, metrics
 from notifications.by_hand import Refusal
 from notifications.log import log_changes, log_created
 from notifications.models import EmailNotification, EventTimes
+from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.providers.sending import PROVIDERS
 from notifications.providers.webhook import Evidence
-from notifications.rendering import RenderedEmail, render_email
+from notifications.rendering import render_email
 from notifications.states import transitions
 from notifications.states.outcomes import SET_ASIDE, Outcome, Verdict
 from notifications.states.transitions import Status
@@ -101,6 +102,7 @@ def email_part(
         "subject": mail.subject,
         "body": mail.body_html,
         "body_text": mail.body_text,
+        "template_version": mail.template_version,
         "max_retries": settings.MAX_RETRIES,
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,

@@ -6,31 +6,32 @@ of an order that owes the e-mail. `warm_up` also loads the catalogues and Babel'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from jinja2 import TemplateSyntaxError, meta, nodes
+from jinja2 import Environment, TemplateSyntaxError, meta, nodes
 
+from notifications.parts import PARTS, place_of
+from notifications.profiles import from_settings
 from notifications.rendering import (
     TemplateFailed,
     environment,
     event_types,
     is_currency,
     our_folder,
-    place_of,
-    render_email,
+    render_files,
+    show,
 )
 
-PARTS = ("subject.txt", "body.txt", "body.html")
 ADDED = frozenset(
     {"lang", "shop_name", "shop_address", "shop_url", "shop_colour", "shop_logo_url", "subject"}
 )
-#: The variables of an e-mail: all of them, and with as little data as possible, which renders the other
-#: branches of `{% if %}`.
-Samples = tuple[Mapping[str, object], Mapping[str, object]]
+#: The data of e-mails. The first has every variable with a value. Others render other branches of `{% if %}`.
+Samples = Sequence[Mapping[str, object]]
 
 
 def check_templates(*, declared: Collection[str], samples: Samples) -> None:
@@ -58,8 +59,9 @@ def check_templates(*, declared: Collection[str], samples: Samples) -> None:
         _check_variables(theirs, ours, samples[0])
     for event in sorted(declared):
         for context in samples:
+            shown = show(locale="en", context=context, profile=from_settings())
             try:
-                render_email(event_type=event, locale="en", context=context)
+                render_files(event_type=event, shown=shown)
             except TemplateFailed as failed:
                 cause = failed.__cause__
                 assert isinstance(cause, Exception)
@@ -75,9 +77,10 @@ def check_templates(*, declared: Collection[str], samples: Samples) -> None:
 def warm_up(*, sample: Mapping[str, object]) -> None:
     """Render every e-mail in every language once, so that the first request does not wait for loading."""
     is_currency("EUR")  # loads the list
-    for event_type in event_types():
-        for language, _ in settings.LANGUAGES:
-            render_email(event_type=event_type, locale=language, context=sample)
+    for language, _ in settings.LANGUAGES:
+        shown = show(locale=language, context=sample, profile=from_settings())
+        for event_type in event_types():
+            render_files(event_type=event_type, shown=shown)
 
 
 def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
@@ -98,23 +101,42 @@ def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
 
 def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str], sample: Mapping[str, object]) -> None:
     """Raise `ImproperlyConfigured` for an unknown variable in a shop's file, rendered or not."""
-    loader = environment().loader
-    assert loader
-    trees = {
-        name: environment().parse(loader.get_source(environment(), name)[0])
-        for name in [*ours, *(f"orderpost/{name}" for name in ours)]
-    }
-    # A file may use a name that another one sets, such as `colon` of _layout.txt.
-    known = {*sample, *ADDED}
-    for tree in trees.values():
-        known |= {node.name for node in tree.find_all(nodes.Name) if node.ctx == "store"}
-        known |= {node.name for node in tree.find_all(nodes.Macro)}
+    trees = _trees(ours)
+    known = _known(trees.values(), sample)
     for name in sorted(theirs):
         if unknown := meta.find_undeclared_variables(trees[name]) - known:
             raise ImproperlyConfigured(
                 f"The e-mail template {name} uses the unknown variable {min(unknown)}. "
                 "Use those that docs/guides/templates.md lists."
             )
+
+
+def known_variables(*, sample: Mapping[str, object]) -> AbstractSet[str]:
+    """Return the names that a template may use: those of the data, and those that files set for others."""
+    return _set_by_files(environment()) | sample.keys() | ADDED
+
+
+@functools.lru_cache(maxsize=1)
+def _set_by_files(_: Environment) -> AbstractSet[str]:
+    return _known(_trees(_files(our_folder())).values(), {})
+
+
+def _trees(ours: AbstractSet[str]) -> Mapping[str, nodes.Template]:
+    loader = environment().loader
+    assert loader
+    return {
+        name: environment().parse(loader.get_source(environment(), name)[0])
+        for name in [*ours, *(f"orderpost/{name}" for name in ours)]
+    }
+
+
+def _known(trees: Iterable[nodes.Template], sample: Mapping[str, object]) -> AbstractSet[str]:
+    # A file may use a name that another one sets, such as `colon` of _layout.txt.
+    known = {*sample, *ADDED}
+    for tree in trees:
+        known |= {node.name for node in tree.find_all(nodes.Name) if node.ctx == "store"}
+        known |= {node.name for node in tree.find_all(nodes.Macro)}
+    return known
 
 
 def _files(folder: Path) -> AbstractSet[str]:

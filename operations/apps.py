@@ -10,22 +10,27 @@ from django.db import transaction
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
-#: The groups that migrate creates. Each app's `AppConfig.roles` lists the permissions that a group has beyond
-#: the group before it. docs/guides/admin.md has a table of them.
-ROLES = ("viewer", "support", "operator")
+#: The groups that migrate creates, with the groups whose permissions each also has. Each app's
+#: `AppConfig.roles` lists the permissions of a group beyond those. docs/guides/admin.md has a table of them.
+ROLES = {
+    "viewer": (),
+    "support": ("viewer",),
+    "operator": ("viewer", "support"),
+    "editor": ("viewer",),
+}
 
 
 def permissions_of(role: str) -> set[str]:
     """Return the permissions that the apps declare for a group, as "app.codename"."""
     configs = global_apps.get_app_configs()
-    wanted = ROLES[: ROLES.index(role) + 1]
+    wanted = (role, *ROLES[role])
     return {
         name for config in configs for each in wanted for name in getattr(config, "roles", {}).get(each, ())
     }
 
 
 def make_groups(*, using: str, apps: Apps = global_apps, **_: Any) -> None:
-    """Create the missing ones of the groups viewer, support and operator at the end of every migrate.
+    """Create the missing ones of the groups in `ROLES` at the end of every migrate.
 
     Never change a group that exists, because a shop may have changed it. So a later release grants a further
     permission in a data migration. Create no group before all its permissions exist, as in a migration to an

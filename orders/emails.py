@@ -50,8 +50,18 @@ _BARE: Mapping[str, object] = {
     "items": [],
     "more_items": 0,
 }
-SAMPLES = (SAMPLE, _BARE)
 SHOWN_ITEMS = 20  # mail clients clip long e-mails, and the shop shows the whole list
+#: The same with the longest texts and the most items.
+_LONG: Mapping[str, object] = {
+    **SAMPLE,
+    **{name: "W" * (field.most or 100) for name, field in _SHOWN.items() if field.kind is Kind.TEXT},
+    "items": [
+        {"name": "W" * 200, "quantity": 999, "unit_amount": 999_999_99, "line_amount": 999_999_99}
+        for _ in range(SHOWN_ITEMS)
+    ],
+    "reason": "W" * 500,
+}
+SAMPLES = (SAMPLE, _BARE, _LONG)
 
 
 def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, object]:

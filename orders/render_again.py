@@ -17,8 +17,9 @@ from notifications.by_hand import Refusal
 from notifications.copies import add_copy
 from notifications.insert import version_of
 from notifications.models import EmailNotification
+from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
-from notifications.rendering import RenderedEmail, TemplateFailed, render_email
+from notifications.rendering import TemplateFailed, render_email
 from notifications.services import give_up
 from notifications.states.outcomes import SET_ASIDE
 from notifications.suppressions import suppressed_among

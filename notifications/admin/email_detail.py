@@ -15,12 +15,15 @@ from notifications.admin.email_preview import mime_of
 from notifications.bulk_actions import GIVE_UP, RESEND
 from notifications.by_hand import held_until
 from notifications.copies import why_not_copied
-from notifications.models import EmailNotification
+from notifications.models import EmailNotification, EmailTemplateVersion
 from notifications.services import why_not_given_up, why_not_resent
 from notifications.states.transitions import Status
 from notifications.suppressions import suppression_of
 from runtime.database.clock import read_database_time
 from web.admin.base import ago
+
+#: The columns of a version that its name does not need.
+VERSION_TEXTS = ("subject", "body_text", "body_html")
 
 
 class DetailPage(admin.ModelAdmin[EmailNotification]):
@@ -57,7 +60,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                 ]
             },
         ),
-        ("Content", {"fields": ["subject", "preview", "text", "headers"]}),
+        ("Content", {"fields": ["subject", "template", "preview", "text", "headers"]}),
         (
             "Identity",
             {
@@ -134,6 +137,16 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             '<iframe class="preview" sandbox src="{}" title="The e-mail as HTML"></iframe></div>',
             url,
         )
+
+    @admin.display(description="template")
+    def template(self, mail: EmailNotification) -> SafeString | str:
+        if mail.template_version is None:
+            return "the files"
+        rows = EmailTemplateVersion.objects.select_related("template").defer(*VERSION_TEXTS)
+        if (version := rows.filter(id=mail.template_version).first()) is None:
+            return f"version {mail.template_version}, which is not stored"
+        url = reverse("admin:notifications_emailtemplate_change", args=[version.template_id])
+        return format_html('<a href="{}?version={}">{}</a>', url, version.number, version)
 
     @admin.display(description="as text")
     def text(self, mail: EmailNotification) -> SafeString:

@@ -33,7 +33,8 @@ def test_nothing_is_added_by_hand(admin_client, path):
 
 
 def test_nothing_is_changed_or_deleted_by_hand(admin_client):
-    for page in (path for path in every_page() if path.endswith("/change/")):
+    rows = (path for path in every_page() if path.endswith("/change/"))
+    for page in (path for path in rows if "emailtemplate" not in path):  # which has the editor of its draft
         assert admin_client.post(page, {"status": "sent", "email": "x@example.com"}).status_code == 403, page
         deletion = page.replace("/change/", "/delete/")
         assert admin_client.post(deletion, {"post": "yes"}).status_code == 403, page

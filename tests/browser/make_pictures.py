@@ -18,12 +18,13 @@ from django.db.models.functions import Now
 from local.docs import DIAGRAMS, diagrams, drawing
 from local.machine import PROJECT
 from local.sandbox.sandbox import Sandbox
+from notifications import editing, published
 from operations.demo import place_and_move
 from outbox.drain import poll
 from tests.browser.brands import send_two_brands, serve_logo
 from tests.browser.history import MARK, write_history
 from tests.kit.months import tidy
-from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, minutes, process
+from tests.kit.words import PROVIDERS, SAMPLES, EmailNotification, Heartbeat, context, minutes, process
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 FOLDER = PROJECT / "docs" / "images"
@@ -94,6 +95,28 @@ def test_make_the_pictures_of_brands(mailbox, settings, open_page, make_page):
         serve_logo(page)
         page.goto(path)
         page.wait_for_load_state("networkidle")
+        page.screenshot(path=FOLDER / f"{name}.png")
+
+
+def test_make_the_pictures_of_the_editor(open_page):
+    with context.working_for(context.Context("demo-pictures")):
+        place_and_move(3)
+    template, _ = editing.begin(source="", event_type="order.paid", locale="", username="ada")
+    parts = published.parts_of(template) | {
+        "subject.txt": "Thank you for your order {{ reference }}, {{ name }}"
+    }
+    template = editing.save_draft(
+        id=template.id, parts=parts, username="ada", seen_at=template.edited_at.isoformat()
+    )
+    editing.publish(id=template.id, username="ada", samples=SAMPLES)
+    for name, width, height, dark in (
+        ("editor", WIDTH, 900, False),
+        ("editor-dark", WIDTH, 900, True),
+        ("editor-phone", 390, 844, False),
+    ):
+        path = f"/admin/notifications/emailtemplate/{template.id}/change/"
+        page = open_page(path, width=width, height=height, dark=dark)
+        page.frame_locator("#preview-html").locator("h1").wait_for()
         page.screenshot(path=FOLDER / f"{name}.png")
 
 

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
+from tests.kit.templates import publish_template
 from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id, process
 
 MAILS, ORDERS = "/admin/notifications/emailnotification/", "/admin/orders/order/"
@@ -31,6 +32,8 @@ PAGES = (
     "/admin/providers/",
     "/admin/notifications/suppression/",
     "/admin/notifications/mailprofile/",
+    "/admin/notifications/emailtemplate/",
+    "/admin/notifications/emailtemplate/add/",
     EVENTS,
     LETTERS,
     JOBS,
@@ -50,7 +53,9 @@ def every_page() -> list[str]:
     event = dead_event(aggregate_id=order.id)
     dead_letter()
     rows = (f"{ORDERS}{order.id}/change/", f"{MAILS}{mail.id}/change/", f"{EVENTS}{event.id}/change/")
-    return [*PAGES, *rows, f"{ORDERS}{order.id}/emails/"]
+    template = publish_template().template_id
+    editor = f"/admin/notifications/emailtemplate/{template}/change/"
+    return [*PAGES, *rows, editor, f"{ORDERS}{order.id}/emails/"]
 
 
 def make_event(**fields: Any) -> DomainEvent:

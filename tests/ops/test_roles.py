@@ -1,4 +1,4 @@
-"""The groups viewer, support and operator: what each may do, and that no button of theirs fails."""
+"""The groups viewer, support, operator and editor: what each may do, and that no button of theirs fails."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def test_each_group_has_what_is_declared_and_all_of_the_one_before():
     for role in ROLES:
         assert granted(role) == permissions_of(role)
     assert granted("viewer") < granted("support") < granted("operator")
+    assert granted("editor") - granted("viewer") == {"notifications.edit_templates"}
     assert all(name.partition(".")[2].startswith("view_") for name in granted("viewer"))
 
 
@@ -62,12 +63,12 @@ def test_no_group_is_made_before_its_permissions():
     Group.objects.all().delete()
     Permission.objects.get(codename="erase_person").delete()
     make_groups(using="default")
-    assert set(Group.objects.values_list("name", flat=True)) == {"viewer", "support"}
+    assert set(Group.objects.values_list("name", flat=True)) == {"viewer", "support", "editor"}
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 @pytest.mark.parametrize(
-    "role", ["viewer", *(pytest.param(role, marks=pytest.mark.drill) for role in ROLES[1:])]
+    "role", ["viewer", *(pytest.param(role, marks=pytest.mark.drill) for role in [*ROLES][1:])]
 )
 def test_no_link_and_no_button_fails(role, valkey_url):
     process.start_anew()

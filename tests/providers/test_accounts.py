@@ -26,8 +26,7 @@ READ = {
 
 def payload_of(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the request that a provider would get."""
-    provider = PROVIDERS[name]
-    messages: list[Any] = []
+    provider, messages = PROVIDERS[name], list[Any]()
 
     class Connection:
         send_messages = staticmethod(messages.extend)

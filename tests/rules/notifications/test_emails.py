@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from notifications.rendering import RenderedEmail
+from notifications.parts import RenderedEmail
 from tests.kit.words import EMAILS, Order, email_context, event_types, render_email
 
 PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)
