@@ -47,8 +47,11 @@ def two(provider, settings, valkey_url):
     process.start_anew()
 
 
-def configure(settings, *providers: str, open_seconds: float = 30.0) -> None:
-    """Restart the process with other providers and other times of an open breaker."""
+def configure(settings, *providers: str, open_seconds: float = 3600.0) -> None:
+    """Restart the process with other providers and other times of an open breaker.
+
+    By default no probe becomes due during a test, however slow the machine is.
+    """
     settings.EMAIL_PROVIDERS, settings.BREAKER_OPEN_SECONDS = list(providers), open_seconds
     process.start_anew()
 
