@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from django.db import connections
@@ -23,47 +23,41 @@ class PartitionTable:
     partition: Partition
     state: State
     rows: int  # ANALYZE's last estimate
+    bytes: int  # with its indexes; 0 unless asked for
 
     @property
     def name(self) -> str:
         return self.partition.name
 
 
-def partition_tables(*, model: PartitionedModel, using: str = "owner") -> list[PartitionTable]:
+def partition_tables(
+    *, model: PartitionedModel, using: str = "owner", sizes: bool = False
+) -> list[PartitionTable]:
     """List the partitions of `model` that exist, attached or not, oldest first.
 
-    This waits for no table's lock, because timelines, exports and erasures of every person call it.
+    This waits for no table's lock, because timelines, exports and erasures of every person call it. With
+    `sizes` it opens each table.
     """
     parent = model._meta.db_table
     with connections[using].cursor() as cursor:
         cursor.execute(
             """
             SELECT c.relname, greatest(c.reltuples, 0)::bigint,
+                   CASE WHEN %s THEN pg_total_relation_size(c.oid) ELSE 0 END,
                    CASE WHEN i.inhrelid IS NULL THEN 'detached'
                         WHEN i.inhdetachpending THEN 'pending' ELSE 'attached' END
             FROM pg_class AS c LEFT JOIN pg_inherits AS i
                 ON i.inhrelid = c.oid AND i.inhparent = to_regclass(%s)
             WHERE c.relkind = 'r' AND c.relname ~ %s AND pg_table_is_visible(c.oid)
             """,
-            [parent, f"^{parent}_p[0-9]+$"],
+            [sizes, parent, f"^{parent}_p[0-9]+$"],
         )
         found = [
-            PartitionTable(partition, state, rows)
-            for name, rows, state in cursor.fetchall()
+            PartitionTable(partition, state, rows, size)
+            for name, rows, size, state in cursor.fetchall()
             if (partition := partition_named(model=model, name=name))
         ]
     return sorted(found, key=lambda table: table.partition.since)
-
-
-def read_sizes(*, names: Iterable[str], using: str = "owner") -> dict[str, int]:
-    """Return the bytes of tables with their indexes, as far as they exist. It opens each table."""
-    with connections[using].cursor() as cursor:
-        cursor.execute(
-            "SELECT name, pg_total_relation_size(to_regclass(quote_ident(name)))"
-            " FROM unnest(%s::text[]) AS name",
-            [list(names)],
-        )
-        return {name: size for name, size in cursor.fetchall() if size is not None}
 
 
 def state_of(*, model: PartitionedModel, name: str, using: str = "owner") -> State | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from retention.models import DetachedPartition
-from retention.partitions.catalogue import PartitionTable, partition_tables, read_sizes
+from retention.partitions.catalogue import PartitionTable, partition_tables
 from retention.partitions.detach import count_unfinished
 from runtime.database.clock import read_database_time
 from runtime.database.partitioned import partitioned_models
@@ -19,8 +19,7 @@ def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:
     for model in partitioned_models():
         table_name = model._meta.db_table
         records = {one.name: one for one in gone if one.table == table_name}
-        tables = {one.name: one for one in partition_tables(model=model, using=using)}
-        sizes = read_sizes(names=tables, using=using)
+        tables = {one.name: one for one in partition_tables(model=model, using=using, sizes=True)}
         # Future partitions have no row, and most partitions are such.
         begun = [name for name, table in tables.items() if table.partition.since <= now]
         unfinished = count_unfinished(model=model, names=begun, using=using)
@@ -37,7 +36,7 @@ def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:
                     "since": bounds.since.date().isoformat(),
                     "until": bounds.until.date().isoformat(),
                     "state": _state(table, record),
-                    "bytes": sizes.get(name, 0),
+                    "bytes": table.bytes if table else 0,
                     "rows": table.rows if table else manifest.get("rows"),
                     "unfinished": unfinished.get(name, 0),
                     "held": bool(over and unfinished.get(name)),

@@ -95,6 +95,9 @@ def _run() -> None:
             refresh()
             outage.end()
         except (DatabaseError, InterfaceError) as error:
-            outage.warn("cached rows stay: the database does not answer", error)
+            if any(
+                rows.value is not None for rows in _all
+            ):  # else the process waits for PostgreSQL and says so
+                outage.warn("cached rows stay: the database does not answer", error)
             connection.close()
         time.sleep(REFRESH_SECONDS)

@@ -99,7 +99,7 @@ def test_what_migrate_makes_is_there_again(emptying, change):
     change()
     emptying()
     assert emptying.flushes == 2
-    assert set(Group.objects.values_list("name", flat=True)) == {"viewer", "support", "operator"}
+    assert set(Group.objects.values_list("name", flat=True)) == {"viewer", "support", "operator", "editor"}
     assert Group.objects.get(name="viewer").permissions.exists()
     make_groups(using="default")
     emptying()

@@ -35,6 +35,10 @@ import django
 django.setup()
 from retention.cold_files import storage
 from retention import rollover
+from retention.partitions import detach
+
+if sys.argv[1] == "none":
+    detach.wait_for_readers = lambda **_: None  # as if the reader began after it
 
 def report(step, **facts):
     if step == sys.argv[1]:
