@@ -73,7 +73,7 @@ def email_part(
     work = work_context.current()
     # Record an e-mail to an erased person, but never send it.
     erased = recipient_email == ERASED_ADDRESS
-
+    id = new_id()  # before that of the copy, because lists have the order of the ids
     shop_copy = None if erased or not profile.copy_to else insert.ShopCopy(new_id(), profile.copy_to)
 
     def on_commit() -> None:
@@ -88,7 +88,7 @@ def email_part(
         wake(Reason.FAST_PATH)
 
     email: insert.NewEmail = {
-        "id": new_id(),
+        "id": id,
         "order_id": order_id,
         "event_type": event_type,
         "status": Status.SUPPRESSED if erased else Status.PENDING,

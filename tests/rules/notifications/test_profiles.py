@@ -109,6 +109,7 @@ class TestAShopCopy:
         assert sum("INSERT INTO email_notifications" in query["sql"] for query in captured) == 1
         mail, copy = self.copies()
         assert (copy.shop_copy_of, copy.resend_of, copy.recipient_email) == (mail.id, None, "office@own.test")
+        assert mail.id < copy.id, "lists show the customer's e-mail first"
         assert (copy.customer_email, copy.to_name) == ("alice@example.com", "")
         for name in ("subject", "body", "body_text", "from_email", "status", "order_id", "event_type"):
             assert getattr(copy, name) == getattr(mail, name), name
