@@ -44,7 +44,9 @@ def begin(*, source: str, event_type: str, locale: str, username: str) -> tuple[
     """Return the template of these keys, and whether it is new. Its draft is then the text in use."""
     parts = file_parts(event_type=event_type)
     for version in published.find(source=source, event_type=event_type, locale=locale)[:1]:
-        parts = published.parts_of(EmailTemplateVersion.objects.get(id=version.id))
+        # This process may still know a version that is gone, for example after a restore.
+        if (row := EmailTemplateVersion.objects.filter(id=version.id).first()) is not None:
+            parts = published.parts_of(row)
     values = {"edited_by": username, **_columns(parts)}
     return EmailTemplate.objects.get_or_create(
         source=source, event_type=event_type, locale=locale, defaults=values

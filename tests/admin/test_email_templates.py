@@ -277,3 +277,11 @@ def test_another_process_sees_a_new_version_after_one_refresh(admin_client):
     assert pay_and_read().subject.startswith("Payment received")
     cached_rows.refresh()
     assert pay_and_read().subject == "new"
+
+
+def test_a_template_begins_with_the_file_if_the_version_in_memory_is_gone(admin_client, monkeypatch):
+    """For example after a restore: a process looks for new versions every few seconds."""
+    gone = published.Version(new_id(), "order.paid", 1, {})
+    monkeypatch.setattr(published, "find", lambda **_: (gone,))
+    begin(admin_client)
+    assert EmailTemplate.objects.get().subject == text_of_file()["subject"]

@@ -40,7 +40,9 @@ class Editor:
 
     def post(self, path: str, **values: str) -> requests.Response:
         token = {"csrfmiddlewaretoken": self.session.cookies["csrftoken"]}
-        return self.session.post(self.base + path, data=values | token, timeout=60)
+        answer = self.session.post(self.base + path, data=values | token, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return answer
 
     def fields(self, path: str) -> dict[str, str]:
         """Return the fields of the editor as they are shown."""
