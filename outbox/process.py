@@ -24,7 +24,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from notifications.log import log_changes
 from notifications.models import EmailNotification
-from notifications.profiles import find_profile
+from notifications.profiles import profiles
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import DUE_STATES
 from notifications.wake import Reason
@@ -180,6 +180,7 @@ class Drain:
             elif not self._in_flight:
                 time.sleep(min(capacity.wait_seconds, SETTLE_SECONDS))
             return []
+        shops = profiles.get()  # may read a table, and an error after the claim would keep the rows
         claimed_at = time.monotonic()
         reason = self.reason
         self.woken.clear()
@@ -195,7 +196,8 @@ class Drain:
                 delays.observe(row.unclaimed_seconds)
             row.deadline_at = claimed_at + settings.LEASE_SECONDS - self.send_timeout_seconds
             row.should_stop = should_stop
-            row.account = find_profile(row.profile).account  # the sending threads read no table
+            if (profile := shops.get(row.profile)) is not None:
+                row.account = profile.account  # the sending threads read no table
         return batch
 
     def screen(self, batch: Sequence[EmailNotification]) -> Mapping[uuid.UUID, Outcome]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
+from notifications.profiles import profiles
 from outbox.gate.senders import LONGEST_WAIT_SECONDS, Senders
-from tests.kit.mails import drained, due_now, make_mail, sandbox
+from tests.kit.mails import drained, due_now, make_mail, sandbox, statuses
 from tests.kit.words import EmailNotification, State, process
 
 __all__ = ["sandbox"]
@@ -132,3 +134,16 @@ class TestSenders:
             waits.append(senders.refused("one", **A, reason="403"))
         assert 30 <= waits[0] <= 30 < 300 <= waits[1] <= 600
         assert LONGEST_WAIT_SECONDS / 2 <= waits[2] <= LONGEST_WAIT_SECONDS
+
+
+@pytest.mark.django_db(transaction=True)
+def test_profiles_that_cannot_be_read_leave_the_emails_unclaimed(sandbox, monkeypatch):
+    def refresh() -> None:
+        raise OperationalError("the database is away")
+
+    make_mail()
+    monkeypatch.setattr(profiles, "value", None)
+    monkeypatch.setattr("runtime.process.cached_rows.refresh", refresh)
+    with pytest.raises(OperationalError):
+        drained()
+    assert statuses() == {"pending": 1}
