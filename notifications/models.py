@@ -39,7 +39,7 @@ from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
 
 log = structlog.get_logger(__name__)
 
-#: What people read for the orders without a source.
+#: The name that people read for the orders without a source.
 OWN_ORDERS = "own orders"
 #: Columns too large to load when only the state matters.
 CONTENT = ("subject", "body", "body_text")

@@ -137,7 +137,7 @@ def explain(*, provider: str, error: str) -> Explanation:
     return UNKNOWN
 
 
-#: What to check for an error with this explanation. The names in braces are the provider's own settings.
+#: The setting to check for an error with this explanation. The names in braces are the provider's own.
 _BLAMED: dict[Explanation, str] = {
     ACCOUNT: "{key}",
     SENDER: "DEFAULT_FROM_EMAIL",

@@ -1,4 +1,4 @@
-"""What must be true of each e-mail that a template of the database renders."""
+"""Check each e-mail that a template of the database renders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a template of the database may contain.
+"""Decide what a template of the database may contain.
 
 The rules allow what an e-mail needs and refuse everything else, so nothing has to be known about what else
 Jinja2 and Python can do. No allowed expression makes a text much longer than its parts, and `environment`
@@ -66,7 +66,7 @@ _ALLOWED = (
     nodes.Mod,
     nodes.Neg,
 )
-#: What an author writes for the nodes that are refused.
+#: The words that an author writes for the refused nodes.
 _WRITTEN = {
     nodes.Mul: "*",
     nodes.Pow: "**",

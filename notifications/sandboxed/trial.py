@@ -31,7 +31,7 @@ _free = threading.BoundedSemaphore(AT_ONCE)
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong with a draft. The part is "" and the line 0 if they are not known."""
+    """A mistake in a draft. The part is "" and the line 0 if they are not known."""
 
     part: str
     line: int

@@ -21,7 +21,7 @@ from tests.kit.templates import text_of_file
 from tests.kit.words import EMAILS, SAMPLE, SAMPLES
 
 PLAIN = {"subject.txt": "Hello", "body.txt": "Hello", "body.html": "<p>Hello</p>"}
-#: What would reach the customer. Only the check finds it.
+#: Outputs that would reach the customer. Only the check finds them.
 SENT: Mapping[str, tuple[str, str]] = {
     "script": ("<script>alert(1)</script>", "remove the element script"),
     "handler": ("<p onclick='x()'>", "remove the attribute onclick"),
