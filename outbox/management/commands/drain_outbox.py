@@ -9,11 +9,13 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
-from outbox import drain
-from outbox.process import Drained
+from outbox import drain, process
+from outbox.claim import next_due_in
+from outbox.gate.breaker import State
+from outbox.process import SHORT_PAUSE_SECONDS, Drained
 from runtime import bulk_jobs
 from runtime.process.backoff import RetryPolicy
 from runtime.process.cached_rows import keep_fresh
@@ -24,12 +26,17 @@ from runtime.telemetry.metrics_server import watch
 
 log = structlog.get_logger(__name__)
 
+#: The longest pause of a provider (429) that the command waits for.
+LONGEST_PROVIDER_PAUSE_SECONDS = 60.0
+#: After so many polls in a row that settle nothing, at least a second apart, the command gives up.
+MOST_IDLE_POLLS = 30
+
 
 class Command(BaseCommand):
     help = (
         "Send e-mails without a broker until none is due. Expired claims are taken back first, and batches "
         "of bulk jobs run in between. Needs only PostgreSQL and a provider. May run next to workers and "
-        "other drains."
+        "other drains. Exits with 1 if e-mails are due that it cannot send now, such as during an outage."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -39,9 +46,10 @@ class Command(BaseCommand):
         """Run until done, or until SIGTERM or SIGINT. Then give back rows that are not begun, and return."""
         stopped = stop_on_signals(also=drain.stop)
         if not loop:
-            while _work(stopped, drain.poll)[0]:
-                pass
+            problem = _send_all(stopped)
             drain.finish()
+            if problem:
+                raise CommandError(problem)
             return
         watch("standby")
         wait_for_postgres(pause=stopped.wait)
@@ -52,14 +60,15 @@ class Command(BaseCommand):
             nonlocal poll_at
             # A poll reads all due rows and may meet many dead index entries, so the timer only drains.
             is_poll_due = time.monotonic() >= poll_at
-            more, next_due = _work(stopped, drain.poll if is_poll_due else drain.drain_due)
+            more, done = _work(stopped, drain.poll if is_poll_due else drain.drain_due)
             if is_poll_due:
                 poll_at = time.monotonic() + settings.POLL_INTERVAL
             wait = max(0.0, poll_at - time.monotonic())
             if more:
                 wait = 0.0
-            elif next_due is not None:
-                wait = min(wait, max(0.0, next_due))
+            elif done is not None and settings.FAST_PATH:
+                next_due = done.pause_seconds or done.next_due_seconds
+                wait = wait if next_due is None else min(wait, max(0.0, next_due))
             health.wait(stopped, wait)
 
         run_until_stopped(
@@ -76,20 +85,51 @@ class Command(BaseCommand):
         drain.finish()
 
 
-def _work(stopped: threading.Event, send: Callable[[], Drained | None]) -> tuple[bool, float | None]:
+def _send_all(stopped: threading.Event) -> str:
+    """Poll until no row is due, and return "". If that cannot be reached now, return the reason.
+
+    One poll may leave rows that are due: those that wait for the rate limit or for a short pause of the
+    provider, those that it gave back because their sends began late, and those that another session locks.
+    """
+    idle = 0
+    while not stopped.is_set():
+        more, done = _work(stopped, drain.poll)
+        if more:
+            continue
+        due_in = next_due_in()
+        if due_in is None or due_in > 0.0:
+            return ""
+        if problem := _describe_outage():
+            return problem
+        idle = 0 if done is not None and done.settled else idle + 1
+        if idle >= MOST_IDLE_POLLS:
+            return f"E-mails are due, but {idle} polls sent none. Another session may lock their rows."
+        pause = done.pause_seconds if done is not None else 0.0
+        stopped.wait(max(pause, SHORT_PAUSE_SECONDS))
+    return ""
+
+
+def _describe_outage() -> str:
+    """Return a text with each provider's state, or "" if one takes e-mails, now or after a short pause."""
+    providers = process.gate().read_providers()
+    for one in providers:
+        if one.state is not State.OPEN and one.reopens_in_seconds <= LONGEST_PROVIDER_PAUSE_SECONDS:
+            return ""
+    down = ", ".join(f"{one.provider} is {one.state} ({one.breaker.reason})" for one in providers)
+    return f"E-mails are due, but no provider takes them now: {down}."
+
+
+def _work(stopped: threading.Event, send: Callable[[], Drained | None]) -> tuple[bool, Drained | None]:
     """Call `send`, which sends for at most half a minute, then do one batch of a bulk job.
 
     E-mails come first, so that they do not wait for a job that fails or that has a million rows. A worker or
     `manage.py privacy` does the jobs on a person's data, because each is one long batch. Return whether to
-    continue at once, and the seconds until the next row is due, None if no row waits.
+    continue at once, and the drain's report, None if none ran.
     """
     health.end()  # the drain's own loop is watched meanwhile
     done = send()
     if done is not None and done.settled:
         log.info("drained", settled=done.settled)
     if stopped.is_set():
-        return False, None
-    more = bulk_jobs.run_batch(persons=False) or (done is not None and done.has_more)
-    if done is None or not settings.FAST_PATH:
-        return more, None
-    return more, done.pause_seconds or done.next_due_seconds
+        return False, done
+    return bulk_jobs.run_batch(persons=False) or (done is not None and done.has_more), done
