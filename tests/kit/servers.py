@@ -42,6 +42,9 @@ FIXED = {
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
     """Start the servers before pytest-django reads the settings, in its plain implementation of this hook."""
+    for test in early_config.known_args_namespace.file_or_dir:
+        if not Path(test.partition("::")[0]).exists():  # a parallel run would only say "no tests ran"
+            raise pytest.UsageError(f"file or directory not found: {test}")
     os.environ.update(FIXED)
     _keep_bytecode()
     worker = os.environ.get("PYTEST_XDIST_WORKER")

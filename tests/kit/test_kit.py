@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 
 import pytest
@@ -216,3 +217,21 @@ def test_the_end_says_how_many_were_green_and_which_test_failed_how_often():
     assert said.startswith("1 of 3 green; median 200 s, 85 s of CPU")
     assert "failed in 2: tests/orders/test_demo.py::test_it_sums[a b]\n" in said
     assert "failed in 2: tests/api/test_fuzz.py::test_it" in said
+
+
+def test_a_parallel_run_names_a_file_that_does_not_exist():
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "2",
+        "-q",
+        "-k",
+        "x",
+        __file__,
+        "tests/kit/nothing.py::test_a",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "not found: tests/kit/nothing.py::test_a" in done.stdout + done.stderr
