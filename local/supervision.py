@@ -140,7 +140,8 @@ def configuration(groups: Sequence[Sequence[Program]], *, logs: Path) -> str:
                 "stopwaitsecs": STOP_SECONDS,
                 "killasgroup": "true",
                 "redirect_stderr": "true",
-                "stdout_logfile": logs / f"{program.name}.log",
+                # supervisord expands this value, and no other one, twice.
+                "stdout_logfile": str(logs / f"{program.name}.log").replace("%", "%%"),
                 "stdout_logfile_maxbytes": 0,  # `rotate_logs` rotates, because the programs write there, too
             }
     return "\n".join(

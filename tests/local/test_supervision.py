@@ -24,9 +24,11 @@ from tests.kit.waiting import until
 
 @pytest.fixture
 def var(tmp_path: Path) -> Path:
+    """Return a directory for logs, as in a checkout whose path has a percent sign."""
+    var = tmp_path / "100% mine"
     for name in ("log", "run"):
-        (tmp_path / name).mkdir()
-    return tmp_path
+        (var / name).mkdir(parents=True)
+    return var
 
 
 @pytest.fixture
