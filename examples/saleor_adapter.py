@@ -137,7 +137,8 @@ def describe_change(change: str, order: Json, *, total: int, refunded: int) -> t
             successes.sort(key=lambda event: dt.datetime.fromisoformat(event["createdAt"]))
             # Saleor's deprecated payments API has no transactions. Then only the sum of all refunds is known.
             last = successes[-1]["amount"] if successes else None
-            amount = count_minor_units(last, currency=currency) if last else refunded
+            # Saleor can refund more than the total, which orderpost refuses.
+            amount = min(count_minor_units(last, currency=currency), refunded) if last else refunded
             topic = "part_refunded" if is_part else "refunded"
             return topic, {"status": "cancelled" if is_cancelled else topic, "amount": amount}
     return change, {"status": change}

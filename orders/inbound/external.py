@@ -91,6 +91,15 @@ class Refund(ExternalOrder):
     )
     amount = Integer(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, of this refund")
 
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse an amount above the refunded amount, because the e-mail would show both."""
+        attrs = super().validate(attrs)
+        if attrs["amount"] > attrs["refunded_amount"]:
+            raise serializers.ValidationError(
+                {"amount": ["This must be at most refundedAmount, which includes this refund."]}
+            )
+        return attrs
+
 
 #: Fields of the change, not of the order. The event's e-mail shows them.
 DETAILS = ("amount", "notify", "reason", "tracking_url", "was_paid")

@@ -141,6 +141,7 @@ PART = {
     "totalRefunded": money(10),
     "transactions": [refund(4, "2026-11-22T00:00:00Z"), refund(6, "2026-11-21T00:00:00Z")],
 }
+MORE = {"totalRefunded": money(120), "transactions": [refund(120, "2026-11-22T00:00:00Z")]}
 FULL = {"totalRefunded": money(98.4), "transactions": [refund(98.4, "2026-11-22T00:00:00Z")]}
 PARCEL = {"fulfillments": [{"trackingNumber": "42"}, {"trackingNumber": "https://parcels.example.com/42"}]}
 #: Saleor's event, the order's fields -> our change, the fields of `data` that depend on it
@@ -165,6 +166,7 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         {"status": "part_refunded", "amount": 400, "refundedAmount": 1000},
     ),
     ("OrderRefunded", FULL, "refunded", {"status": "refunded", "amount": 9840, "refundedAmount": 9840}),
+    ("OrderRefunded", MORE, "refunded", {"status": "refunded", "amount": 9840, "refundedAmount": 9840}),
     ("OrderRefunded", FULL | {"status": "CANCELED"}, "refunded", {"status": "cancelled", "amount": 9840}),
     ("OrderRefunded", PART | {"status": "CANCELED"}, "part_refunded", {"status": "cancelled", "amount": 400}),
     ("OrderRefunded", {"totalRefunded": money(9)}, "part_refunded", {"amount": 900}),

@@ -320,6 +320,11 @@ class TestRefused:
             ("refunded", {"amount": 5, "refundedAmount": 999}, "that is refunded, this must be the total."),
             ("part_refunded", {"amount": 5, "refundedAmount": 1000}, "data.refundedAmount"),
             ("refunded", {"refundedAmount": 1000}, "data.amount: This field is required."),
+            (
+                "part_refunded",
+                {"amount": 6, "refundedAmount": 5},
+                "data.amount: This must be at most refundedAmount, which includes this refund.",
+            ),
             ("cancelled", {"wasPaid": "no"}, "data.wasPaid: This must be true or false."),
             ("completed", {"trackingUrl": "javascript:alert(1)"}, "data.trackingUrl"),
         ],
