@@ -209,6 +209,12 @@ def test_the_demo_says_what_to_click_next(provider, polling, capsys):
     assert "correlation id demo-" in said
 
 
+def test_a_second_demo_adds_no_fault_to_those_of_the_first(provider, polling):
+    for _ in range(2):
+        call_command("demo", "--orders", "1")
+    assert sorted(fault.to for fault in provider.faults.all()) == ["^down-", "^refused-"]
+
+
 def test_the_demo_speaks_of_one_order_and_one_email(provider, polling, settings, capsys):
     settings.NOTIFY_ON = ["order.paid"]
     call_command("demo", "--orders", "1")
