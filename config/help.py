@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+from django.conf import settings
 from django.core.management import ManagementUtility, get_commands, load_command_class
-
-OURS = ("events", "operations", "orders", "outbox", "retention")
 
 
 class Utility(ManagementUtility):
@@ -36,5 +35,5 @@ def our_commands() -> dict[str, str]:
     return {
         name: " ".join(load_command_class(app, name).help.split()).partition(". ")[0].rstrip(".") + "."
         for name, app in sorted(get_commands().items())
-        if app in OURS
+        if (settings.BASE_DIR / app / "management").is_dir()
     }
