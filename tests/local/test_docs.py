@@ -1,4 +1,4 @@
-"""The documentation site: what local/docs.py makes of the pages."""
+"""The documentation: the site that local/docs.py makes of the pages, and the code that they name."""
 
 from __future__ import annotations
 
@@ -102,3 +102,10 @@ def test_a_new_diagram_needs_its_picture() -> None:
 
 def test_no_picture_of_a_diagram_is_left_over() -> None:
     assert {docs.drawing(block) for block in docs.diagrams()} == set(docs.DIAGRAMS.iterdir())
+
+
+def test_each_test_that_the_page_of_pairs_names_exists() -> None:
+    named = re.findall(r"`(test_\w+|Test\w+)`", (PROJECT / "tests" / "pairs" / "README.md").read_text())
+    assert len(named) > 50
+    code = "".join(path.read_text() for path in (PROJECT / "tests").rglob("*.py"))
+    assert {name for name in named if not re.search(rf"(?:def|class) {name}\b", code)} == set()
