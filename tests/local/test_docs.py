@@ -104,6 +104,34 @@ def test_no_picture_of_a_diagram_is_left_over() -> None:
     assert {docs.drawing(block) for block in docs.diagrams()} == set(docs.DIAGRAMS.iterdir())
 
 
+def test_each_step_through_the_code_is_where_the_page_says() -> None:
+    for page in ("an-email", "a-payment"):
+        text = (docs.DOCS / "explain" / f"{page}.md").read_text()
+        steps = re.findall(r"\*\*([\w/]+\.py)\*\*(?:: `(\w+)`)?", text)
+        assert len(steps) > 8, page
+        for path, name in steps:
+            code = (PROJECT / path).read_text()
+            assert re.search(rf"^ *(?:def |class )?{name}\b", code, re.MULTILINE), (page, path, name)
+    text = (docs.DOCS / "explain" / "architecture.md").read_text()
+    named = {
+        f"{folder}/{name}"
+        for folder, names in re.findall(r"(?<![\w/])(\w[\w/]*)/\{([\w, ]+)\}", text)
+        for name in names.split(", ")
+    }
+    assert len(named) > 40
+    gone = {one for one in named if not ((PROJECT / one).is_dir() or (PROJECT / f"{one}.py").exists())}
+    assert gone == set()
+
+
+def test_the_map_of_folders_has_each_package() -> None:
+    text = (PROJECT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"^([\w/]+)/  ", text, re.MULTILINE)
+    assert [name for name in named if not (PROJECT / name).is_dir()] == []
+    folders = {str(path.parent.relative_to(PROJECT)) for path in PROJECT.glob("[a-z]*/**/__init__.py")}
+    left = re.compile(r"(tests|var|\w+/migrations|\w+/management/commands|notifications/providers/\w+)\b")
+    assert {folder for folder in folders if not left.match(folder)} <= set(named)
+
+
 def test_each_test_that_the_page_of_pairs_names_exists() -> None:
     named = re.findall(r"`(test_\w+|Test\w+)`", (PROJECT / "tests" / "pairs" / "README.md").read_text())
     assert len(named) > 50
