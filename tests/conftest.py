@@ -37,7 +37,7 @@ def no_cached_rows() -> Iterator[None]:
     """Begin with empty cached rows, without a statement. `cached_rows.refresh` reads what a test wrote."""
     from runtime.process import cached_rows  # needs Django's settings
 
-    for rows in cached_rows.all_cached():
+    for rows in cached_rows.CACHED:
         rows.value = {}
         rows.loaded_version = None
     yield

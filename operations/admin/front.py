@@ -13,7 +13,7 @@ from django.http import HttpRequest
 
 from operations.admin import charts
 from runtime.sums import Sums
-from web.admin.tiles import RANGES, FrontPage, _attention, _panels, _series, bounded, count_each
+from web.admin.tiles import ATTENTION, PANELS, RANGES, SERIES, FrontPage, bounded, count_each
 
 #: Seconds between two refreshes of an open page.
 REFRESH_SECONDS = 15
@@ -27,7 +27,7 @@ Part = TypeVar("Part")
 def page(request: HttpRequest) -> dict[str, Any]:
     """Return the template context of the first page."""
     view = FrontPage.of(request)
-    parts = [(place, source(request)) for place, source in _in_order(_panels)]
+    parts = [(place, source(request)) for place, source in _in_order(PANELS)]
     return {
         "tiles": tiles(request),
         "ranges": [
@@ -48,7 +48,7 @@ def _in_order(parts: Sequence[tuple[int, Part]]) -> list[tuple[int, Part]]:
 
 def tiles(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the tiles of all apps, highlighted ones first. Count their `rows` in one statement."""
-    tiles = [tile for _, source in _in_order(_attention) for tile in source(request)]
+    tiles = [tile for _, source in _in_order(ATTENTION) for tile in source(request)]
     rows = {id(tile): tile.rows for tile in tiles if tile.rows is not None}
     numbers = dict(zip(rows, count_each(rows.values()), strict=True))
     shown = []
@@ -65,7 +65,7 @@ def tiles(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def _charts(request: HttpRequest, view: FrontPage) -> list[dict[str, Any]]:
-    allowed = [one for one in _series if request.user.has_perm(one.permission)]
+    allowed = [one for one in SERIES if request.user.has_perm(one.permission)]
     if not allowed:
         return []
     steps, step = view.steps(view.range), view.range.step

@@ -17,7 +17,7 @@ from django.db import connections, transaction
 from runtime.database.clock import read_database_time
 from runtime.database.ids import id_floor
 from runtime.database.partitioned import (
-    _CREATED,
+    CREATED_CHECK,
     Interval,
     Partition,
     PartitionedModel,
@@ -132,7 +132,7 @@ def _make(*, model: PartitionedModel, partition: Partition, using: str, lock_tim
         # This CHECK prunes filters on time, and refuses rows whose id's time differs from the database's.
         cursor.execute(
             compose(
-                f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + _CREATED)} "
+                f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + CREATED_CHECK)} "
                 f"CHECK (created_at >= %s AND created_at < %s)",
                 [partition.since - day, partition.until + day],
                 using=using,

@@ -14,7 +14,8 @@ from django.db import IntegrityError, connections, models
 
 from runtime.database.ids import id_time
 
-_CREATED = "_created"
+#: The end of the name of a partition's CHECK on `created_at`. retention.partitions makes it.
+CREATED_CHECK = "_created"
 
 Interval = Literal["month", "day"]
 
@@ -121,7 +122,7 @@ def why_misplaced(error: IntegrityError) -> str | None:
     diagnosis = getattr(error.__cause__, "diag", None)
     if diagnosis is None or diagnosis.sqlstate != "23514":  # check_violation
         return None
-    if (diagnosis.constraint_name or "").endswith(_CREATED):
+    if (diagnosis.constraint_name or "").endswith(CREATED_CHECK):
         return f"the id's time is not the database's: {diagnosis.constraint_name}"
     if diagnosis.constraint_name is None:
         return str(diagnosis.message_primary)

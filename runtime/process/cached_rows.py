@@ -24,7 +24,8 @@ log = structlog.get_logger(__name__)
 
 REFRESH_SECONDS = 5.0
 Value = TypeVar("Value")
-_all: list[CachedRows[Any]] = []
+#: The cached tables of all apps, which `refresh` loads.
+CACHED: list[CachedRows[Any]] = []
 _starting = threading.Lock()
 _started = False
 
@@ -40,7 +41,7 @@ class CachedRows(Generic[Value]):
         self.version, self.load = version, load
         self.value: Mapping[str, Value] | None = None
         self.loaded_version: str | None = None
-        _all.append(self)
+        CACHED.append(self)
 
     def get(self) -> Mapping[str, Value]:
         """Return the rows. The first call of a process reads them."""
@@ -55,16 +56,12 @@ def version_of(table: str, *, where: str = "true") -> str:
     return f"(SELECT md5(string_agg(xmin::text, ',' ORDER BY id)) FROM {table} WHERE {where})"  # noqa: S608
 
 
-def all_cached() -> tuple[CachedRows[Any], ...]:
-    return tuple(_all)
-
-
 def refresh() -> None:
     """Load the rows whose version changed. On an error keep the values. Raise the database's errors."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(rows.version for rows in _all)}")  # only the apps' own SQL
+        cursor.execute(f"SELECT {', '.join(rows.version for rows in CACHED)}")  # only the apps' own SQL
         versions = cursor.fetchone()
-    for rows, version in zip(_all, versions, strict=True):
+    for rows, version in zip(CACHED, versions, strict=True):
         if rows.value is not None and rows.loaded_version == version:
             continue
         try:
@@ -95,9 +92,8 @@ def _run() -> None:
             refresh()
             outage.end()
         except (DatabaseError, InterfaceError) as error:
-            if any(
-                rows.value is not None for rows in _all
-            ):  # else the process waits for PostgreSQL and says so
+            # Without rows the process waits for PostgreSQL, and says so itself.
+            if any(rows.value is not None for rows in CACHED):
                 outage.warn("cached rows stay: the database does not answer", error)
             connection.close()
         time.sleep(REFRESH_SECONDS)

@@ -226,7 +226,7 @@ class TestRestore:
         from notifications.profiles import find_profile
         from runtime.process import cached_rows
 
-        for rows in cached_rows.all_cached():
+        for rows in cached_rows.CACHED:
             rows.value, rows.loaded_version = {}, "of another database"
         cached_rows.refresh()
         assert find_profile("").copy_to == OFFICE

@@ -77,25 +77,18 @@ RANGES = {
 
 
 Attention = Callable[[HttpRequest], Iterable[Tile]]
-
-
 Panel = Callable[[HttpRequest], SafeString]
-
-
-_attention: list[tuple[int, Attention]] = []
-
-
-_panels: list[tuple[int, Panel]] = []
-
-
-_series: list[Series] = []
+#: The parts of all apps, which operations.admin.front shows: tiles and panels with their places, and charts.
+ATTENTION: list[tuple[int, Attention]] = []
+PANELS: list[tuple[int, Panel]] = []
+SERIES: list[Series] = []
 
 
 def attention(place: int) -> Callable[[Attention], Attention]:
     """Show the tiles that the decorated function returns for a request. It checks the permissions."""
 
     def register(source: Attention) -> Attention:
-        _attention.append((place, source))
+        ATTENTION.append((place, source))
         return source
 
     return register
@@ -105,7 +98,7 @@ def panel(place: int) -> Callable[[Panel], Panel]:
     """Show the HTML that the decorated function returns. It checks the permissions."""
 
     def register(source: Panel) -> Panel:
-        _panels.append((place, source))
+        PANELS.append((place, source))
         return source
 
     return register
@@ -113,7 +106,7 @@ def panel(place: int) -> Callable[[Panel], Panel]:
 
 def show_series(series: Series) -> None:
     """Show a chart of a series that an app's `sums.py` sums."""
-    _series.append(series)
+    SERIES.append(series)
 
 
 def sentences(url: str, found: Iterable[Found]) -> Iterator[Tile]:

@@ -72,7 +72,7 @@ class TestTheRows:
 
     def test_stay_when_they_cannot_be_loaded(self, monkeypatch):
         save_profile("shop-a", shop_name="First")
-        (rows,) = (one for one in cached_rows.all_cached() if one.get().get("shop-a"))
+        (rows,) = (one for one in cached_rows.CACHED if one.get().get("shop-a"))
         monkeypatch.setattr(rows, "load", lambda: 1 / 0)
         save_profile("shop-a", shop_name="Second")
         assert find_profile("shop-a").shop_name == "First"
@@ -88,7 +88,7 @@ class TestTheRows:
         with CaptureQueriesContext(connection) as captured:
             pay_order(order_id=order.id)
         with_profile = len(captured)
-        cached_rows.all_cached()[0].value = {}
+        cached_rows.CACHED[0].value = {}
         order = placed()
         with CaptureQueriesContext(connection) as captured:
             pay_order(order_id=order.id)
