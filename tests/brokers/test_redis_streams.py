@@ -152,7 +152,9 @@ def test_an_owner_that_slept_reads_what_another_read_meanwhile_and_left(client):
 def test_an_owner_keeps_its_stream_while_it_works_on_a_batch(client):
     publish(*range(3))
     first, second = consumer("a"), consumer("b")
-    for one in first.receive(seconds=0.1):
+    found = first.receive(seconds=0.1)
+    assert len(found) == 3
+    for one in found:
         client.expire(LEASE, int(PATIENCE))  # most of its time passes
         first.done([one])
         assert client.ttl(LEASE) > PATIENCE
