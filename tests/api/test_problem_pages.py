@@ -8,8 +8,8 @@ from html import unescape
 import pytest
 from django.test import Client
 
-from local.machine import PROJECT
 from tests.kit.api import Api, assert_problem
+from tests.kit.packages import PACKAGES, files_of
 from tests.kit.words import find_types
 from web.api import problem_types
 from web.api.problem_types import declare_type
@@ -18,20 +18,7 @@ from web.api.problems import not_found
 
 def test_every_type_in_the_code_has_a_page():
     assert Client().get("/api/problems").status_code == 200  # loads the URLs, and so every declaration
-    sources = [
-        path.read_text()
-        for app in (
-            "operations",
-            "orders",
-            "outbox",
-            "notifications",
-            "events",
-            "retention",
-            "web",
-            "runtime",
-        )
-        for path in (PROJECT / app).rglob("*.py")
-    ]
+    sources = [path.read_text() for path in files_of(*PACKAGES)]
     declared = re.findall(r'declare_type\(\s*slug="([\w-]+)"', "".join(sources))
     assert sorted(declared) == sorted(find_types()) and len(declared) > 20
     assert not any(re.search(r"problem:[a-z]", text) for text in sources)  # only a type makes a URN

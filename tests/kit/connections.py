@@ -15,11 +15,14 @@ OTHER, DEADLINE = "other", 0.5
 
 
 @contextmanager
-def wrapper(*, port: int | None = None, deadline: float | None = DEADLINE) -> Iterator[DatabaseWrapper]:
-    """Open a connection, perhaps through a proxy."""
+def wrapper(
+    *, host: str = "", port: int | str = "", deadline: float | None = DEADLINE, **options: Any
+) -> Iterator[DatabaseWrapper]:
+    """Open a connection, perhaps through a proxy or to one of several servers."""
     given: dict[str, Any] = connection.settings_dict
-    options = {**given["OPTIONS"], "deadline": deadline, "connect_timeout": 2}
-    other = DatabaseWrapper({**given, "PORT": port or given["PORT"], "OPTIONS": options}, alias=OTHER)
+    address = {"HOST": host or given["HOST"], "PORT": port or given["PORT"]}
+    options = {**given["OPTIONS"], "deadline": deadline, "connect_timeout": 2} | options
+    other = DatabaseWrapper({**given, **address, "OPTIONS": options}, alias=OTHER)
     connections[OTHER] = other
     try:
         yield other

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,13 +16,10 @@ from django.apps import apps
 
 from local.machine import PROJECT
 from orders.models import STUCK
+from tests.kit.packages import LEVELS, PACKAGES, files_of
 
 Found = set[tuple[str, str]]
 
-CONTRACTS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-#: The packages from top to bottom. Those of one level do not know each other.
-LEVELS = [level.split(" | ") for level in CONTRACTS[0]["layers"] if level not in ("local", "config")]
-PACKAGES = [package for level in LEVELS for package in level]
 #: States of e-mails that are also words for partitions, brokers' messages, and wake-ups.
 ORDINARY = {"pending", "sent"}
 #: File and word, with the reason.
@@ -106,7 +102,7 @@ def words(package: str) -> Callable[[str], set[str]]:
 
 def scan(package: str) -> Found:
     find = words(package)
-    files = [one for one in sorted((PROJECT / package).rglob("*.py")) if "migrations" not in one.parts]
+    files = [one for one in files_of(package) if "migrations" not in one.parts]
     return {
         (str(file.relative_to(PROJECT)), word)
         for file in files

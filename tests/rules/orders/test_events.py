@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.conf import settings
 
+from local.machine import PROJECT
 from orders.events import Email
+from tests.kit.packages import PACKAGES, files_of
 from tests.kit.words import EVENTS
 
 #: The code that may name an event.
@@ -24,23 +25,10 @@ FILES = DECIDES | SHOWS | TAKES | {"operations/demo.py"}
 @pytest.mark.parametrize("event", EVENTS.values(), ids=list(EVENTS))
 def test_an_event_is_named_by_its_declaration_and_its_service_alone(event):
     literal = re.compile(rf"""["'](?:{re.escape(event.name)}|{re.escape(event.topic)})["']""")
-    sources = [
-        path
-        for package in (
-            "config",
-            "operations",
-            "orders",
-            "outbox",
-            "notifications",
-            "events",
-            "retention",
-            "web",
-            "runtime",
-        )
-        for path in (settings.BASE_DIR / package).rglob("*.py")
-    ]
     naming = {
-        str(path.relative_to(settings.BASE_DIR)) for path in sources if literal.search(path.read_text())
+        str(path.relative_to(PROJECT))
+        for path in files_of("config", *PACKAGES)
+        if literal.search(path.read_text())
     }
     assert DECIDES <= naming <= FILES
 

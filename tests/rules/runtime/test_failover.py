@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
-from django.db import OperationalError, connection, connections, transaction
+from django.db import OperationalError, connection, transaction
 
 from local.machine import HOST, free_port
 from local.servers import EmbeddedValkey
+from tests.kit import connections
+from tests.kit.connections import OTHER
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import DatabaseWrapper, make_client
 
-OTHER = "other"
 READ_ONLY = "SET default_transaction_read_only = on"
 WRITE = "CREATE TEMPORARY TABLE written ()"
 
+#: A connection without the short deadlines of the other tests.
+wrapper = functools.partial(connections.wrapper, deadline=PATIENCE, connect_timeout=int(PATIENCE))
+
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@contextmanager
-def wrapper(*, host: str = "", port: str = "", **options: Any) -> Iterator[DatabaseWrapper]:
-    given: dict[str, Any] = connection.settings_dict
-    address = {"HOST": host or given["HOST"], "PORT": port or given["PORT"]}
-    other = DatabaseWrapper({**given, **address, "OPTIONS": given["OPTIONS"] | options}, alias=OTHER)
-    connections[OTHER] = other
-    try:
-        yield other
-    finally:
-        other.close()
-        del connections[OTHER]
 
 
 def run(database: DatabaseWrapper, *statements: str) -> None:
