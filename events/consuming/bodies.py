@@ -6,7 +6,6 @@ is read, so that it does not stop the others. Called by orders.api.events_in.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import uuid
@@ -18,8 +17,9 @@ from rest_framework.request import Request
 from events.consuming.cloudevents import envelope_from
 from events.consuming.envelope import DEEPEST, Envelope, Rejected, check_storable, envelope_of
 from events.schemas.schemas import Name, find_schemas, read_schema
+from web.api.bodies import parse_json
 from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
-from web.api.problems import Fault, Problem, invalid, malformed
+from web.api.problems import Fault, Problem, invalid
 
 MOST_EVENTS = 100
 JSON = "application/json"
@@ -158,13 +158,4 @@ def _check_type(content_type: str) -> None:
 
 def _parsed(body: bytes) -> Any:
     """Parse the body. Numbers such as NaN are refused later, with their event."""
-    try:
-        return json.loads(body.decode("utf-8"), parse_int=_read_integer)
-    except UnicodeDecodeError as error:
-        raise malformed(f"The body must be UTF-8, and byte {error.start} is not.") from None
-    except json.JSONDecodeError as error:
-        raise malformed(
-            f"The body must be JSON, and line {error.lineno}, column {error.colno} is not."
-        ) from None
-    except RecursionError:
-        raise malformed(f"The body is nested too deeply. Use at most {DEEPEST} levels.") from None
+    return parse_json(body, deepest=DEEPEST, parse_int=_read_integer)

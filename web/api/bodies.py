@@ -40,17 +40,12 @@ class StrictJSONParser(BaseParser):
 def read_object(raw: bytes) -> dict[str, Any]:
     """Parse a JSON object. Raise `Problem` with the place and the reason."""
     try:
-        value = json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_object_without_repeats, parse_constant=_refuse_constant
+        value = parse_json(
+            raw,
+            deepest=MAX_DEPTH,
+            object_pairs_hook=_object_without_repeats,
+            parse_constant=_refuse_constant,
         )
-    except UnicodeDecodeError as error:
-        raise malformed(f"The body must be UTF-8, and byte {error.start} is not.") from None
-    except json.JSONDecodeError as error:
-        raise malformed(
-            f"The body must be JSON, and line {error.lineno}, column {error.colno} is not."
-        ) from None
-    except RecursionError:
-        raise _too_deep() from None
     except ValueError:  # raised by int() for thousands of digits
         raise malformed("The body has a number with too many digits.") from None
     if not isinstance(value, dict):
@@ -60,9 +55,26 @@ def read_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
+def parse_json(raw: bytes, *, deepest: int, **options: Any) -> Any:
+    """Parse JSON with the options of `json.loads`. Raise `Problem` with the place and the reason.
+
+    A body that is nested too deeply for Python may have at most `deepest` levels.
+    """
+    try:
+        return json.loads(raw.decode("utf-8"), **options)
+    except UnicodeDecodeError as error:
+        raise malformed(f"The body must be UTF-8, and byte {error.start} is not.") from None
+    except json.JSONDecodeError as error:
+        raise malformed(
+            f"The body must be JSON, and line {error.lineno}, column {error.colno} is not."
+        ) from None
+    except RecursionError:
+        raise _too_deep(deepest) from None
+
+
 def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[Fault]:
     if len(path) > MAX_DEPTH:
-        raise _too_deep()
+        raise _too_deep(MAX_DEPTH)
     if isinstance(value, str):
         if FORBIDDEN_CHARACTERS.search(value):
             yield Fault(path, "Control characters and line breaks are not allowed.")
@@ -76,8 +88,8 @@ def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[Fault
             yield from _unfit_strings(member, (*path, index))
 
 
-def _too_deep() -> Problem:
-    return malformed(f"The body is nested too deeply. Use at most {MAX_DEPTH} levels.")
+def _too_deep(deepest: int) -> Problem:
+    return malformed(f"The body is nested too deeply. Use at most {deepest} levels.")
 
 
 def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
