@@ -1,3 +1,5 @@
+"""Create the staff's groups, and load the modules that declare conditions, metrics, sums and actions."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""Hand the orders' data and handlers to the packages below, and check the declared events at the start."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,4 @@
-"""The minute sums of orders, for the admin's charts. The engine finds this module by its name."""
+"""The minute sums of orders, for the admin's charts. `operations.apps` finds this module."""
 
 from __future__ import annotations
 

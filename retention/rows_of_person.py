@@ -1,7 +1,7 @@
 """Erase a person from the rows of partitioned tables (live, detached, restored) and from cold files.
 
 A model's `retention` rules say what is personal in a row. A person owns the rows that are addressed to them,
-or in a table without addresses the rows of their orders. stored_answers.py erases from tables that are not
+or in a table without addresses the rows of their orders. orders/privacy erases from tables that are not
 partitioned. orders.privacy.erasure calls this module, and for cold files also retention.rollover.
 """
 

@@ -1,3 +1,5 @@
+"""Start a process's traces, name its unknown variables, and refuse migrations that would do harm."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The engine's Celery tasks: bulk jobs, and the sums of each minute."""
+"""The Celery tasks of background jobs and of the charts' sums. Celery finds this module by its name."""
 
 from __future__ import annotations
 

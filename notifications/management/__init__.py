@@ -1,1 +1,1 @@
-"""The commands that send e-mails without a Celery worker. Only manage.py imports them."""
+"""The command of mail profiles. Only manage.py imports it."""

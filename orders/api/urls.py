@@ -1,3 +1,5 @@
+"""Routes below /api/v1/ of orders and events, and of copies, which may correct an order."""
+
 from django.urls import path
 
 from orders.api import copies, events_in, timeline, views
