@@ -32,6 +32,7 @@ from events.transports import Received
 from events.transports.base import LARGEST
 from runtime.database.ids import id_time
 from runtime.database.row_change import JoinedRead, RowToRead, change_row
+from runtime.database.texts import make_storable
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED
 from runtime.telemetry import context, tracing
@@ -253,14 +254,14 @@ def dead_letter(*, message: Message, consumer: str, reason: str) -> Literal["dea
     """Store an event for an operator and write its `.dlt` event, once, in one transaction."""
     received, known = message.received, message.known
     event_id = known.id
-    text = received.value[:LARGEST].decode("utf-8", "replace").replace("\x00", "")
-    reason = _storable(reason)[:1000]
+    text = make_storable(received.value[:LARGEST].decode("utf-8", "replace"))
+    reason = make_storable(reason)[:1000]
     with transaction.atomic(durable=True):
         if _record(known, consumer).first_at is not None:
             return "repeat"
         InboundDeadLetter.objects.create(
             topic=received.topic[:255],
-            key=received.key[:255].replace("\x00", ""),
+            key=make_storable(received.key[:255]),
             event_id=event_id,
             consumer=consumer,
             envelope=text,
@@ -318,7 +319,7 @@ def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
     if (
         InboundDeadLetter.objects.unresolved()
         .filter(id=letter.id)
-        .update(error=_storable(reason)[:1000], failed_at=Now(), replay_requested_at=None)
+        .update(error=make_storable(reason)[:1000], failed_at=Now(), replay_requested_at=None)
     ):
         after_commit(lambda: log.error("event is dead", **_ids_of(letter), topic=letter.topic, reason=reason))
 
@@ -384,7 +385,3 @@ def _original(text: str) -> Any:
         return read_json(text)
     except Rejected:
         return text
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode().replace("\x00", "")

@@ -42,6 +42,7 @@ from events.publishing.shards import Shards
 from events.transports import BrokerAway, BrokerPublisher, MessageRefused, TopicUnavailable, publisher
 from events.transports.base import LARGEST
 from runtime.database.clock import read_database_time
+from runtime.database.texts import make_storable
 from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
 
@@ -206,7 +207,7 @@ class Relay:
         for event, reason in answers.refused:
             dead = event.retry_count >= MAX_RETRIES
             wait = None if dead else dt.timedelta(seconds=pause_after(event.retry_count + 1))
-            self._events().refuse(event_id=event.id, reason=_text(reason), wait=wait)
+            self._events().refuse(event_id=event.id, reason=make_storable(reason)[:1000], wait=wait)
             write = log.error if dead else log.warning
             write("event refused", **event.ids, topic=event.topic, error=reason, dead=dead)
         taken = {event.topic for event in answers.published}
@@ -214,7 +215,9 @@ class Relay:
             self._held.pop(topic, None)
         for topic, (reason, waiting) in answers.unavailable.items():
             self._hold(topic, reason, len(waiting), partly=topic in taken)
-            self._events().explain_wait(ids=[event.id for event in waiting], reason=_text(reason))
+            self._events().explain_wait(
+                ids=[event.id for event in waiting], reason=make_storable(reason)[:1000]
+            )
 
     def _hold(self, topic: str, reason: str, count: int, *, partly: bool) -> None:
         """Wait before trying a topic again. The wait grows, unless the broker took some of its events."""
@@ -279,7 +282,3 @@ def _waves(events: Sequence[OutgoingEvent]) -> Iterator[list[OutgoingEvent]]:
                 wave[event.aggregate_id] = event
         yield list(wave.values())
         rest = later
-
-
-def _text(reason: str) -> str:
-    return reason[:1000].replace("\x00", "")

@@ -12,7 +12,8 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from notifications.states.outcomes import Outcome, Verdict, make_storable
+from notifications.states.outcomes import Outcome, Verdict
+from runtime.database.texts import make_storable
 
 ErrorEntry = Mapping[str, Any]
 #: The time of an entry without `at`, which a person wrote. Such a row must not stop a whole batch.

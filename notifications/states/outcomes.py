@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from runtime.database.texts import make_storable
+
 TEXT_LIMIT = 1000
 
 
@@ -48,11 +50,6 @@ NOT_ACCEPTED = frozenset(
 LEASE_EXPIRED = "lease expired"
 #: The code of a row that `set_aside` left to a person's decision. The row's last error starts with it.
 SET_ASIDE = "restored"
-
-
-def make_storable(text: str) -> str:
-    """Return a text without NUL and with `?` for each lone surrogate, because PostgreSQL stores neither."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from notifications.states.attempts import entry_of
 from notifications.states.decision import Decision
-from notifications.states.outcomes import UNTRIED, Outcome, make_storable
+from notifications.states.outcomes import UNTRIED, Outcome
 from notifications.states.transitions import Status
+from runtime.database.texts import make_storable
 
 MESSAGE_ID_LIMIT = 255
 #: The columns of the state and of log lines, which claimed and settled rows have.

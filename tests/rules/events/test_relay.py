@@ -78,6 +78,13 @@ def test_an_orders_events_go_out_in_order_in_their_envelope(one, broker):
     assert "Ann" not in str(broker.taken) and "a@example.com" not in str(broker.taken)
 
 
+def test_a_reason_that_postgresql_cannot_store_is_kept_without_those_characters(one, broker):
+    write(uuid.uuid4(), "poison")
+    broker.refuse["poison"] = "not \ud800 this\x00"
+    one.step()
+    assert DomainEvent.objects.get().last_error == "not ? this"
+
+
 def test_what_is_refused_holds_back_its_own_aggregate_and_nobody_elses(one, broker):
     bad, good = uuid.uuid4(), uuid.uuid4()
     write(bad, "b1", "poison", "b3")
