@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils.text import get_text_list
 
@@ -26,6 +26,7 @@ from tests.kit.words import (
     drain,
     new_id,
     process,
+    render_again,
 )
 
 #: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
@@ -132,6 +133,13 @@ def claim_one() -> EmailNotification:
 def settled(mail: EmailNotification, verdict: Verdict, **fields: Any) -> list[Any]:
     """Settle a claimed e-mail with an outcome. Return the changes, none if the claim is lost."""
     return EmailNotification.objects.settle([(mail, Outcome(verdict, **fields))])
+
+
+def rendered_again(*mails: EmailNotification) -> tuple[list[EmailNotification], list[str]]:
+    """Render e-mails again. Return the copies and the reasons of the refusals."""
+    with transaction.atomic():
+        done, refusals = render_again(ids=[mail.id for mail in mails])
+    return [EmailNotification.objects.get(id=one.copy_id) for one in done], [one.reason for one in refusals]
 
 
 def drained() -> dict[str, int]:

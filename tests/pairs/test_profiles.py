@@ -6,11 +6,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 
 from notifications.copies import NotCopied
 from tests.kit.api import Api, make_token
-from tests.kit.mails import drained, sandbox
+from tests.kit.mails import drained, rendered_again, sandbox
 from tests.kit.months import Steps, age_records, fill, make_partition, roll
 from tests.kit.orders import make_order, pay_order, place_order
 from tests.kit.people import grep, grep_cold_files
@@ -25,7 +25,6 @@ from tests.kit.words import (
     erase_person,
     export_person,
     read_timeline,
-    render_again,
     resend,
     send_copy,
 )
@@ -50,12 +49,6 @@ def paid(**fields: object) -> tuple[EmailNotification, EmailNotification]:
 
 def end(*mails: EmailNotification, status: str = "dead_lettered") -> None:
     EmailNotification.objects.filter(id__in=[mail.id for mail in mails]).update(status=status)
-
-
-def rendered(*mails: EmailNotification) -> tuple[list[EmailNotification], list[str]]:
-    with transaction.atomic():
-        done, refusals = render_again(ids=[mail.id for mail in mails])
-    return [EmailNotification.objects.get(id=one.copy_id) for one in done], [one.reason for one in refusals]
 
 
 class TestCopies:
@@ -94,14 +87,14 @@ class TestRenderAgain:
         mail, _ = paid()
         end(mail)
         save_profile("", from_email="New <new@own.test>", shop_name="Renamed")
-        (copy,), _ = rendered(mail)
+        (copy,), _ = rendered_again(mail)
         assert (copy.from_email, copy.recipient_email) == ("New <new@own.test>", CUSTOMER)
         assert "Renamed" in copy.body_text
 
     def test_of_a_shop_copy_goes_to_the_shop(self):
         mail, copy = paid(name="Ann")
         end(copy)
-        (again,), refused = rendered(copy)
+        (again,), refused = rendered_again(copy)
         assert (again.recipient_email, again.to_name, refused) == (OFFICE, "", [])
         assert (again.shop_copy_of, again.customer_email) == (mail.id, CUSTOMER)
 
@@ -112,7 +105,7 @@ class TestRenderAgain:
             id=send_copy(notification_id=copy.id, recipient_email="boss@own.test")
         )
         end(other)
-        assert rendered(other) == ([], ["a person sent this copy to another address"])
+        assert rendered_again(other) == ([], ["a person sent this copy to another address"])
 
 
 class TestResend:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection, transaction
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from notifications.states.outcomes import SET_ASIDE
@@ -16,7 +16,7 @@ from orders.bulk_actions import RENDER_AGAIN
 from tests.kit.admin import MAILS, press
 from tests.kit.events import order as place
 from tests.kit.jobs import Killed, act, job_after, run_jobs, small_batches, started
-from tests.kit.mails import not_in
+from tests.kit.mails import not_in, rendered_again
 from tests.kit.months import Steps
 from tests.kit.orders import cancel_order, complete_order, fail_payment, pay_order, refund_order
 from tests.kit.people import staff_client
@@ -28,7 +28,6 @@ from tests.kit.words import (
     Suppression,
     address_hash,
     erase_person,
-    render_again,
     resend,
     send_copy,
     transitions,
@@ -51,13 +50,6 @@ def spoil(order: Order, event_type: str, **fields: Any) -> EmailNotification:
     return EmailNotification.objects.get(id=mail.id)
 
 
-def again(*mails: EmailNotification) -> tuple[list[EmailNotification], list[str]]:
-    """Return the copies and the reasons of the refusals."""
-    with transaction.atomic():
-        done, refusals = render_again(ids=[mail.id for mail in mails])
-    return [EmailNotification.objects.get(id=one.copy_id) for one in done], [one.reason for one in refusals]
-
-
 def paid(**fields: Any) -> Order:
     order = place(**{"reference": "A-1", "name": "Ann"} | fields)
     pay_order(order_id=order.id)
@@ -66,19 +58,19 @@ def paid(**fields: Any) -> Order:
 
 def test_the_old_email_is_given_up_and_a_new_one_is_due():
     mail = spoil(paid(), "order.paid")
-    (copy,), refused = again(mail)
+    (copy,), refused = rendered_again(mail)
     mail.refresh_from_db()
     assert (mail.status, mail.body_text, refused) == ("discarded", "wrong", [])
     assert (copy.status, copy.resend_of, copy.retry_count, copy.errors) == ("pending", mail.id, 0, [])
     assert copy.subject == "Payment received for your order A-1" and "wrong" not in copy.body
-    assert again(mail) == ([], [f"it is discarded, {not_in(transitions.DISCARD)}"])
+    assert rendered_again(mail) == ([], [f"it is discarded, {not_in(transitions.DISCARD)}"])
 
 
 def test_it_goes_to_the_orders_present_address_name_and_language():
     order = paid()
     mail = spoil(order, "order.paid")
     Order.objects.filter(id=order.id).update(email="bob@example.com", name="Bob", locale="de")
-    (copy,), _ = again(mail)
+    (copy,), _ = rendered_again(mail)
     assert (copy.recipient_email, copy.to_name, copy.locale) == ("bob@example.com", "Bob", "de")
     assert "Guten Tag Bob" in copy.body_text
 
@@ -89,7 +81,7 @@ def test_it_tells_the_change_as_it_was_then():
     refund_order(order_id=order.id, amount=100)
     completed, first = spoil(order, "order.completed"), spoil(order, "order.part_refunded")
     refund_order(order_id=order.id, amount=250)
-    (one, two), refused = again(completed, first)
+    (one, two), refused = rendered_again(completed, first)
     assert refused == []
     assert "https://track.example/1" in one.body_text
     assert "$1.00" in two.subject and "so far" not in two.body_text and "$3.50" not in two.body_text
@@ -100,14 +92,14 @@ class TestCancellations:
     def test_without_a_reason_it_is_rendered(self):
         order = paid()
         cancel_order(order_id=order.id)
-        (copy,), _ = again(spoil(order, "order.cancelled"))
+        (copy,), _ = rendered_again(spoil(order, "order.cancelled"))
         assert "You had already paid $10.00" in copy.body_text
 
     def test_with_a_reason_it_is_refused_because_only_the_email_has_it(self):
         order = paid()
         cancel_order(order_id=order.id, reason="Sold out")
         mail = spoil(order, "order.cancelled")
-        assert again(mail) == ([], ["only the e-mail has the reason of the cancellation"])
+        assert rendered_again(mail) == ([], ["only the e-mail has the reason of the cancellation"])
         mail.refresh_from_db()
         assert mail.status == "dead_lettered"
 
@@ -115,7 +107,7 @@ class TestCancellations:
 class TestRefusals:
     def refuses(self, mail: EmailNotification, reason: str) -> None:
         before = EmailNotification.objects.filter(id=mail.id).values().get()
-        assert again(mail) == ([], [reason])
+        assert rendered_again(mail) == ([], [reason])
         assert EmailNotification.objects.filter(id=mail.id).values().get() == before
         assert not EmailNotification.objects.exclude(resend_of=None).exists()
 
@@ -173,7 +165,7 @@ class TestRefusals:
         mail = spoil(paid(), "order.paid", status="sent", sent_at=dt.datetime.now(dt.UTC))
         copy_id = send_copy(notification_id=mail.id, recipient_email="accountant@example.com")
         EmailNotification.objects.filter(id=copy_id).update(status="dead_lettered")
-        reasons = again(EmailNotification.objects.get(id=copy_id))[1]
+        reasons = rendered_again(EmailNotification.objects.get(id=copy_id))[1]
         assert reasons == ["a person sent this copy to another address"]
 
     def test_a_wish_for_another_payment_if_the_order_is_paid(self, settings):
@@ -181,24 +173,24 @@ class TestRefusals:
         order = place()
         fail_payment(order_id=order.id)
         mail = spoil(order, "order.payment_failed")
-        assert len(again(mail)[0]) == 1
+        assert len(rendered_again(mail)[0]) == 1
         EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
         pay_order(order_id=order.id)
-        assert again(mail) == ([], ["its order is paid, so nobody has to pay again"])
+        assert rendered_again(mail) == ([], ["its order is paid, so nobody has to pay again"])
 
     def test_a_copy_whose_first_email_is_not_stored_any_more(self):
         mail = spoil(paid(), "order.paid")
-        (copy,), _ = again(mail)
+        (copy,), _ = rendered_again(mail)
         mail.delete()
         EmailNotification.objects.filter(id=copy.id).update(status="dead_lettered")
-        assert again(copy)[1] == ["its order or its first e-mail is not stored any more"]
+        assert rendered_again(copy)[1] == ["its order or its first e-mail is not stored any more"]
 
 
 def test_a_payment_whose_event_is_gone_shows_no_later_refund():
     order = paid()
     refund_order(order_id=order.id, amount=100)
     DomainEvent.objects.all().delete()
-    (copy,), _ = again(spoil(order, "order.paid"))
+    (copy,), _ = rendered_again(spoil(order, "order.paid"))
     assert "$1.00" not in copy.body_text and "$10.00" in copy.body_text
 
 
@@ -207,7 +199,7 @@ def test_a_copy_of_a_copy_finds_the_first_ones_event():
     refund_order(order_id=order.id, amount=100)
     mail = spoil(order, "order.part_refunded")
     for _ in range(3):
-        (mail,), refused = again(mail)
+        (mail,), refused = rendered_again(mail)
         assert refused == [] and "$1.00" in mail.subject
         EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
 
@@ -217,14 +209,14 @@ def test_another_systems_email_is_rendered_unless_only_its_event_has_the_data():
     refund_order(order_id=order.id, amount=100)
     Order.objects.filter(id=order.id).update(source="shop-a")
     DomainEvent.objects.all().delete()
-    (copy,), refused = again(spoil(order, "order.paid"), spoil(order, "order.part_refunded"))
+    (copy,), refused = rendered_again(spoil(order, "order.paid"), spoil(order, "order.part_refunded"))
     assert copy.event_type == "order.paid"
     assert refused == ["only shop-a, which is not stored here, has the change's data"]
 
 
 def test_a_resend_of_the_old_email_sends_its_old_text_because_a_person_decides():
     mail = spoil(paid(), "order.paid")
-    again(mail)
+    rendered_again(mail)
     changes, refusals = resend(ids=[mail.id])
     mail.refresh_from_db()
     assert (len(changes), refusals, mail.status, mail.body_text) == (1, [], "pending", "wrong")
@@ -242,7 +234,7 @@ def test_a_crash_between_two_copies_loses_no_email():
         return execute(sql, *rest)
 
     with connection.execute_wrapper(crash_at_the_second), pytest.raises(Killed):
-        again(*mails)
+        rendered_again(*mails)
     found = EmailNotification.objects.values_list("status", flat=True)
     assert list(found) == ["dead_lettered", "dead_lettered"]
 

@@ -36,17 +36,23 @@ def run(step, stopped, monkeypatch, **more):
     return waits
 
 
-def test_it_waits_longer_after_each_failure_and_starts_again_after_a_success(monkeypatch):
-    stopped, reconnects = threading.Event(), []
-    outcomes = iter([Away(), Away(), Away(), None, Away()])
+def steps(outcomes, stopped):
+    """Return a step that raises each of the outcomes in turn, None for a success, and then stops."""
+    left = iter(outcomes)
 
     def step():
-        outcome = next(outcomes, stopped)
+        outcome = next(left, stopped)
         if outcome is stopped:
             stopped.set()
         elif outcome is not None:
             raise outcome
 
+    return step
+
+
+def test_it_waits_longer_after_each_failure_and_starts_again_after_a_success(monkeypatch):
+    stopped, reconnects = threading.Event(), []
+    step = steps([Away(), Away(), Away(), None, Away()], stopped)
     waits = run(step, stopped, monkeypatch, reconnect=lambda: reconnects.append(1))
     assert [0.5 <= waits[0] <= 1, 1 <= waits[1] <= 2, 2 <= waits[2] <= 4, 0.5 <= waits[3] <= 1] == [True] * 4
     assert len(reconnects) == 4
@@ -54,15 +60,7 @@ def test_it_waits_longer_after_each_failure_and_starts_again_after_a_success(mon
 
 def test_it_logs_each_outage_once(monkeypatch, caplog):
     stopped = threading.Event()
-    outcomes = iter([Away("one"), Away("two"), None, Away("three"), Away("four")])
-
-    def step():
-        outcome = next(outcomes, stopped)
-        if outcome is stopped:
-            stopped.set()
-        elif outcome is not None:
-            raise outcome
-
+    step = steps([Away("one"), Away("two"), None, Away("three"), Away("four")], stopped)
     run(step, stopped, monkeypatch)
     assert [record.msg["error"] for record in caplog.records] == ["one", "three"]
 
