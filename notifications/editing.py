@@ -126,7 +126,7 @@ def publish(
         )
         draft = {**_columns(parts), "edited_by": username, "edited_at": Now()} if old else {}
         EmailTemplate.objects.filter(id=id).update(published=version.number, **draft)
-        _tell("template published", locked, version=version.number, user=username)
+        _tell("template published", locked, template_version=version.number, user=username)
     return version
 
 
@@ -135,7 +135,7 @@ def withdraw(*, id: uuid.UUID, username: str) -> None:
     with transaction.atomic():
         template = EmailTemplate.objects.select_for_update().get(id=id)
         EmailTemplate.objects.filter(id=id).update(published=None)
-        _tell("template withdrawn", template, version=template.published, user=username)
+        _tell("template withdrawn", template, template_version=template.published, user=username)
 
 
 def _tell(event: str, template: EmailTemplate, **fields: object) -> None:

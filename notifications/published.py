@@ -67,7 +67,7 @@ def note_failure(version: Version, *, error: Exception) -> None:
         return
     _failed.add(version.id)
     what = version.failure or f"{type(error).__name__}{place_of(error)}"
-    log.error("template fails", template=version.name, version=version.number, error=what)
+    log.error("template fails", template=version.name, template_version=version.number, error=what)
     threading.Thread(target=_write_failure, args=(version, what), name="template fails", daemon=True).start()
 
 
@@ -77,7 +77,7 @@ def _write_failure(version: Version, what: str) -> None:
         rows.update(failed_at=Now(), failure=what[:300])
     except DatabaseError as error:
         _failed.discard(version.id)  # so that the next failure tries again
-        log.warning("failure of a template not noted", version=str(version.id), error=repr(error))
+        log.warning("failure of a template not noted", template_version=str(version.id), error=repr(error))
     finally:
         connection.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import uuid
 
 import pytest
@@ -9,6 +11,7 @@ from django.db import transaction
 
 from tests.kit.api import Api, make_token
 from tests.kit.events import told
+from tests.kit.logs import shipped_to
 from tests.kit.months import Steps
 from tests.kit.orders import pay_order, place_order
 from tests.kit.profiles import save_profile
@@ -73,6 +76,16 @@ def test_a_template_of_a_profile_is_that_of_its_shop_alone(settings):
     paid()
     texts = EmailNotification.objects.order_by("id").values_list("subject", flat=True)
     assert list(texts) == ["B alone", "C, all", "Example Shop, all"]
+
+
+def test_the_line_of_a_failing_template_names_its_version_next_to_that_of_the_release():
+    publish_template(subject="{{ 7 % (name|length - name|length) }}")
+    stream = io.StringIO()
+    with shipped_to(stream):
+        assert paid(name="Ann").template_version is None
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    (line,) = (line for line in lines if line["event"] == "template fails")
+    assert line["template_version"] == 1 and "." in str(line["version"])
 
 
 def test_an_erasure_empties_the_email_and_keeps_the_version():
