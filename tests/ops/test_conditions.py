@@ -232,6 +232,14 @@ def test_nothing_is_found_in_a_quiet_shop(admin_client, found):
     assert found == []
 
 
+def test_eighty_columns_cut_no_word_of_the_status(monkeypatch):
+    seen = json.loads(status("--json"))
+    seen["providers"] = [seen["providers"][0] | {"state": "open", "reason": "misconfigured 401"}]
+    monkeypatch.setattr("operations.management.commands.status.read_status", lambda: seen)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "…" not in status()
+
+
 @pytest.mark.parametrize("code", CODES)
 def test_status_and_the_first_page_name_what_broke(code, admin_client, found, settings, monkeypatch):
     getattr(Breaks(settings, monkeypatch), code)()

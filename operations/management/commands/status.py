@@ -214,7 +214,7 @@ def _show_upkeep(console: Console, status: Document) -> None:
 def _table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False)
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")  # a terminal of 80 columns would cut "misconfigured 401"
     for row in rows:
         table.add_row(*(str(value) for value in row))
     console.print()
