@@ -26,7 +26,11 @@ MAILBOX_NAMES = (
     ),
 )
 # The variables of var/local.env. The tests set each of them, so that a local run cannot affect the tests.
-NAMES = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", *KAFKA_NAMES, *MAILBOX_NAMES)
+NAMES = (
+    *("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", "ORDER_SOURCES"),
+    *KAFKA_NAMES,
+    *MAILBOX_NAMES,
+)
 
 
 def is_given(name: str, *, environ: Mapping[str, str]) -> bool:

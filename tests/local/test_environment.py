@@ -79,10 +79,13 @@ def test_the_mailbox_stays_away_where_it_plays_nobody(providers: str) -> None:
 
 def test_local_env_is_private_and_reads_back_as_written(tmp_path: Path) -> None:
     path = tmp_path / "local.env"
-    whole = complete(tmp_path, {"SECRET_KEY": 'a\'b\\c "d" #e', "HOME": "/home/ada"})
+    given = {"SECRET_KEY": 'a\'b\\c "d" #e', "HOME": "/home/ada", "ORDER_SOURCES": "my-shop"}
+    whole = complete(tmp_path, given)
     environment.write_local_env(path, environment=whole)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert dotenv_values(path) == {name: whole[name] for name in environment.NAMES if name in whole}
+    read = dotenv_values(path)
+    assert read == {name: whole[name] for name in environment.NAMES if name in whole}
+    assert read["ORDER_SOURCES"] == "my-shop", "else `manage.py tokens create --source` refuses the shop"
 
 
 def test_the_tests_set_every_name_that_local_env_can_hold() -> None:
