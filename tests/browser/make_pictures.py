@@ -72,7 +72,7 @@ def test_make_the_pictures(mailbox, open_page, make_page):
         ("overview", "/admin/?range=day", 1180),
         ("causes", f"{mails}/causes/", 760),
         ("timeline", f"/admin/orders/order/{order_id}/change/", 860),
-        ("providers", f"{mails}/providers/", 420),
+        ("providers", "/admin/providers/", 420),
     ):
         for dark in (False, True):
             page = open_page(path, width=WIDTH, height=height, dark=dark)
