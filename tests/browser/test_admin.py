@@ -26,6 +26,10 @@ RUN_AXE = """(options) => axe.run(document, {iframes: false, ...options})
     .then((result) => result.violations.map(
         (one) => `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).join(", ")}`))"""
 WIDER_THAN_THE_WINDOW = "document.documentElement.scrollWidth - innerWidth"
+#: The fields for text that show fewer than about ten letters.
+NARROW = """() => [...document.querySelectorAll("input[type=search], input[type=text], input[type=email]")]
+    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().width < 100)
+    .map((one) => one.name)"""
 #: The buttons that look as the browser's own, which no style sheet has touched.
 BARE = """() => {
     const look = (button) => {
@@ -70,10 +74,17 @@ def test_axe_finds_nothing_on_any_page_in_light_and_dark(open_page, dark):
     assert found_on(page, paths, RUN_AXE, rules, first=axe.read_text()) == {}
 
 
-@pytest.mark.parametrize(("script", "width"), [(WIDER_THAN_THE_WINDOW, 390), (BARE, 1280)])
-def test_no_page_is_wider_than_a_phone_and_no_button_is_the_browsers_own(open_page, script, width):
+@pytest.mark.parametrize(
+    ("script", "width"), [(WIDER_THAN_THE_WINDOW, 390), (NARROW, 390), (NARROW, 1000), (BARE, 1280)]
+)
+def test_every_page_fits_a_phone_has_room_to_type_and_styles_its_buttons(open_page, script, width):
     paths, page = every_page(), open_page("/admin/", width=width)
     assert found_on(page, paths, script) == {}
+
+
+def test_the_menu_of_a_phone_shows_where_the_page_is(open_page):
+    page = open_page("/admin/providers/", width=390)
+    expect(page.locator("#menu [aria-current]")).to_be_in_viewport(ratio=1)
 
 
 def test_what_is_paused_stands_above_everything_else_on_the_first_page(open_page):

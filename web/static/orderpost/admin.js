@@ -53,6 +53,9 @@
     }
   });
 
+  // On a phone the menu is wider than the page, and would hide the name of the section.
+  document.querySelector("#menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
   const front = document.querySelector("[data-refresh]");
   if (!front) return;
   const told = document.querySelector("#refreshed");
