@@ -98,16 +98,16 @@ class Site(admin.AdminSite):
         """Return the links that the user may follow."""
         items = [MenuItem(0, "Overview", "index")]
         items += [one.menu for one in self._pages() if request.user.has_perm(one.permission)]
-        others = False
+        others: list[str] = []  # the URLs of the tables that the page "Set-up" lists
         for model, page in self._registry.items():
             if not page.has_view_permission(request):
                 continue
             item: MenuItem | None = getattr(page, "menu", None)
+            name = f"{model._meta.app_label}_{model._meta.model_name}_changelist"
             if item is None:
-                others = True
+                others.append(reverse(f"admin:{name}"))
                 continue
-            meta = model._meta
-            items.append(dataclasses.replace(item, name=f"{meta.app_label}_{meta.model_name}_changelist"))
+            items.append(dataclasses.replace(item, name=name))
             items += getattr(page, "more_menu", ())
         if others:
             items.append(MenuItem(1000, "Set-up", "set_up"))
@@ -117,4 +117,6 @@ class Site(admin.AdminSite):
         ]
         matching = [link["url"] for link in links if request.path.startswith(link["url"])]
         here = max(matching, key=len, default="")
+        if request.path.startswith(tuple(others)):
+            here = reverse("admin:set_up")
         return [link | {"here": link["url"] == here} for link in links]

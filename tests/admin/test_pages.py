@@ -22,6 +22,31 @@ TOKENS, PARTITIONS, PROVIDERS = (
 )
 
 
+@pytest.mark.parametrize(
+    ("path", "title"),
+    [
+        ("/admin/", "Overview"),
+        ("/admin/set-up/", "Set-up"),
+        (TOKENS, "Set-up"),
+        ("/admin/runtime/heartbeat/", "Set-up"),
+        (PARTITIONS, "Partitions"),
+    ],
+)
+def test_the_menu_marks_where_a_page_belongs(admin_client, path, title):
+    menu = admin_client.get(path).context["menu"]
+    assert [item["title"] for item in menu if item["here"]] == [title]
+
+
+def test_an_empty_list_says_whether_filters_or_nothing_made_it_empty(admin_client):
+    def empty(path: str) -> str:
+        return admin_client.get(path).content.decode().partition('class="empty">')[2].partition("</div>")[0]
+
+    assert empty("/admin/django_celery_beat/solarschedule/") == "<p>Nothing here yet.</p>"
+    whole, filtered = empty(EVENTS), empty(f"{EVENTS}?state=failing")
+    assert "Nothing matches" not in whole and whole.removeprefix("<p>").removesuffix("</p>") not in filtered
+    assert "Nothing matches" in filtered
+
+
 class TestTokens:
     def test_one_is_shown_once_and_works_until_it_is_revoked(self, admin_client):
         values = {"name": "shop", "scopes": ["orders:read"], "expires_at_0": "", "expires_at_1": ""}
