@@ -147,6 +147,8 @@ def diagram(block: str, source: str) -> str:
     if not drawn.exists():
         raise DocsFailed(f"A diagram of {source} is new. Run `make pictures`, which draws {drawn.name}.")
     svg = re.sub(r"\s*\n\s*", " ", drawn.read_text()).strip()
+    # A phone needs the width, because its words would not be readable (docs/site/site.css).
+    svg = re.sub(r"max-width: ([\d.]+px);", r"--width: \1; \g<0>", svg, count=1)
     return f'<figure class="diagram">{svg}</figure>'
 
 

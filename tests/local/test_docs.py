@@ -100,6 +100,12 @@ def test_a_new_diagram_needs_its_picture() -> None:
         docs.diagram("```mermaid\nstateDiagram-v2\n    a --> gone\n```", "docs/index.md")
 
 
+def test_a_diagram_says_its_width_for_a_phone() -> None:
+    for block in docs.diagrams():
+        shown = docs.diagram(block, "docs/index.md")
+        assert re.search(r'^<figure class="diagram"><svg [^>]*--width: ([\d.]+px); max-width: \1;', shown)
+
+
 def test_no_picture_of_a_diagram_is_left_over() -> None:
     assert {docs.drawing(block) for block in docs.diagrams()} == set(docs.DIAGRAMS.iterdir())
 
