@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
+from babel.messages.plurals import get_plural
 from babel.messages.pofile import read_po
 from django.conf import settings as project
 from django.core.exceptions import ImproperlyConfigured
@@ -192,7 +193,7 @@ def test_no_email_compiles_a_template_once_the_process_is_warm(monkeypatch):
     compiled: list[str | None] = []
     monkeypatch.setattr(environment(), "compile", lambda source, name, *_: compiled.append(name))
     for event in event_types():
-        for language in ("en", "de", "fr", "es"):
+        for language, _ in project.LANGUAGES:
             render_email(event_type=event, locale=language, context=SAMPLE)
     assert compiled == []
 
@@ -258,4 +259,16 @@ class TestACatalogue:
     def test_is_compiled(self, language):
         compiled = io.BytesIO()
         write_mo(compiled, catalogue(language))
-        assert (folder(language) / "django.mo").read_bytes() == compiled.getvalue(), "run pybabel compile"
+        path = folder(language) / "django.mo"
+        assert path.exists() and path.read_bytes() == compiled.getvalue(), "run pybabel compile"
+
+    def test_names_its_language_and_its_plurals(self, language):
+        # A head that was copied from another language would choose wrong plurals.
+        found = catalogue(language)
+        assert found.locale_identifier == language
+        assert found.plural_expr == get_plural(language).plural_expr, f"Plural-Forms: {get_plural(language)}"
+
+
+def test_each_catalogue_has_its_language_in_the_settings():
+    """Otherwise its e-mails would be in English."""
+    assert sorted(path.name for path in CATALOGUES.iterdir()) == sorted(LANGUAGES)
