@@ -9,15 +9,15 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 
-from notifications import filters
-from notifications.models import EmailNotification
+from notifications.bulk_actions import add_action
+from notifications.states import transitions
 from notifications.trials import TRY, run_trial
 from orders.emails import SAMPLE
 from orders.models import Order
 from orders.privacy import jobs
 from orders.render_again import render_again
 from retention.rows_of_person import describe_rest
-from runtime.bulk_jobs import BatchResult, BulkAction, PersonAction, Report, register
+from runtime.bulk_jobs import BatchResult, PersonAction, Report, register
 from runtime.models import BulkJob
 
 
@@ -27,16 +27,18 @@ def _change(ids: Sequence[uuid.UUID]) -> BatchResult:
     return BatchResult(lines, Counter(refusal.text for refusal in refusals))
 
 
-RENDER_AGAIN = BulkAction(
-    name="notifications.render_again",
+RENDER_AGAIN = add_action(
+    name="render_again",
     title="Render again",
-    model=EmailNotification,
     permission="notifications.resend_emailnotification",
-    rows=filters.rows_at,
     change=_change,
-    describe=filters.describe,
+    before=transitions.DISCARD.before,
+    will_be="given up, and sent again with a new text",
+    advice="Use this after a mistake in a template was corrected. A new e-mail is rendered from the order as"
+    " it is now, and goes to the order's present address. The old e-mail is given up. If the provider's"
+    " answer was lost, the customer may get both. An e-mail is left alone if it is held, if its recipient was"
+    " erased, or if only its old text has what the customer must read, such as the reason of a cancellation.",
 )
-register(RENDER_AGAIN)
 
 for action in (
     # The permission has the action's name.

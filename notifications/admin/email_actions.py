@@ -5,6 +5,7 @@ The job has the ids of ticked rows and of a search's results, or the filter of a
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -17,9 +18,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from notifications import filters
-from notifications.bulk_actions import GIVE_UP, RESEND
+from notifications.bulk_actions import EmailAction, email_actions
 from notifications.models import EmailNotification
-from notifications.states import transitions
 from runtime import bulk_jobs
 from runtime.database.clock import read_database_time
 from runtime.personal_data import AddressGiven, refuse_addresses
@@ -28,44 +28,18 @@ from web.admin.tiles import COUNT_LIMIT
 
 #: The most results of a search that one job changes.
 MAX_ROWS = 5_000
-#: The states that each action changes. It leaves other e-mails unchanged. The bulk actions are called
-#: `notifications.<action>`.
-TAKEN = {
-    "resend": transitions.RESEND.before,
-    "give_up": transitions.DISCARD.before,
-    "mark_sent": transitions.MARK_SENT.before,
-    "render_again": transitions.DISCARD.before,
-}
 #: A bulk job needs one of these parameters; a list without them is too long.
 NARROW = ("ids", "status", "failing", "cause")
 
 
 class ActionsPage(admin.ModelAdmin[EmailNotification]):
-    actions = ["resend", "give_up", "mark_sent", "render_again"]
-
-    def has_resend_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(RESEND.permission)
-
-    def has_discard_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(GIVE_UP.permission)
-
-    @admin.action(description="Resend", permissions=["resend"])
-    def resend(self, request: HttpRequest, queryset: QuerySet[EmailNotification]) -> HttpResponse | None:
-        return self._act(request, queryset, "resend")
-
-    @admin.action(description="Give up", permissions=["discard"])
-    def give_up(self, request: HttpRequest, queryset: QuerySet[EmailNotification]) -> HttpResponse | None:
-        return self._act(request, queryset, "give_up")
-
-    @admin.action(description="Mark as sent", permissions=["discard"])
-    def mark_sent(self, request: HttpRequest, queryset: QuerySet[EmailNotification]) -> HttpResponse | None:
-        return self._act(request, queryset, "mark_sent")
-
-    @admin.action(description="Render again", permissions=["resend"])
-    def render_again(
-        self, request: HttpRequest, queryset: QuerySet[EmailNotification]
-    ) -> HttpResponse | None:
-        return self._act(request, queryset, "render_again")
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the actions that the user has the permission for."""
+        found: dict[str, Any] = super().get_actions(request)
+        for name, action in email_actions().items():
+            if request.user.has_perm(action.permission):
+                found[name] = (functools.partial(ActionsPage._act, action=name), name, action.title)
+        return found
 
     def _act(
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str
@@ -86,9 +60,9 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         name = request.POST.get("action", "")
-        if name not in TAKEN:
+        if name not in email_actions():
             raise Http404
-        action = _bulk_action(name)
+        action = email_actions()[name]
         if not (self.has_view_permission(request) and request.user.has_perm(action.permission)):
             raise PermissionDenied
         params = _posted(request)
@@ -124,13 +98,15 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
     ) -> HttpResponse:
         """Ask for a confirmation with the counts by state. The form posts `params` to `bulk_view`."""
         counts = Counter(queryset.order_by().values_list("status", flat=True)[: COUNT_LIMIT + 1])
-        total, taken = sum(counts.values()), TAKEN[action]
+        asked: EmailAction = email_actions()[action]
+        total, taken = sum(counts.values()), asked.before
         more = total > COUNT_LIMIT
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": f"{_bulk_action(action).title}: e-mails",
+            "title": f"{asked.title}: e-mails",
             "opts": self.opts,
             "action": action,
+            "asked": asked,
             "taken": [(_words(status), _count(counts[status], more)) for status in taken if counts[status]],
             "left": [
                 (_words(status), _count(n, more))
@@ -143,10 +119,6 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
             "media": self.media,
         }
         return TemplateResponse(request, "admin/notifications/emailnotification/confirm.html", context)
-
-
-def _bulk_action(name: str) -> bulk_jobs.BulkAction:
-    return bulk_jobs.row_action(name=f"notifications.{name}")
 
 
 def _posted(request: HttpRequest) -> dict[str, str]:

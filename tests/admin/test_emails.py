@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -14,7 +15,7 @@ from tests.kit.jobs import act, run_jobs
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.orders import make_order
 from tests.kit.people import staff_client
-from tests.kit.words import BulkJob, EmailNotification, Status, dead_causes
+from tests.kit.words import BulkJob, EmailNotification, Status, dead_causes, email_actions
 
 pytestmark = pytest.mark.django_db
 BULK = f"{MAILS}bulk/"
@@ -94,6 +95,20 @@ class TestTickedRows:
         assert b"Resend" not in page and b"Give up" not in page
         act(staff_client("view_emailnotification", permission, name="allowed"), action, [mail.id])
         assert statuses() == {{"resend": "pending", "give_up": "discarded"}[action]: 1}
+
+    @pytest.mark.parametrize("name", email_actions())
+    def test_are_changed_after_a_question_that_says_what_the_action_does(self, admin_client, name):
+        action = email_actions()[name]
+        mails = {status: make_mail(status=status) for status in Status}
+        page = html.unescape(
+            press(admin_client, MAILS, name, *(mail.id for mail in mails.values())).content.decode()
+        )
+        for status in Status:
+            words = status.replace("_", " ")
+            changed, left = f"{words}: will be {action.will_be}.", f"{words}: will be left alone."
+            assert (changed in page, left in page) == (status in action.before, status not in action.before)
+        assert action.advice in page and f'value="Yes, {action.title.lower()}"' in page
+        assert f'<option value="{name}">{action.title}</option>' in admin_client.get(MAILS).content.decode()
 
 
 class TestAWholeList:

@@ -27,7 +27,7 @@ from events.transports import (
 from events.transports.redis import RedisPublisher
 from notifications import by_hand, pulse, webhooks
 from notifications import services as mail_services
-from notifications.bulk_actions import RESEND
+from notifications.bulk_actions import RESEND, email_actions
 from notifications.failure_causes import dead_causes
 from notifications.models import EmailNotification, Suppression
 from notifications.providers import session

@@ -19,6 +19,7 @@ FOUND_BY_NAME = {
     *("retention.conditions", "runtime.conditions"),
     *("notifications.sums", "orders.sums", "outbox.tasks", "runtime.tasks"),
 }
+#: Jobs store these names, so a name stays.
 ACTIONS = {
     *("notifications.give_up", "notifications.mark_sent", "notifications.render_again"),
     *("notifications.resend", "notifications.try_provider"),

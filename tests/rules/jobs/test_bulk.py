@@ -202,22 +202,6 @@ def test_a_task_does_one_batch_and_asks_for_the_next(wakes):
     assert len(wakes) == 3
 
 
-def test_the_names_of_the_actions_stay_for_they_are_stored():
-    assert sorted(bulk.ACTIONS) == [
-        "events.discard",
-        "events.discard_inbound",
-        "events.replay",
-        "events.republish",
-        "notifications.give_up",
-        "notifications.mark_sent",
-        "notifications.render_again",
-        "notifications.resend",
-        "notifications.try_provider",
-        "orders.erase_person",
-        "orders.export_person",
-    ]
-
-
 @pytest.mark.parametrize("filter", [{"status": "dead_lettered"}, {"cause": "a" * 16}])
 def test_a_batch_of_many_dead_letters_reads_an_index(filter, filled):
     rows = RESEND.rows(filter, dt.datetime.now(dt.UTC)).filter(id__gt=uuid.UUID(int=0))
