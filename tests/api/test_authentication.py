@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import io
 import re
 
@@ -12,6 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from local.machine import PROJECT
 from tests.kit.api import ENDPOINTS, ID, Api, assert_problem, make_token
 from tests.kit.words import ApiToken
 from web.api.views import ApiView
@@ -37,6 +39,24 @@ def test_the_matrix_of_scopes_below_names_every_endpoint():
         if hasattr(view, method)
     }
     assert found == known
+
+
+def test_the_reference_has_each_endpoint_with_its_scope():
+    page = (PROJECT / "docs" / "reference" / "api.md").read_text()
+    rows = re.findall(r"^\| `(\w+:\w+)` \| (.*) \|$", page, re.M)
+    documented = {(*call.split(), scope) for scope, row in rows for call in re.findall(r"`([^`]+)`", row)}
+    assert documented == {
+        (method, path.removeprefix("/api/v1").replace(str(ID), "{id}"), scope)
+        for method, path, scope in ENDPOINTS
+    }
+
+
+def test_each_endpoint_reads_the_source_to_which_a_token_is_bound():
+    """Otherwise a token of one shop would see the rows of all."""
+    for route, view in _views():
+        ours = view.__mro__[: view.__mro__.index(ApiView)]
+        text = "".join(map(inspect.getsource, ours))
+        assert re.search(r"\btoken\b", text), f"{route} reads no token: narrow its rows, or refuse"
 
 
 @pytest.mark.parametrize(("method", "path", "scope"), ENDPOINTS)

@@ -7,10 +7,12 @@ import os
 import sys
 
 import pytest
+from django.apps import apps
 
 from config.help import our_commands
 from local.machine import PROJECT
 from tests.kit import warm
+from tests.kit.words import bulk
 
 #: One that moved would be missing without any error.
 FOUND_BY_NAME = {
@@ -40,6 +42,18 @@ def test_a_process_finds_each_apps_metrics_sums_tasks_and_actions():
     actions, modules = json.loads(done.stdout)
     assert set(actions) == ACTIONS
     assert FOUND_BY_NAME - set(modules) == set()
+
+
+def test_a_role_has_the_permission_of_each_action() -> None:
+    """Otherwise only a superuser could start it, for example if the permission is misspelt."""
+    given = {
+        permission
+        for app in apps.get_app_configs()
+        for permissions in getattr(app, "roles", {}).values()
+        for permission in permissions
+    }
+    lacking = {action.name: action.permission for action in bulk.ACTIONS.values()}
+    assert {name: one for name, one in lacking.items() if one not in given} == {}
 
 
 def test_the_help_shows_our_commands_first_with_one_line_each() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import uuid
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 
 from events.consuming.envelope import read_envelope
 from events.schemas.schemas import last_release, outdated
+from local.machine import PROJECT
 from notifications.models import TOPICS
-from orders import events
+from orders import events, inbound
 from orders.inbound import commands, external
 from orders.inbound.payments import PaymentData, RefundData
 from orders.inbound.reading import read_data
@@ -86,6 +89,19 @@ def test_every_topic_has_a_schema_and_every_schema_a_topic():
     assert len({read_schema(path)["$id"] for path in find_schemas().values()}) == len(found)
     for path in find_schemas().values():
         jsonschema.Draft202012Validator.check_schema(read_schema(path))
+
+
+def test_the_reference_names_each_topic():
+    page = (PROJECT / "docs" / "reference" / "events.md").read_text()
+    topics = {name for _, name in find_schemas()} - {"dlt", "envelope"}
+    # The events of orders of other systems have the topics of ours.
+    assert sorted(topic for topic in topics if f"`{topic}`" not in page) == []
+
+
+def test_each_module_of_inbound_topics_is_subscribed():
+    for module in pkgutil.iter_modules(inbound.__path__, f"{inbound.__name__}."):
+        topics = getattr(importlib.import_module(module.name), "TOPICS", {})
+        assert set(topics) - set(HANDLERS) == set(), f"add {module.name} to orders.subscriptions"
 
 
 def test_no_schema_is_out_of_date():
