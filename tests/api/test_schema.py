@@ -7,7 +7,8 @@ import threading
 
 import pytest
 from django.core.management import call_command
-from django.test import Client
+from django.test import Client, RequestFactory
+from django.urls import resolve
 from drf_spectacular.generators import SchemaGenerator
 
 from tests.kit.api import ENDPOINTS, ID, order_body
@@ -46,6 +47,15 @@ def test_the_document_is_openapi_3_1_with_every_operation_and_its_token(document
         assert "X-Correlation-ID" in success["headers"]
     placed = operations["POST", "/api/v1/orders"]["responses"]["201"]
     assert {"Location", "Idempotency-Replayed"} <= set(placed["headers"])
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), ENDPOINTS)
+def test_an_operation_has_the_scope_and_the_query_that_its_view_checks(document, method, path, scope):
+    operation = document["paths"][path.replace(str(ID), "{id}")][method.lower()]
+    assert scope in operation["description"]
+    query = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"}
+    view = resolve(path).func.cls(request=RequestFactory().generic(method, path))
+    assert query == view.query_serializer().fields.keys()
 
 
 def test_the_document_is_built_once_in_a_process_whatever_the_query_says_and_whoever_asks(monkeypatch):
