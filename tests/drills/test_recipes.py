@@ -71,6 +71,12 @@ RECIPES = (
     Recipe("email_state", "A state of an e-mail", most=8),
     Recipe("event_email", "An e-mail for an event that exists", most=4, before="event_email.before"),
     Recipe("provider", "An e-mail provider", most=6),
+    Recipe("language", "A language", most=1),
+    Recipe("inbound_event", "An inbound event", most=4),
+    Recipe("outgoing_event", "An outgoing event", most=7),
+    Recipe("setting", "A setting", most=5),
+    Recipe("bulk_action", "A bulk action", most=4),
+    Recipe("endpoint", "An endpoint", most=6),
 )
 
 
@@ -120,10 +126,11 @@ def test_each_patch_is_a_recipe() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.name)
 def test_a_patch_touches_the_few_files_that_the_page_lists(recipe: Recipe) -> None:
-    files = [file for file in changed(path_of(recipe.name)) if not NOT_COUNTED.search(file)]
-    assert len(files) <= recipe.most
+    files = list(changed(path_of(recipe.name)))
+    counted = [file for file in files if not NOT_COUNTED.search(file)]
+    assert len(counted) <= recipe.most
     listed = recipe.listed
-    assert [file for file in files if not any(fnmatch(file, one) for one in listed)] == []
+    assert [file for file in counted if not any(fnmatch(file, one) for one in listed)] == []
     assert [one for one in listed if not any(fnmatch(file, one) for file in files)] == []
     assert f"(../../{path_of(recipe.name)})" in recipe.text
 
