@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import shutil
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from local.machine import HOST, free_port
+from local.machine import HOST, PROJECT, free_port
 from local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.drills import engine, images
 from tests.drills.engine import inspect, podman
@@ -106,6 +109,37 @@ def test_it_has_every_extra_and_no_tool_to_install_more() -> None:
     podman(*run, "-c", f"{code}; boto3.client('sesv2', 'us-east-1'); boto3.client('s3')")
     assert "No module named pip" in podman(*run, "-m", "pip", check=False)
     assert "No module named 'local'" in podman(*run, "-c", "import local", check=False)
+
+
+def files(image: str, folder: Path) -> dict[str, tuple[object, ...]]:
+    """Return each file of an image by its path: kind, mode, owner, and a hash of its content."""
+    name, archive = f"drill-{os.getpid()}-files", folder / "files.tar"
+    podman("create", "--name", name, image)
+    podman("export", "--output", str(archive), name)
+    podman("rm", name)
+    with tarfile.open(archive) as tar:
+        return {
+            one.name: (one.type, one.mode, one.uid, one.gid, one.linkname, content_hash(tar, one))
+            for one in tar
+        }
+
+
+def content_hash(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    file = tar.extractfile(member) if member.isreg() else None
+    return hashlib.sha256(file.read() if file else b"").hexdigest()
+
+
+def test_another_checkout_gives_the_same_files_on_another_day(tmp_path: Path) -> None:
+    checkout, again = tmp_path / "checkout", f"{images.IMAGE}-again"
+    ignored = shutil.ignore_patterns(".git", ".venv", "var", "__pycache__", ".*_cache")
+    shutil.copytree(PROJECT, checkout, symlinks=True, ignore=ignored)
+    engine.run("chmod", "--recursive", "go=", str(checkout))  # as a clone with the umask 077
+    arguments = ("ENGINE=podman", f"BASE={images.BASE}", f"TAG={again}", "ARGS=--network host --no-cache")
+    engine.run("make", "--directory", str(checkout), "image", *arguments)
+    assert files(again, tmp_path) == files(images.IMAGE, tmp_path)
+    podman("rmi", again)
+    shadow = ["run", "--rm", "--network", "none", "--user", "0", "--entrypoint", "cat", images.IMAGE]
+    assert "\norderpost:!::" in podman(*shadow, "/etc/shadow")  # and no day
 
 
 def test_each_role_is_healthy_and_ends_at_sigterm(settings: dict[str, str]) -> None:

@@ -34,6 +34,14 @@ def test_it_loads_nothing_from_another_server(site: Path) -> None:
     assert [text for text in styles if re.search(r"(?:url\(|@import)[\"' ]*https?:", text)] == []
 
 
+def test_another_build_gives_the_same_files(site: Path, tmp_path: Path) -> None:
+    built = [
+        {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in (site, docs.build(tmp_path))
+    ]
+    assert built[0] == built[1]
+
+
 def test_no_page_has_what_makes_the_generators_scripts_load_more(site: Path) -> None:
     wanting = r'class="[^"]*\b(?:mermaid|glightbox)\b|data-md-component="source"|data-md-exec'
     assert [page.name for page in site.rglob("*.html") if re.search(wanting, page.read_text())] == []
