@@ -93,6 +93,14 @@ def test_compose_runs_each_role_by_its_name() -> None:
         assert service["read_only"] and service["tmpfs"] == ["/tmp"] and service["cap_drop"] == ["ALL"]
 
 
+def test_one_service_builds_the_image_and_no_other_pulls_it() -> None:
+    """podman-compose builds the image of each service that says how, all at the same time."""
+    ours = {name: service for name, service in services().items() if service["image"] == "orderpost"}
+    assert [name for name, service in ours.items() if "build" in service] == ["migrate"]
+    others = {service.get("pull_policy") for name, service in ours.items() if name != "migrate"}
+    assert others == {"never"}
+
+
 def test_the_web_trusts_the_address_that_only_the_proxy_can_have() -> None:
     proxy, web = services()["proxy"], services()["web"]
     assert proxy["profiles"] == ["tls"] and list(proxy["networks"]) == ["proxy"]
