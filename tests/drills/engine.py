@@ -113,6 +113,19 @@ def has_image(name: str) -> bool:
     return podman("images", "--quiet", name, check=False) != ""
 
 
+def remove_containers() -> None:
+    """Remove all containers.
+
+    podman removes them at the same time, and fails for one that others still depend on.
+    """
+    remove = ("rm", "--all", "--force", "--depend", "--time", "0", "--volumes")
+    before, left = "", podman("ps", "--all", "--quiet")
+    while left != before:
+        podman(*remove, check=False)
+        before, left = left, podman("ps", "--all", "--quiet")
+    assert left == "", podman(*remove, check=False)
+
+
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Wait until no other drill of this checkout uses containers. Remove the remains of a killed drill."""
@@ -121,7 +134,7 @@ def alone() -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # Those of a killed drill were in namespaces that are gone: podman looks again, as after a restart.
         shutil.rmtree(RUN, ignore_errors=True)
-        podman("rm", "--all", "--force", "--depend", "--time", "0", "--volumes")
+        remove_containers()
         for kind in ("volume", "network"):
             podman(kind, "prune", "--force")
         yield
