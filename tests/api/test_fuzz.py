@@ -42,7 +42,6 @@ CHECKS = [
 schema = schemathesis.openapi.from_wsgi("/api/schema", get_wsgi_application())
 quiet = settings(
     max_examples=EXAMPLES,
-    deadline=None,
     derandomize="FUZZ_EXAMPLES" not in os.environ,
     suppress_health_check=list(HealthCheck),
 )

@@ -2,6 +2,8 @@
 
 `TESTS_SEED=123456 make test` gives each test the random numbers of that run again. `random.Random` objects
 with their own seed, and derandomized tests of Hypothesis, do not depend on it.
+
+No test of Hypothesis has a deadline, because an example takes long on a busy machine.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ import secrets
 
 import hypothesis.core
 import pytest
+from hypothesis import settings
 
 NAME = "TESTS_SEED"
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

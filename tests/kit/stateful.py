@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 many = settings(
     max_examples=int(os.environ.get("MODEL_EXAMPLES", "40")),
     stateful_step_count=50,
-    deadline=None,
     derandomize="MODEL_EXAMPLES" not in os.environ,
     suppress_health_check=list(HealthCheck),
 )

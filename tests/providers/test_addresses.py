@@ -36,9 +36,7 @@ NAMES = (
 
 
 #: The server of the fixture is the same for all examples, and each example reads the last of its e-mails.
-SHARED = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SHARED = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TO_NAMES = st.sampled_from(NAMES)
 
 

@@ -241,9 +241,7 @@ class TestWhateverIsPosted:
     def test_head_is_answered_for_those_who_verify_by_it(self):
         assert Client().head(URL).status_code == 200
 
-    @hypothesis_settings(
-        max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-    )
+    @hypothesis_settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.lists(
             st.dictionaries(
