@@ -129,7 +129,7 @@ def content_hash(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     return hashlib.sha256(file.read() if file else b"").hexdigest()
 
 
-def test_another_checkout_gives_the_same_files_on_another_day(tmp_path: Path) -> None:
+def test_another_checkout_gives_the_same_files_and_none_has_the_day(tmp_path: Path) -> None:
     checkout, again = tmp_path / "checkout", f"{images.IMAGE}-again"
     ignored = shutil.ignore_patterns(".git", ".venv", "var", "__pycache__", ".*_cache")
     shutil.copytree(PROJECT, checkout, symlinks=True, ignore=ignored)
