@@ -39,7 +39,8 @@ def test_the_menu_marks_where_a_page_belongs(admin_client, path, title):
 
 def test_an_empty_list_says_whether_filters_or_nothing_made_it_empty(admin_client):
     def empty(path: str) -> str:
-        return admin_client.get(path).content.decode().partition('class="empty">')[2].partition("</div>")[0]
+        page: str = admin_client.get(path).content.decode()
+        return page.partition('class="empty">')[2].partition("</div>")[0]
 
     assert empty("/admin/django_celery_beat/solarschedule/") == "<p>Nothing here yet.</p>"
     whole, filtered = empty(EVENTS), empty(f"{EVENTS}?state=failing")
