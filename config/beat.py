@@ -104,6 +104,8 @@ class SingleBeat(DatabaseScheduler):
             self._database.warn("beat lost the database, trying again", error)
             for connection in connections.all():
                 connection.close()
+            if self._schedule is None:
+                self._initial_read = True  # else django-celery-beat never reads it, and exits
             return 1.0
 
     def apply_async(self, *args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 import redis
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
 from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
@@ -90,6 +90,25 @@ class TestLeading:
                 return cursor.fetchone()[0]
 
         assert together(1, lead) == [1]
+
+    def test_a_beat_reads_the_schedule_again_if_the_database_died_at_its_first_read(self, monkeypatch):
+        read, errors = SingleBeat.all_as_schedule, [OperationalError("the server ended this session")]
+
+        def read_once_it_is_back(beat):
+            if errors:
+                raise errors.pop()
+            return read(beat)
+
+        def tick(_):
+            beat = SingleBeat(app=app, lazy=False)
+            PeriodicTask.objects.all().delete()  # nothing is due
+            beat.tick()
+            beat.tick()
+            return beat.schedule
+
+        monkeypatch.setattr(SingleBeat, "all_as_schedule", read_once_it_is_back)
+        assert together(1, tick) == [{}]
+        assert errors == []
 
     def test_a_beat_ticks_on_while_its_broker_is_away(self):
         """Else it looks hung to the probe, which restarts it."""
