@@ -65,7 +65,7 @@ lint: setup ## Check style, format and the import contracts
 	@.venv/bin/lint-imports
 
 types: setup ## Check types, strictly
-	@$(NO_SERVERS) $(PYTHON) -m mypy local config operations orders outbox notifications events retention web runtime tests
+	@$(NO_SERVERS) $(PYTHON) -m mypy local config operations orders outbox notifications events retention web runtime tests examples
 
 check: setup ## Check migrations, schemas of events, alert rules and production settings
 	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run

@@ -50,7 +50,7 @@ class Streams:
 
     def receive(self) -> Iterator[bytes]:
         """Yield the envelopes of half a second, and acknowledge each after its handling."""
-        answer = self.client.xreadgroup(self.group, "1", dict.fromkeys(self.topics, ">"), block=500)
+        answer: Any = self.client.xreadgroup(self.group, "1", dict.fromkeys(self.topics, ">"), block=500)
         for stream, entries in answer or []:
             for entry, fields in entries:
                 yield fields[b"value"]
@@ -79,8 +79,9 @@ class Topics:
         """Yield the next envelope of half a second, and acknowledge it after its handling."""
         message = self.consumer.poll(0.5)
         if message is not None and message.error() is None:
-            yield message.value()
-            self.consumer.commit(message, asynchronous=False)
+            if (value := message.value()) is not None:
+                yield value
+            self.consumer.commit(message=message, asynchronous=False)
 
     def publish(self, topic: str, *, key: str, value: str) -> None:
         self.producer.produce(topic, value, key)

@@ -23,7 +23,9 @@ class Currency(Text):
         value = str(super().run_validation(data))
         if not is_currency(value):
             raise serializers.ValidationError(
-                "This is not the ISO 4217 code of a currency in use, such as USD."
+                f"Write {value.upper()} in capitals."
+                if is_currency(value.upper())
+                else "This is not the ISO 4217 code of a currency in use, such as USD."
             )
         return value
 

@@ -22,7 +22,7 @@ class PartitionTable:
 
     partition: Partition
     state: State
-    rows: int  # ANALYZE's last estimate
+    rows: int | None  # the estimate of the last VACUUM or ANALYZE; None before the first
     bytes: int  # with its indexes; 0 unless asked for
 
     @property
@@ -42,7 +42,7 @@ def partition_tables(
     with connections[using].cursor() as cursor:
         cursor.execute(
             """
-            SELECT c.relname, greatest(c.reltuples, 0)::bigint,
+            SELECT c.relname, nullif(c.reltuples, -1)::bigint,
                    CASE WHEN %s THEN pg_total_relation_size(c.oid) ELSE 0 END,
                    CASE WHEN i.inhrelid IS NULL THEN 'detached'
                         WHEN i.inhdetachpending THEN 'pending' ELSE 'attached' END

@@ -164,6 +164,7 @@ def test_a_body_that_cannot_be_read_is_told_why(api, raw, words):
         ("name", "x" * 201, "200"),
         ("name", "a\nb", "line breaks"),
         ("currency", "XXX", "ISO 4217"),
+        ("currency", "eur", "Write EUR in capitals."),
         ("locale", "english", "language tag"),
         ("items", {}, "list"),
         ("items", [1], "object"),

@@ -185,7 +185,8 @@ def test_a_first_resend_that_commits_just_before_the_second_takes_the_lock_is_re
     assert EmailNotification.objects.get().status == "dead_lettered"
 
 
-def test_a_resend_whose_token_is_revoked_before_it_takes_the_lock_changes_nothing(api, monkeypatch):
+@pytest.mark.parametrize("key", ["k", None])
+def test_a_resend_whose_token_is_revoked_before_it_takes_the_lock_changes_nothing(api, monkeypatch, key):
     mail, execute = make_mail(status="dead_lettered"), idempotency.execute
 
     def revoked(**parts):
@@ -193,7 +194,7 @@ def test_a_resend_whose_token_is_revoked_before_it_takes_the_lock_changes_nothin
         return execute(**parts)
 
     monkeypatch.setattr(idempotency, "execute", revoked)
-    refused = api.post(f"/api/v1/notifications/{mail.id}/resend", key="k")
+    refused = api.post(f"/api/v1/notifications/{mail.id}/resend", key=key)
     assert_problem(refused, 401, "unauthenticated")
     assert EmailNotification.objects.get().status == "dead_lettered"
 

@@ -142,12 +142,9 @@ _INSERT = """
 def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpResponse:
     """Do `work` in a transaction and store its answer, or return the answer that is stored for the key.
 
-    Without a key only call `work`. An error of `work` rolls back and stores nothing. Raise the problems of
-    `IdempotentRequest`.
+    An error of `work` rolls back and stores nothing. Raise the problems of `IdempotentRequest`.
     """
     idempotent = IdempotentRequest(view)
-    if idempotent.key is None:
-        return work()
     try:
         with idempotent.working(), transaction.atomic(durable=True):
             if not execute(guard=idempotent.guard, inserts=[]).has_guard:
@@ -155,7 +152,8 @@ def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpRespo
             answer = idempotent.replay(view.read_again())
             if answer is None:
                 answer = work()
-                execute(inserts=idempotent.stored(answer))
+                if inserts := idempotent.stored(answer):
+                    execute(inserts=inserts)
             return answer
     except KeyTaken:
         return idempotent.first_answer()

@@ -383,6 +383,15 @@ class TestCommands:
         assert line["state"] == "attached" and line["unfinished"] == 3 and line["bytes"] > 0
         assert line["since"] == old.since.date().isoformat()
 
+    def test_list_gives_an_estimate_of_the_rows_only_after_the_first_analyze(self, old):
+        fill(old, 3)
+        (line,) = [line for line in list_partitions(using="default") if line["partition"] == old.name]
+        assert line["rows"] is None
+        with connection.cursor() as cursor:
+            cursor.execute(f"ANALYZE {old.name}")
+        (line,) = [line for line in list_partitions(using="default") if line["partition"] == old.name]
+        assert line["rows"] == 3
+
     @pytest.mark.parametrize("verb", ["restore", "drop"])
     def test_a_name_that_is_no_partition_ends_with_2_and_changes_nothing(self, verb):
         before = states()
