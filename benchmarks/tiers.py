@@ -166,15 +166,23 @@ class Bench:
     def planning_of_claim(self) -> float:
         from django.db import connections, transaction
 
-        from outbox.claim import _build_claim, _longest_and_newest
+        from outbox.claim import claim
 
-        picked, values = _longest_and_newest(100, 25, None)
-        explain = "EXPLAIN (SUMMARY, FORMAT JSON) " + _build_claim(picked)
+        sent: list[tuple[str, Any]] = []
+
+        def remember(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+            sent.append((sql, params))
+            return execute(sql, params, many, context)
+
         found = []
         with transaction.atomic(), connections["default"].cursor() as cursor:
+            with connections["default"].execute_wrapper(remember):
+                claim(limit=100, fresh=25)
+            ((sql, params),) = sent
             for _ in range(21):
-                cursor.execute(explain, {**values, "token": "00000000-0000-0000-0000-000000000000"})
+                cursor.execute("EXPLAIN (SUMMARY, FORMAT JSON) " + sql, params)
                 found.append(_plan(cursor)["Planning Time"] / 1000)
+            transaction.set_rollback(True)  # no process is working on what was claimed
         return statistics.median(found[1:])
 
     def search(self) -> float:
