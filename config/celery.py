@@ -61,6 +61,19 @@ def _drop_dead_connections(**_: Any) -> None:
     close_old_connections()
 
 
+@signals.task_postrun.connect
+def _drop_tracebacks(retval: object, **_: Any) -> None:
+    """Let go of the frames of a failed task, which was logged. `retval` is its exception.
+
+    Celery's frame refers to the exception, and the exception's traceback to the frame, together with Celery's
+    copy of the traceback, up to a megabyte. The collector of a frozen heap finds many such circles only hours
+    later, so a worker grew by 12 MB in an hour of faults.
+    """
+    while isinstance(retval, BaseException) and retval.__traceback__ is not None:
+        retval.__traceback__ = None
+        retval = retval.__cause__ or retval.__context__
+
+
 @signals.worker_init.connect
 def _watch_worker(**_: Any) -> None:
     from runtime.process.cached_rows import keep_fresh

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -12,11 +13,14 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from billiard.einfo import ExceptionInfo
+from celery.app.trace import build_tracer
 from django.db import OperationalError, ProgrammingError
 
+from config.celery import app
 from runtime.process.start import RETRY_SECONDS, wait_for_postgres
 from tests.kit.commands import handlers_kept
-from tests.kit.words import loop
+from tests.kit.words import drain, loop, tasks
 
 
 class Away(Exception):
@@ -176,6 +180,24 @@ assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.django_db
+def test_a_failed_task_leaves_nothing_to_the_collector(monkeypatch):
+    def fail(_: object) -> None:
+        try:
+            raise OSError("the connection was closed")
+        except OSError as error:
+            raise OperationalError from error
+
+    monkeypatch.setattr(drain, "drain_emails", fail)
+    trace = build_tracer("drain_emails", tasks.drain_emails, app=app)  # what a worker calls
+    gc.disable()
+    try:
+        trace("id", (), {}, {})
+        assert [one for one in gc.get_objects() if type(one) is ExceptionInfo] == []
+    finally:
+        gc.enable()
 
 
 def test_forty_threads_share_two_arenas(tmp_path):
