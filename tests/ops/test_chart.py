@@ -370,6 +370,20 @@ def test_a_host_that_the_web_would_refuse_is_refused():
 
 
 @needs_helm
+@pytest.mark.parametrize(
+    ("hosts", "warns"), [("orders.example.com", True), ("orders.example.com, 127.0.0.1", False), ("*", False)]
+)
+def test_the_notes_name_no_address_that_the_web_would_refuse(hosts, warns, tmp_path):
+    values = tmp_path / "values.yaml"
+    values.write_text(json.dumps({"settings": {"ALLOWED_HOSTS": hosts}}))
+    done = helm("install", "--generate-name", "--dry-run=client", values=values)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert "http://127.0.0.1:8000/api/docs" in notes
+    assert ("lacks 127.0.0.1" in notes) is warns
+
+
+@needs_helm
 def test_the_ingress_opens_the_api_and_the_webhooks_and_what_is_named():
     def paths(*arguments: str) -> list[str]:
         done = helm("template", *arguments, values=FULL)
