@@ -283,6 +283,15 @@ def test_a_budget_stands_where_two_replicas_run_and_never_blocks_a_drain_of_one(
 
 
 @needs_helm
+def test_replicas_are_spread_without_regard_to_those_that_they_replace():
+    spread = rendered(HPA, "--set", "defaults.topologySpread={kubernetes.io/hostname}")
+    for name, pod in pods(spread).items():
+        keys = None if name == "partitions" else ["pod-template-hash"]  # the pods of a CronJob have no hash
+        for constraint in pod.get("topologySpreadConstraints", []):
+            assert constraint.get("matchLabelKeys") == keys, name
+
+
+@needs_helm
 def test_a_role_stops_after_what_is_in_flight():
     default = chart_values()["defaults"]["terminationGracePeriodSeconds"]
     for name, one in of_kind(rendered(SMALLEST), "Deployment").items():

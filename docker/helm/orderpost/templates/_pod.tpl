@@ -146,6 +146,9 @@ spec:
     - topologyKey: {{ . }}
       maxSkew: 1
       whenUnsatisfiable: ScheduleAnyway
+      {{- if not $.scheduled }}
+      matchLabelKeys: [pod-template-hash]   # count no pod that an upgrade replaces
+      {{- end }}
       labelSelector:
         matchLabels:
           {{- include "orderpost.selectorLabels" $.root | nindent 10 }}
