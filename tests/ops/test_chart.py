@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import textwrap
 
 import kubernetes_validate
 import pytest
@@ -372,6 +373,20 @@ def test_a_misspelt_or_dangerous_value_is_refused(argument, reason):
     done = helm("template", "--set", argument, values=SMALLEST)
     # Helm 3 names a place as `secrets.keys.1`, helm 4 as `/secrets/keys/1`.
     assert done.returncode != 0 and reason in done.stderr.replace("/", "."), done.stderr
+
+
+@needs_helm
+def test_the_values_of_the_readme_name_the_keys_of_its_secret(tmp_path):
+    page = (CHART / "README.md").read_text()
+    secret, owner = re.findall(
+        r"create secret generic .*?\n( *--from-literal.*?)\n +(?:kubectl|```)", page, re.DOTALL
+    )
+    values = tmp_path / "values.yaml"
+    values.write_text(textwrap.dedent(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0]))
+    given = yaml.safe_load(values.read_text())["secrets"]
+    assert re.findall(r"literal=(\w+)=", secret) == given["keys"]
+    assert re.findall(r"literal=(\w+)=", owner) == [chart_values()["secrets"]["owner"]["key"]]
+    assert of_kind(rendered(values), "Ingress")
 
 
 @needs_helm
