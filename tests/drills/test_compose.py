@@ -80,7 +80,7 @@ def test_the_page_leads_from_an_empty_folder_to_a_first_mail_and_compose_loses_n
 @pytest.mark.parametrize("name", ENGINES)
 def test_compose_streams_through_kafka_and_debezium(name: str) -> None:
     kafka.require()
-    assert "Debezium alone" in run_flow(name, "streaming")
+    assert "\nDebezium's row wakes the workers\n" in run_flow(name, "streaming")
 
 
 def test_compose_runs_each_role_by_its_name() -> None:
