@@ -66,8 +66,8 @@ def _drop_tracebacks(retval: object, **_: Any) -> None:
     """Let go of the frames of a failed task, which was logged. `retval` is its exception.
 
     Celery's frame refers to the exception, and the exception's traceback to the frame, together with Celery's
-    copy of the traceback, up to a megabyte. The collector of a frozen heap finds many such circles only hours
-    later, so a worker grew by 12 MB in an hour of faults.
+    copy of the traceback, up to a megabyte. With a frozen heap the collector came to few of these cycles in
+    an hour of faults, and the worker grew by 12 MB.
     """
     while isinstance(retval, BaseException) and retval.__traceback__ is not None:
         retval.__traceback__ = None
