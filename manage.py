@@ -2,8 +2,17 @@
 """Django's command line: `python manage.py help` lists what this project adds."""
 
 import os
+import select
 import signal
 import sys
+
+
+def is_read() -> bool:
+    """Return False if stdout is a pipe whose reader has ended, as after `| head`."""
+    watch = select.poll()
+    watch.register(sys.stdout, 0)
+    return not any(state & select.POLLERR for _, state in watch.poll(0))
+
 
 if __name__ == "__main__":
     if os.getpid() == 1:  # a container's first process ignores a signal that it has no handler for
@@ -20,5 +29,12 @@ if __name__ == "__main__":
 
     try:
         Utility(sys.argv).execute()
+        if sys.stdout:
+            sys.stdout.flush()
     except ImproperlyConfigured as error:
         sys.exit(str(error))
+    except BrokenPipeError:
+        if is_read():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush of the exit
+        sys.exit(1)

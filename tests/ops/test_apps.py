@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -71,6 +72,25 @@ def test_the_help_shows_our_commands_first_with_one_line_each() -> None:
 def test_djangos_other_ways_to_help_still_work(words: list[str]) -> None:
     done = warm.run([sys.executable, "manage.py", *words], environment=os.environ)
     assert done.returncode == 0 and "status" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_command_ends_in_silence_when_its_reader_has_ended(unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as after `manage.py … | head`
+    try:
+        done = subprocess.run(
+            [sys.executable, "manage.py", "help"],
+            cwd=PROJECT,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_the_help_names_a_wrong_setting() -> None:
