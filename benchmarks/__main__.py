@@ -2,12 +2,11 @@
 
     python -m benchmarks [--quick] [--only orders,drain,enqueue,events,ways,tiers]
     python -m benchmarks --checkout ../older --pairs 5 [--cost] [--rate 167] [--seconds 60] [--busy 1]
-    python -m benchmarks --checkout ../older --pairs 5 --only events
 
 The first command measures this tree and prints Markdown: `orders` on an unchanged `make run`, the other parts
 on separate servers. The second measures `orders` in turns on this tree and on another checkout, which must be
 set up. With --cost the rate is 50 for 30 s, so that the CPU of each order is comparable even if the machine
-has other work. `--busy` adds processes that each take a core. The third measures `events` in turns.
+has other work. `--busy` adds processes that each take a core.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ def main() -> None:
         help="parts, separated by commas",
     )
     parser.add_argument(
-        "--checkout", type=Path, help="compare `orders` or `events` with this checkout, which must be set up"
+        "--checkout", type=Path, help="compare `orders` with this checkout, which must be set up"
     )
     parser.add_argument("--pairs", type=int, default=0, help="measurements of `orders` on each")
     parser.add_argument(
@@ -141,9 +140,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="seconds of each measurement")
     parser.add_argument("--busy", type=int, default=0, help="busy loops next to `orders`")
     given = parser.parse_args()
-    if given.checkout and given.only == "events":
-        print(events.compare(count=3000, rounds=given.pairs or 3, other=given.checkout))
-        return
     if given.pairs or given.checkout or given.cost:
         rate = given.rate or (50 if given.cost else PEAK)
         seconds = given.seconds or (30 if given.cost else 60)

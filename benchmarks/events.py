@@ -7,7 +7,6 @@ Nothing sends the e-mails.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import http.client
 import json
@@ -15,7 +14,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -25,7 +23,7 @@ from benchmarks.figures import table
 from benchmarks.rig import Rig
 from benchmarks.rows import SUBJECT, queue_mails
 from config.roles import commands
-from local.machine import HOST, PROJECT, free_port
+from local.machine import HOST, free_port
 
 TOPIC, SOURCE = "order.order.paid.v1", "bench-shop"
 CLIENTS = 8
@@ -132,37 +130,28 @@ WAYS: dict[str, tuple[Make, Send]] = {
 }
 
 
-def compare(*, count: int, rounds: int, other: Path | None = None) -> str:
-    """Measure each way on this tree, or in turns on another checkout and this tree. Return the medians."""
-    checkouts = {"this tree": PROJECT} if other is None else {"other": other, "this tree": PROJECT}
-    found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    with contextlib.ExitStack() as stack:
-        shops = {name: stack.enter_context(_shop(checkout)) for name, checkout in checkouts.items()}
-        for round in range(rounds + 1):  # the first warms up
-            for way, (make, send) in WAYS.items():
-                for name, (rig, port, token) in shops.items() if round % 2 else reversed(shops.items()):
-                    result = measure(rig, make, send, port, token, count=count if round else 200)
-                    if round:
-                        found.setdefault((way, name), []).append(result)
-    rows = [["way", "checkout", "events/s", "CPU ms an event", "of it PostgreSQL"]]
-    for (way, name), results in found.items():
-        middle = sorted(results, key=lambda one: one["cpu ms"])[len(results) // 2]
-        figures = (f"{middle['events/s']:,.0f}", f"{middle['cpu ms']:.2f}", f"{middle['postgres ms']:.2f}")
-        rows.append([way, name, *figures])
-    note = f"{count:,} events, {CLIENTS} clients over HTTP, the median of {rounds} rounds by CPU."
-    return f"{table(rows)}\n\n{note}"
-
-
-@contextlib.contextmanager
-def _shop(checkout: Path) -> Iterator[tuple[Rig, int, str]]:
-    """Run a checkout's web process and consumer. Yield them with the port and a token."""
-    with Rig(checkout, ORDER_SOURCES=SOURCE, LOG_LEVEL="WARNING", ALLOWED_HOSTS=HOST) as rig:
+def compare(*, count: int, rounds: int) -> str:
+    """Measure each way in turns, and return the medians as a table."""
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    with Rig(ORDER_SOURCES=SOURCE, LOG_LEVEL="WARNING", ALLOWED_HOSTS=HOST) as rig:
         port = free_port()
         scope = ("--scope", "events:write", "--source", SOURCE)
-        made = rig.python("manage.py", "tokens", "create", "bench", *scope)
+        token = rig.python("manage.py", "tokens", "create", "bench", *scope).strip()
         for name in ("web", "consumer"):
             rig.run(name, commands(host=HOST, port=port)[name])
-        yield rig, port, made.strip()
+        for round in range(rounds + 1):  # the first warms up
+            for way, (make, send) in WAYS.items():
+                result = measure(rig, make, send, port, token, count=count if round else 200)
+                if round:
+                    found[way].append(result)
+    rows = [["way", "events/s", "CPU ms an event", "of it PostgreSQL"]]
+    for way, results in found.items():
+        middle = sorted(results, key=lambda one: one["cpu ms"])[len(results) // 2]
+        rows.append(
+            [way, f"{middle['events/s']:,.0f}", f"{middle['cpu ms']:.2f}", f"{middle['postgres ms']:.2f}"]
+        )
+    note = f"{count:,} events, {CLIENTS} clients over HTTP, the median of {rounds} rounds by CPU."
+    return f"{table(rows)}\n\n{note}"
 
 
 def measure(

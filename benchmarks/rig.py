@@ -25,11 +25,10 @@ TICK = os.sysconf("SC_CLK_TCK")
 class Rig:
     """PostgreSQL and Valkey for a `with` block, and the processes that `run` starts.
 
-    `settings` are environment variables of every process. The processes run the code of `checkout`.
+    `settings` are environment variables of every process.
     """
 
-    def __init__(self, checkout: Path = PROJECT, **settings: str) -> None:
-        self.checkout = checkout.resolve()
+    def __init__(self, **settings: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="orderpost-bench-")
         self.folder = Path(self._folder.name)
         self.postgres = EmbeddedPostgres(data=self.folder / "postgres", port=free_port())
@@ -78,7 +77,7 @@ class Rig:
         """Run Python and return its output."""
         done = subprocess.run(
             guarded([sys.executable, *arguments]),
-            cwd=self.checkout,
+            cwd=PROJECT,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -106,7 +105,7 @@ class Rig:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 guarded(list(command)),
-                cwd=self.checkout,
+                cwd=PROJECT,
                 env=self.environment(**settings),
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if pipes else log,
