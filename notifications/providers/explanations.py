@@ -7,12 +7,11 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
-    """`meaning` and `advice` are sentences. `is_resend_useful`: resending can succeed before any fix."""
+    """`meaning` and `advice` are sentences."""
 
     title: str
     meaning: str
     advice: str
-    is_resend_useful: bool = False
 
 
 NO_SUCH_ADDRESS = Explanation(
@@ -34,7 +33,6 @@ MAILBOX_FULL = Explanation(
     "The mailbox is full",
     "The address exists, but its mailbox has no room.",
     "Resend in a day or two, or ask the customer for another address.",
-    is_resend_useful=True,
 )
 BLOCKED = Explanation(
     "The recipient's server blocks our provider",
@@ -72,7 +70,6 @@ RATE = Explanation(
     "The provider's rate limit",
     "More e-mails were sent than the provider accepts in that time.",
     "Lower EMAIL_RATE_LIMIT if this happens often. Resending is safe, because the rate limit applies to it.",
-    is_resend_useful=True,
 )
 IDEMPOTENCY = Explanation(
     "The same key was used for other content",
@@ -89,25 +86,21 @@ NO_ANSWER = Explanation(
     "The connection broke, or a gateway answered, after the e-mail was handed over. So the provider may have"
     " it.",
     "Check the provider's log, or wait for its webhook. If the e-mail did not arrive, resend.",
-    is_resend_useful=True,
 )
 NO_CONNECTION = Explanation(
     "The provider could not be reached",
     "The connection failed because of DNS, the network, a firewall, TLS or a wrong address of the API.",
     "Check the network and the provider's status page, then resend.",
-    is_resend_useful=True,
 )
 PROVIDER_DOWN = Explanation(
     "An error at the provider",
     "The provider answered that it failed.",
     "Check the provider's status page. Resend when the provider works again.",
-    is_resend_useful=True,
 )
 MAILBOX_UNAVAILABLE = Explanation(
     "The mailbox is unavailable",
     "The recipient's server accepts no e-mail for it now. It may be disabled, moved or greylisted.",
     "Resend later. If that fails, too, ask the customer for another address.",
-    is_resend_useful=True,
 )
 CONTENT = Explanation(
     "The message is invalid",
