@@ -1,4 +1,4 @@
-"""The admin of tokens, partitions, providers, events and inbound dead letters."""
+"""The admin of tokens, partitions, events and inbound dead letters."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from runtime.database.partitioned import partitioned_models
-from tests.kit.admin import EVENTS, JOBS, LETTERS, MAILS, dead_event, dead_letter, listed, make_event, press
+from tests.kit.admin import EVENTS, JOBS, LETTERS, dead_event, dead_letter, listed, make_event, press
 from tests.kit.jobs import run_jobs
 from tests.kit.months import fill, make_partition
 from tests.kit.people import staff_client
-from tests.kit.words import ApiToken, DomainEvent, EmailNotification, InboundDeadLetter, attached, process
+from tests.kit.words import ApiToken, DomainEvent, EmailNotification, InboundDeadLetter, attached
 
 pytestmark = pytest.mark.django_db
-TOKENS, PARTITIONS, PROVIDERS = (
-    "/admin/web/apitoken/",
-    "/admin/retention/detachedpartition/",
-    "/admin/providers/",
-)
+TOKENS, PARTITIONS = "/admin/web/apitoken/", "/admin/retention/detachedpartition/"
 
 
 @pytest.mark.parametrize(
@@ -82,30 +78,6 @@ class TestPartitions:
         fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
         page = admin_client.get(PARTITIONS).content.decode()
         assert "is past its hot days but has 2 unfinished rows" in page
-
-
-@pytest.mark.usefixtures("breakers")
-class TestProviders:
-    def test_a_persons_word_is_for_every_process_and_logged(self, admin_client):
-        assert b"closed (sends)" in admin_client.get(PROVIDERS).content
-        page = admin_client.post(PROVIDERS, {"provider": "sendgrid", "to": "open"}, follow=True)
-        assert b"forced open" in page.content
-        process.start_anew()
-        assert process.gate().enter().provider == ""
-        assert b"open" in admin_client.get(MAILS).content
-        admin_client.post(PROVIDERS, {"provider": "sendgrid", "to": ""})
-        assert process.gate().enter().provider == "sendgrid"
-        assert LogEntry.objects.count() == 2
-
-    def test_are_read_only_without_the_permission(self):
-        client = staff_client("view_emailnotification")
-        assert b"Force open" not in client.get(PROVIDERS).content
-        assert client.post(PROVIDERS, {"provider": "sendgrid", "to": "open"}).status_code == 403
-        assert process.gate().enter().provider == "sendgrid"
-
-    @pytest.mark.parametrize("wrong", [{"provider": "x", "to": "open"}, {"provider": "sendgrid", "to": "x"}])
-    def test_an_unknown_one_or_state_is_404(self, admin_client, wrong):
-        assert admin_client.post(PROVIDERS, wrong).status_code == 404
 
 
 class TestEvents:

@@ -12,14 +12,9 @@ from tests.kit.words import BulkJob, bulk, process
 pytestmark = pytest.mark.django_db
 
 
+@pytest.mark.usefixtures("breakers")
 class TestProviders:
     PAGE = "/admin/providers/"
-
-    @pytest.fixture(autouse=True)
-    def _fresh(self, valkey_url):
-        process.start_anew()
-        yield
-        process.start_anew()
 
     def test_the_page_shows_each_and_a_persons_word_is_for_every_process_and_logged(self, admin_client):
         assert b"closed (sends)" in admin_client.get(self.PAGE).content
