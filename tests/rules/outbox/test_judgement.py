@@ -174,10 +174,6 @@ class TestBeforeASend:
         outcomes = here.screen(claim(limit=20))
         assert outcomes == {mail.id: Outcome(Verdict.EXHAUSTED) for mail in mails}
 
-    def test_a_failure_of_release_0_1_0_was_charged_by_it_and_is_not_judged_again(self, here):
-        row = self.failed(errors=[self.entry(ago=ago, judged=None) for ago in (3, 2, 1)])
-        assert here.screen([row]) == {} and row.charge == 0
-
     def test_a_row_that_was_given_back_is_not_judged_twice(self, here):
         for ago in (30, 10):
             accept_around(ago=ago)
