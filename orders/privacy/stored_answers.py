@@ -44,7 +44,7 @@ def _character(one: str) -> str:
     return "(?:" + "|".join(sorted([*map(re.escape, cases), *codes, *slash])) + ")"
 
 
-def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
+def erase_answers(*, person: Person) -> Counter[str]:
     """Erase a person from stored answers and dead events. Return the number of changed rows by table.
 
     A row is the person's if it names an order of theirs or their address. An erased answer keeps only its
@@ -53,7 +53,7 @@ def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
     because nothing is left to replay.
     """
     counts: Counter[str] = Counter()
-    with no_statement_timeout(using=using) as cursor:
+    with no_statement_timeout(using="default") as cursor:
         for row in _rows(cursor, "scope, key, answer_body", _ANSWERS, *_answer_values(person), lock=True):
             if not _names(row, person, _ANSWER_TEXTS):
                 continue
@@ -108,12 +108,12 @@ def _erase_copies(cursor: Any, table: str, event_ids: list[Any]) -> int:
     return int(cursor.rowcount)
 
 
-def export_answers(*, person: Person, using: str = "default") -> dict[str, list[dict[str, Any]]]:
+def export_answers(*, person: Person) -> dict[str, list[dict[str, Any]]]:
     """Return the stored answers and the dead events that name a person, by table.
 
     The returned copies have placeholders for other people's addresses.
     """
-    with no_statement_timeout(using=using) as cursor:
+    with no_statement_timeout(using="default") as cursor:
         answers = _rows(cursor, "*", _ANSWERS, *_answer_values(person))
         events = _rows(cursor, "*", _DEAD_EVENTS, _event_patterns(person))
     return {

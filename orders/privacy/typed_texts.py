@@ -22,7 +22,7 @@ _TEXTS = (
 )
 
 
-def erase_texts_with_address(*, person: Person, using: str = "default") -> Counter[str]:
+def erase_texts_with_address(*, person: Person) -> Counter[str]:
     """Erase each text that has the complete address. Return the number of changed texts by table.
 
     `runtime.personal_data.refuse_addresses` refuses an address in a reason. Other texts are not checked,
@@ -31,7 +31,7 @@ def erase_texts_with_address(*, person: Person, using: str = "default") -> Count
     counts: Counter[str] = Counter()
     for table, key, columns in _TEXTS:
         for column in columns:
-            with no_statement_timeout(using=using) as cursor:
+            with no_statement_timeout(using="default") as cursor:
                 cursor.execute(
                     f"SELECT {key}, {column} FROM {table}"  # noqa: S608 - all from `_TEXTS`
                     f" WHERE {column} ~* ANY(%s) ORDER BY {key} FOR UPDATE",
@@ -44,12 +44,12 @@ def erase_texts_with_address(*, person: Person, using: str = "default") -> Count
     return +counts
 
 
-def erase_reasons(*, ids: Collection[uuid.UUID], using: str = "default") -> Counter[str]:
+def erase_reasons(*, ids: Collection[uuid.UUID]) -> Counter[str]:
     """Erase what operators typed in the audit rows of the given orders and e-mails.
 
     A message is "Our own words. What was typed", and our own words stay. Return the number of changed rows.
     """
-    with no_statement_timeout(using=using) as cursor:
+    with no_statement_timeout(using="default") as cursor:
         cursor.execute(
             """
             UPDATE django_admin_log SET change_message = split_part(change_message, '. ', 1) || %s

@@ -60,9 +60,9 @@ def partition_tables(
     return sorted(found, key=lambda table: table.partition.since)
 
 
-def state_of(*, model: PartitionedModel, name: str, using: str = "owner") -> State | None:
+def state_of(*, model: PartitionedModel, name: str) -> State | None:
     """Return the state of one partition, or None if the table does not exist."""
-    tables = partition_tables(model=model, using=using)
+    tables = partition_tables(model=model)
     return next((table.state for table in tables if table.name == name), None)
 
 

@@ -110,13 +110,13 @@ def make_missing(
     return [partition.name for partition in missing if _make(model=model, partition=partition, using=using)]
 
 
-def _make(*, model: PartitionedModel, partition: Partition, using: str, lock_timeout: str = "2s") -> bool:
+def _make(*, model: PartitionedModel, partition: Partition, using: str) -> bool:
     """Make one partition. Return False if another process has made it meanwhile."""
     quote = connections[using].ops.quote_name
     parent, table = quote(model._meta.db_table), quote(partition.name)
     day = dt.timedelta(days=1)
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [lock_timeout])
+        cursor.execute("SET LOCAL lock_timeout = '2s'")
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"partitions:{model._meta.db_table}"])
         # to_regclass would answer from a cache that a wait for an advisory lock does not refresh.
         cursor.execute(
@@ -179,12 +179,12 @@ def require_owner(*, using: str = "owner") -> None:
         )
 
 
-def ahead_of(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> int:
+def ahead_of(*, model: PartitionedModel, now: dt.datetime) -> int:
     """Count the attached partitions that follow the one of `now` without a gap.
 
     Return -1 if even the present one is missing.
     """
-    return ahead_among(model=model, now=now, among=attached(model=model, using=using)).partitions_ahead
+    return ahead_among(model=model, now=now, among=attached(model=model)).partitions_ahead
 
 
 def ahead_among(*, model: PartitionedModel, now: dt.datetime, among: Sequence[Partition]) -> PartitionsAhead:
