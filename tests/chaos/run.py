@@ -258,9 +258,9 @@ def _has_webhooks(shop: Shop, provider: str) -> bool:
     return provider == "smtp" or type(shop.sandbox.dialects[provider]).posts is not Dialect.posts
 
 
-def wait_for_bad_items(world: World, *, seconds: float = PATIENCE) -> None:
+def wait_for_bad_items(world: World) -> None:
     """Wait until the entries and jobs of the faults are where the auditor expects them."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     last_loss = max((until for _, until in world.losses), default=0.0)
     keys = {entry.key for entry in world.entries if entry.at > last_loss}
     while time.monotonic() < deadline:

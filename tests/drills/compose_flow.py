@@ -101,8 +101,8 @@ def call(*arguments: str, check: bool = True) -> str:
     return run("docker" if IS_DOCKER else "podman", *arguments, check=check)
 
 
-def name_of(service: str, number: int = 1) -> str:
-    return (f"{NAME}-{service}-{number}") if IS_DOCKER else f"{NAME}_{service}_{number}"
+def name_of(service: str) -> str:
+    return f"{NAME}-{service}-1" if IS_DOCKER else f"{NAME}_{service}_1"
 
 
 def inspect(service: str) -> dict[str, Any]:

@@ -149,24 +149,19 @@ def build() -> None:
     run("make", "image", "ENGINE=podman", f"BASE={BASE}", f"TAG={IMAGE}", *labels, "ARGS=--network host")
 
 
-def make_base(release: str = RELEASE) -> str:
-    """Make an image of Debian with Python, and with this machine's certificates, which pip and uv may need.
-
-    Return its name.
-    """
-    name = BASE.replace(RELEASE, release)
-    if has_image(name):
-        return name
+def make_base() -> None:
+    """Make an image of Debian with Python and this machine's certificates, which pip and uv may need."""
+    if has_image(BASE):
+        return
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         system = Path(folder) / "system"
         include = "--include=python3,python3-venv,ca-certificates"
-        run("debootstrap", "--variant=minbase", include, release, str(system))
+        run("debootstrap", "--variant=minbase", include, RELEASE, str(system))
         certificates = Path("etc/ssl/certs/ca-certificates.crt")
         shutil.copy("/" / certificates, system / certificates)
         shutil.rmtree(system / "var/cache/apt", ignore_errors=True)
         run("tar", "--create", "--file", f"{folder}/system.tar", "--directory", str(system), ".")
-        podman("import", f"{folder}/system.tar", name)
-    return name
+        podman("import", f"{folder}/system.tar", BASE)
 
 
 def build_stand_ins(*, streaming: bool = False) -> None:

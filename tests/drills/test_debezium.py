@@ -56,8 +56,8 @@ class World:
         self.shop.insert_mails(count)
         self.mails += count
 
-    def until_sent(self, what: str, *, seconds: float = 90) -> None:
-        self.shop.until(lambda: self.shop.all_sent(self.mails), what, seconds=seconds)
+    def until_sent(self, what: str) -> None:
+        self.shop.until(lambda: self.shop.all_sent(self.mails), what, seconds=90)
 
     def messages(self) -> list[Any]:
         """Return the messages of the topic of e-mails."""

@@ -72,13 +72,10 @@ def faster_rules(text: str) -> str:
 
 
 class Monitoring:
-    """Both servers with the shipped configuration. `ports` has the metrics port of each role's process.
+    """Both servers with the shipped configuration. `ports` has the metrics port of each role's process."""
 
-    `scrape` has the interval and the timeout of a scrape.
-    """
-
-    def __init__(self, shop: Shop, *, ports: Mapping[str, int], scrape: str = "1s") -> None:
-        self.shop, self.ports, self.scrape = shop, ports, scrape
+    def __init__(self, shop: Shop, *, ports: Mapping[str, int]) -> None:
+        self.shop, self.ports = shop, ports
         self.port, self.alertmanager_port = free_port(), free_port()
         #: Alertmanager's messages with their times, as a pager's service receives them.
         self.messages: list[tuple[float, dict[str, Any]]] = []
@@ -153,8 +150,8 @@ class Monitoring:
         rules = self.shop.folder / "rules.yml"
         rules.write_text(faster_rules(RULES.read_text()))
         document["global"] |= {
-            "scrape_interval": self.scrape,
-            "scrape_timeout": self.scrape,
+            "scrape_interval": "1s",
+            "scrape_timeout": "1s",
             "evaluation_interval": faster(document["global"]["evaluation_interval"]),
         }
         document["rule_files"] = [str(rules)]

@@ -155,7 +155,7 @@ def due_now() -> None:
     )
 
 
-def let_others_through(*, provider: str = "sendgrid") -> None:
+def let_others_through() -> None:
     """Spread the failures over the past, record others' first attempts around them, and make all due."""
     most = 0
     for mail in EmailNotification.objects.filter(status="failed").exclude(errors=[]):
@@ -169,7 +169,7 @@ def let_others_through(*, provider: str = "sendgrid") -> None:
         mail.save(update_fields=["errors"])
         most = max(most, len(times))
     for number in range(most):
-        accept_around(ago=AGO + APART * number, provider=provider)
+        accept_around(ago=AGO + APART * number)
     due_now()
 
 

@@ -140,16 +140,16 @@ def mails(address: str) -> list[EmailNotification]:
     return list(EmailNotification.objects.filter(recipient_email__iexact=address).order_by("id"))
 
 
-def corrected(*, wrong: str = BOB) -> Order:
+def corrected() -> Order:
     """Place Ann's order with another person's address, pay it, correct the address, and complete it."""
-    order = place_order(user_id=uuid.uuid4(), email=wrong, name="Ann Example", total_amount=500)
+    order = place_order(user_id=uuid.uuid4(), email=BOB, name="Ann Example", total_amount=500)
     pay_order(order_id=order.id)
     send_all()
-    send_copy(notification_id=mails(wrong)[0].id, recipient_email=ANN, update_order=True)
+    send_copy(notification_id=mails(BOB)[0].id, recipient_email=ANN, update_order=True)
     complete_order(order_id=order.id, tracking_url=f"https://track.example/{ANN}")
     send_all()
     order.refresh_from_db()
-    assert order.email == ANN and len(mails(wrong)) == 1 and len(mails(ANN)) == 2
+    assert order.email == ANN and len(mails(BOB)) == 1 and len(mails(ANN)) == 2
     return order
 
 

@@ -70,12 +70,8 @@ class ReplicatedShop(PairedShop):
     def start_standby(self, node: Node) -> None:
         node.start(log=self.folder / f"postgres-{node.port}.log")
 
-    def reads_begun(self) -> int:
-        return self.log("web").count("replica is read")
-
-    def until_replica_is_read(self, *, after: int = 0) -> None:
-        """Wait until the web process has begun to read a replica more than `after` times."""
-        self.until(lambda: self.reads_begun() > after, "the web process reads a replica", seconds=60)
+    def until_replica_is_read(self) -> None:
+        self.until(lambda: "replica is read" in self.log("web"), "web reads a replica", seconds=60)
 
     def fill(self, count: int) -> None:
         """Insert orders and waiting e-mails, and let the replicas have them."""

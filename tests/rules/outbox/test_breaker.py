@@ -32,10 +32,10 @@ def fail(
     )
 
 
-def opened(now: float = NOW) -> Breaker:
+def opened() -> Breaker:
     breaker = Breaker()
     for number in range(RULES.threshold):
-        breaker = fail(breaker, ask(breaker, now)[1], number, now)
+        breaker = fail(breaker, ask(breaker)[1], number)
     return breaker
 
 

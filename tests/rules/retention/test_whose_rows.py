@@ -193,9 +193,9 @@ def test_an_email_that_a_worker_claims_again_before_its_erasure_is_waited_for_an
     assert claimed and mails(ANN) == [] and grep(ANN) == []
 
 
-def archived(*addresses: str, order: uuid.UUID, back: int = 5) -> str:
+def archived(*addresses: str, order: uuid.UUID) -> str:
     """Archive an e-mail of an order to each address, in an old month, drop the table, return its name."""
-    month = make_partition(EmailNotification, back=back)
+    month = make_partition(EmailNotification, back=5)
     for number, address in enumerate(addresses):
         id = fill(month, 1, order_id=order, recipient_email=address, to_name=f"To {address}")[0]
         moved = uuid.UUID(int=id.int + 1 + number)
