@@ -25,7 +25,7 @@ import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import structlog
 from django.db import DatabaseError, InterfaceError
@@ -235,13 +235,13 @@ class Relay:
         )
 
 
-def run(*, stopped: threading.Event, once: bool = False, make: Callable[[], Relay] = Relay) -> None:
+def run(*, stopped: threading.Event, once: bool = False) -> None:
     """Publish until `stopped`, at once after a wake-up and otherwise every half second.
 
     With `once`, set `stopped` when no event is left. If the broker or the database is away, give the shards
     to the other relays, and try again after 1, 2, 4 … 16 seconds.
     """
-    relay, listener = make(), Listener()
+    relay, listener = Relay(), Listener()
 
     def step() -> None:
         left = relay.step()

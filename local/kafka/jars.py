@@ -49,13 +49,11 @@ def java() -> str:
     return found
 
 
-def command(
-    *, jars: Sequence[Path], main: str, arguments: Sequence[str | Path], megabytes: int = 256
-) -> list[str]:
-    """Return the command of a Java program, tuned for a quick start. `megabytes` limits its heap."""
+def command(*, jars: Sequence[Path], main: str, arguments: Sequence[str | Path]) -> list[str]:
+    """Return the command of a Java program, tuned for a quick start."""
     return [
         java(),
-        f"-Xmx{megabytes}m",
+        "-Xmx256m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Djava.awt.headless=true",

@@ -19,6 +19,7 @@ from web.admin.acts import record_download
 from web.admin.base import AgeFilter, TriageAdmin
 from web.admin.csv import csv_response, rows_by_key
 from web.admin.menu import MenuItem
+from web.admin.reading import walk_of
 
 ACTS = {1: "added", 2: "changed", 3: "deleted"}
 
@@ -104,7 +105,7 @@ class AuditAdmin(TriageAdmin[LogEntry]):
         """Answer with the filtered list as CSV."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        walk = self.walk_of(request)
+        walk = walk_of(request)
         changelist, rows = replica.read(lambda: self.filtered(request), walk=walk)
         record_download(request, changelist)
         return csv_response(

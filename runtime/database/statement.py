@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from django.db import connections
+from django.db import connection
 
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.transactions import after_commit
@@ -55,7 +55,6 @@ def execute(
     guard: StatementPart | None = None,
     change: StatementPart | None = None,
     inserts: Sequence[StatementPart],
-    using: str = "default",
 ) -> Written:
     """Run the parts as one statement. After the commit, call `on_commit` of those that had a row.
 
@@ -66,13 +65,13 @@ def execute(
     text = _text(
         tuple(part.steps for part in chain), tuple(part.steps for part in inserts), change is not None
     )
-    with connections[using].cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(text, [value for part in parts for value in part.values])
         row_version, *counts = cursor.fetchone()
     had_row = [count > 0 for count in counts]
     for part, written in zip(parts, had_row, strict=True):
         if written and part.on_commit is not None:
-            after_commit(part.on_commit, using=using)
+            after_commit(part.on_commit)
     return Written(
         has_guard=guard is None or had_row[0],
         has_change=not chain or had_row[len(chain) - 1],

@@ -1,4 +1,4 @@
-"""Compute when to try again. Pure: the caller passes the time, and draws `chance` from [0, 1)."""
+"""Compute how long to wait before another try. Pure: the caller draws `chance` from [0, 1)."""
 
 from __future__ import annotations
 
@@ -22,22 +22,19 @@ class RetryPolicy:
     delays_seconds: tuple[float, ...] = ()
     jitter: tuple[float, float] = EQUAL_JITTER
 
-    def next_attempt(self, *, attempt: int, now: float = 0.0, chance: float) -> float:
-        """Return when to try again after failed attempt number `attempt` (1, 2, …), on the clock of `now`.
-
-        Without `now`, return the wait in seconds, for a clock that the caller does not read, such as the
-        database's.
+    def next_attempt(self, *, attempt: int, chance: float) -> float:
+        """Return the seconds from failed attempt number `attempt` (1, 2, …) to the next one.
 
         >>> policy = RetryPolicy(base_seconds=30, cap_seconds=3600, jitter=NO_JITTER)
         >>> [policy.next_attempt(attempt=n, chance=0.5) for n in (1, 2, 3, 8, 500)]
         [30.0, 60.0, 120.0, 3600.0, 3600.0]
         >>> policy = RetryPolicy(base_seconds=1, cap_seconds=16, delays_seconds=(60, 300))
-        >>> [policy.next_attempt(attempt=n, now=1000.0, chance=0.5) for n in (1, 2, 3)]
-        [1045.0, 1225.0, 1225.0]
+        >>> [policy.next_attempt(attempt=n, chance=0.5) for n in (1, 2, 3)]
+        [45.0, 225.0, 225.0]
         """
         if self.delays_seconds:
             longest = self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
         else:
             longest = min(self.cap_seconds, self.base_seconds * 2 ** min(attempt - 1, 62))
         low, high = self.jitter
-        return now + longest * (low + (high - low) * chance)
+        return longest * (low + (high - low) * chance)

@@ -105,8 +105,6 @@ class TriageAdmin(admin.ModelAdmin[Row]):
     #: The text of an empty list.
     empty_text = ""
     change_list_template = "admin/triage_list.html"
-    #: Whether a replica may answer the list and its CSV file.
-    read_only = True
     #: The columns of the list's CSV file. Without columns the list offers no file.
     csv_columns: tuple[str, ...] = ()
 
@@ -126,17 +124,14 @@ class TriageAdmin(admin.ModelAdmin[Row]):
             context["csv_url"] = f"{page}?{query.urlencode()}"
         return replica.read(
             lambda: rendered(super(TriageAdmin, self).changelist_view(request, dict(context))),
-            walk=self.walk_of(request),
+            walk=walk_of(request),
         )
-
-    def walk_of(self, request: HttpRequest) -> replica.Walk:
-        return walk_of(request) if self.read_only else replica.Walk.on_primary()
 
     def csv_view(self, request: HttpRequest) -> HttpResponseBase:
         """Answer with all rows of the filtered list as a CSV file."""
         if not (self.csv_columns and self.has_view_permission(request)):
             raise PermissionDenied
-        walk = self.walk_of(request)
+        walk = walk_of(request)
         try:
             changelist, rows = replica.read(lambda: self.filtered(request), walk=walk)
         except IncorrectLookupParameters as error:

@@ -35,8 +35,3 @@ def test_a_jittered_wait_lies_between_its_bounds(seconds, chance, jitter):
     for policy in (RetryPolicy(seconds, seconds, jitter=jitter), RetryPolicy(0, 0, (seconds,), jitter)):
         wait = policy.next_attempt(attempt=1, chance=chance)
         assert seconds * jitter[0] <= wait <= seconds * jitter[1] * (1 + 1e-12)
-
-
-def test_a_time_is_the_wait_after_now():
-    policy = RetryPolicy(base_seconds=1, cap_seconds=16)
-    assert policy.next_attempt(attempt=3, now=100.0, chance=0.5) == 103.0
