@@ -39,7 +39,7 @@ class Recipe:
     name: str
     section: str
     most: int
-    before: str = ""  # a patch that it needs
+    is_done: bool = False  # the tree has the change, so the patch is first applied in reverse
 
     @property
     def text(self) -> str:
@@ -69,7 +69,7 @@ RECIPES = (
     Recipe("order_field", "A field of an order", most=4),
     Recipe("condition", "A condition", most=3),
     Recipe("email_state", "A state of an e-mail", most=8),
-    Recipe("event_email", "An e-mail for an event that exists", most=4, before="event_email.before"),
+    Recipe("event_email", "An e-mail for an event that exists", most=4, is_done=True),
     Recipe("provider", "An e-mail provider", most=6),
     Recipe("language", "A language", most=1),
     Recipe("inbound_event", "An inbound event", most=4),
@@ -113,15 +113,16 @@ def clone(tmp_path: Path) -> Path:
     return clone
 
 
-def apply(name: str, *, clone: Path) -> None:
+def apply(name: str, *options: str, clone: Path) -> None:
     patch = path_of(name)
-    done = subprocess.run(["git", "apply", str(PROJECT / patch)], cwd=clone, capture_output=True, text=True)
+    command = ["git", "apply", *options, str(PROJECT / patch)]
+    done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
     assert done.returncode == 0, RENEW.format(patch=patch) + done.stderr
 
 
 def test_each_patch_is_a_recipe() -> None:
-    expected = {name for one in RECIPES for name in (one.name, one.before) if name}
-    assert {file.stem for file in (PROJECT / "tests" / "recipes").glob("*.patch")} == expected
+    names = {file.stem for file in (PROJECT / "tests" / "recipes").glob("*.patch")}
+    assert names == {one.name for one in RECIPES}
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.name)
@@ -143,8 +144,8 @@ def test_a_provider_is_its_folder_and_one_line() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.name)
 def test_a_recipe_works_as_the_page_says(recipe: Recipe, clone: Path) -> None:
-    if recipe.before:
-        apply(recipe.before, clone=clone)
+    if recipe.is_done:
+        apply(recipe.name, "--reverse", clone=clone)
     apply(recipe.name, clone=clone)
     run(["sh", "-euxc", recipe.commands], cwd=clone)
     run(["make", "lint", "check"], cwd=clone)
