@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.conf import settings
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
@@ -21,6 +20,7 @@ from notifications.models import MailProfile
 from notifications.profile_form import COLUMNS, ProfileForm, account_fields
 from notifications.profiles import profile_of
 from notifications.rendering import event_types, render_email
+from notifications.trials import default_event
 from web.admin.menu import MenuItem
 
 
@@ -71,7 +71,7 @@ class MailProfileAdmin(admin.ModelAdmin[MailProfile]):
             "preview_url": reverse(name, args=[obj.id]) if obj else reverse(f"{name}_new"),
             "shows_saved": obj is not None,
             "events": sorted(event_types()),
-            "default_event": _default_event(),
+            "default_event": default_event(),
         }
         return super().render_change_form(request, context, add, change, form_url, obj)
 
@@ -88,16 +88,12 @@ class MailProfileAdmin(admin.ModelAdmin[MailProfile]):
             row = form.instance
         profile = profile_of(row)
         mail = render_email(
-            event_type=event if event in event_types() else _default_event(),
+            event_type=event if event in event_types() else default_event(),
             locale=profile.default_locale or "en",
             context=samples.order,
             profile=profile,
         )
         return framed(mail.body_html, image=profile.logo_url)
-
-
-def _default_event() -> str:
-    return next(iter(settings.NOTIFY_ON), min(event_types()))
 
 
 def _listed(form: ProfileForm) -> SafeString:
