@@ -93,10 +93,6 @@ _REFUSED = """
 """
 
 
-def _refused(found: Sequence[Row], _: dt.datetime) -> Sequence[Row]:
-    return found
-
-
 REFUSED_SENDERS: Query[Sequence[Row]] = Query(
     name="refused senders",
     select=lambda now: _REFUSED.format(
@@ -105,7 +101,7 @@ REFUSED_SENDERS: Query[Sequence[Row]] = Query(
         since=(now - _RECENT).astimezone(dt.UTC).isoformat(),
         verdict=Verdict.SENDER_REFUSED,
     ),
-    read=_refused,
+    read=lambda found, _: found,
 )
 
 SENDER_REFUSED = Condition(

@@ -14,20 +14,16 @@ from notifications.failure_causes import cause_of_row
 from notifications.models import EmailNotification, EmailNotificationQuerySet
 from runtime.database import periods
 
-#: Parameters that filter by the value of one column, with that column.
-COLUMNS = {
-    "status": "status",
-    "event_type": "event_type",
-    "provider": "provider",
-}
+#: Parameters that filter by the value of the column of that name.
+COLUMNS = ("status", "event_type", "provider")
 NAMES = (*COLUMNS, "cause", "failing", *periods.NAMES)
 
 
 def narrow(rows: EmailNotificationQuerySet, params: Mapping[str, str]) -> EmailNotificationQuerySet:
     """Apply the parameters. Ignore empty and unknown ones."""
-    for name, column in COLUMNS.items():
+    for name in COLUMNS:
         if value := params.get(name):
-            rows = rows.filter(**{column: value})
+            rows = rows.filter(**{name: value})
     if cause := params.get("cause"):
         rows = rows.dead().alias(cause=cause_of_row()).filter(cause=cause)
     if params.get("failing") == "hour":

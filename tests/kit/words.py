@@ -25,7 +25,7 @@ from events.transports import (
     kafka,
 )
 from events.transports.redis import RedisPublisher
-from notifications import by_hand, pulse, webhooks
+from notifications import by_hand, pulse
 from notifications import services as mail_services
 from notifications.bulk_actions import RESEND, email_actions
 from notifications.failure_causes import dead_causes
