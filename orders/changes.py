@@ -33,7 +33,6 @@ class RefundExceedsBalance(ChangeRefused):
     """The amount exceeds the balance. `left`, the balance, is in minor units."""
 
     def __init__(self, *, amount: int | None, left: int) -> None:
-        self.amount = amount
         self.left = left
         asked = "Nothing" if left == 0 else f"Only {left}"
         super().__init__(f"{asked} is left to refund" + (f", not {amount}." if amount else "."))

@@ -55,7 +55,6 @@ class NotFinished(RuntimeError):
     """The person has orders or e-mails that are not finished."""
 
     def __init__(self, orders: Sequence[uuid.UUID], mails: Sequence[uuid.UUID]) -> None:
-        self.orders, self.mails = orders, mails
         found = [_some("order", orders), _some("e-mail", mails)]
         super().__init__(
             f"Not erased: {' and '.join(part for part in found if part)} not finished. After an erasure the"

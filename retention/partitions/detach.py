@@ -47,7 +47,7 @@ class PartitionHeld(RuntimeError):
     """A partition has unfinished rows, so it is not detached."""
 
     def __init__(self, partition: str, holds: Sequence[HoldingRows], advice: str) -> None:
-        self.partition, self.holds, self.advice = partition, holds, advice
+        self.partition = partition
         rows = "; ".join(str(hold) for hold in holds)
         super().__init__(f"{partition} has unfinished rows: {rows}. {advice}")
 
