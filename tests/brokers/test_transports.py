@@ -76,9 +76,9 @@ def has_leaders(topic: str) -> bool:
     return True
 
 
-def publish(topic: str, count: int, *, first: int = 0, keys: int = 3) -> None:
+def publish(topic: str, count: int, *, keys: int = 3) -> None:
     publisher = transports.publisher()
-    messages = [Message(topic, str(n % keys), b"%d" % n) for n in range(first, first + count)]
+    messages = [Message(topic, str(n % keys), b"%d" % n) for n in range(count)]
     assert publisher.publish(messages) == [None] * count
     publisher.close()
 

@@ -110,16 +110,14 @@ def inspect(service: str) -> dict[str, Any]:
     return found
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = waiting.PATIENCE) -> Any:
+def until(condition: Callable[[], Any], what: str) -> Any:
     """Wait until `condition` is true and return its result. Otherwise raise AssertionError with all logs."""
 
     def logs() -> str:
         names = call("ps", "--all", "--format", "{{.Names}}").split()
         return "\n".join(f"== {name}\n{call('logs', '--tail', '15', name, check=False)}" for name in names)
 
-    return waiting.until(
-        lambda: _tried(condition), what, seconds=seconds, details=logs, meanwhile=lambda: time.sleep(0.5)
-    )
+    return waiting.until(lambda: _tried(condition), what, details=logs, meanwhile=lambda: time.sleep(0.5))
 
 
 def _tried(condition: Callable[[], Any]) -> Any:

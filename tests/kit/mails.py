@@ -173,10 +173,10 @@ def let_others_through() -> None:
     due_now()
 
 
-def accept_around(*, ago: float, provider: str = "sendgrid", each_side: int = EACH_SIDE) -> None:
+def accept_around(*, ago: float, each_side: int = EACH_SIDE) -> None:
     """Record accepted first attempts of other e-mails shortly before and after a moment in the past."""
     for seconds in (ago + 2.5, ago - 2.5):
         for _ in range(each_side):
             process.current().neighbours.record(
-                provider=provider, id=new_id(), is_accepted=True, ended_at=time.monotonic() - seconds
+                provider="sendgrid", id=new_id(), is_accepted=True, ended_at=time.monotonic() - seconds
             )

@@ -47,8 +47,8 @@ def paid(**fields: object) -> tuple[EmailNotification, EmailNotification]:
     return rows.get(shop_copy_of=None), rows.exclude(shop_copy_of=None).get()
 
 
-def end(*mails: EmailNotification, status: str = "dead_lettered") -> None:
-    EmailNotification.objects.filter(id__in=[mail.id for mail in mails]).update(status=status)
+def end(*mails: EmailNotification) -> None:
+    EmailNotification.objects.filter(id__in=[mail.id for mail in mails]).update(status="dead_lettered")
 
 
 class TestCopies:

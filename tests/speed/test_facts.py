@@ -21,8 +21,8 @@ def unfinished() -> Rows:
     return conditions.read_facts(now=read_database_time())[UNFINISHED_EMAILS]
 
 
-def doubt(*, ago: dt.timedelta) -> list[dict[str, Any]]:
-    at = (read_database_time() - ago).isoformat()
+def doubt() -> list[dict[str, Any]]:
+    at = (read_database_time() - HOUR).isoformat()
     return [{"at": at, "provider": "sendgrid", "outcome": "ambiguous", "code": "", "text": ""}]
 
 
@@ -35,9 +35,7 @@ def test_an_empty_table_has_nothing_unfinished(db):
 def test_ages_are_those_of_the_oldest_row_and_held_ones_are_apart(db):
     make_mail(created_at=Now() - HOUR, next_attempt_at=Now() + HOUR)  # postponed by an open breaker
     make_mail()
-    make_mail(
-        status="failed", created_at=Now() - 2 * HOUR, next_attempt_at=Now() + HOUR, errors=doubt(ago=HOUR)
-    )
+    make_mail(status="failed", created_at=Now() - 2 * HOUR, next_attempt_at=Now() + HOUR, errors=doubt())
     make_mail(status="processing", created_at=Now() - HOUR / 2)
     make_mail(status="dead_lettered", created_at=Now() - 5 * HOUR)
     make_mail(status="sent")

@@ -20,12 +20,9 @@ from tests.kit.words import SAMPLE, EmailNotification, Order, render_email
 pytestmark = pytest.mark.django_db
 
 
-def placed(source: str = "", **values: object) -> Order:
+def placed(**values: object) -> Order:
     given = {"user_id": uuid.uuid4(), "email": "alice@example.com", "total_amount": 100}
-    order = place_order(**given | values)
-    Order.objects.filter(id=order.id).update(source=source)
-    order.refresh_from_db()
-    return order
+    return place_order(**given | values)
 
 
 class TestAnEmail:

@@ -39,8 +39,8 @@ def attempts(seen: Neighbours, *, accepted: int = 0, failed: int = 0, at: float,
         seen.record(provider=provider, id=new_id(), is_accepted=number < accepted, ended_at=at)
 
 
-def own(seen: Neighbours, *, id=None, at: Sequence[float] = (NOW,), provider: str = "p") -> int:
-    return seen.count_own_failures(provider=provider, id=id or new_id(), at=at)
+def own(seen: Neighbours, *, id=None, at: Sequence[float] = (NOW,)) -> int:
+    return seen.count_own_failures(provider="p", id=id or new_id(), at=at)
 
 
 def test_failures_are_the_messages_own_when_others_were_accepted_around_them(seen):
