@@ -48,7 +48,7 @@ def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Eve
         if time.monotonic() - began > STEADY_SECONDS:
             failures = 0
         failures += 1
-        seconds = RESTARTS.next_attempt(attempt=failures, chance=1.0)
+        seconds = RESTARTS.delay(attempt=failures, chance=1.0)
         log.warning("a part of the background process starts again", part=part, seconds=seconds)
         connections.close_all()
         stopped.wait(seconds)

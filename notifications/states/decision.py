@@ -37,7 +37,7 @@ class EmailPolicy:
         if not self.retries.delays_seconds:
             retries = max(1, max_retries)
             attempt = min(attempt, retries) + max(0, attempt - retries) // SLOWER_EVERY
-        return self.retries.next_attempt(attempt=attempt, chance=chance)
+        return self.retries.delay(attempt=attempt, chance=chance)
 
 
 def decide(

@@ -43,7 +43,7 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         """
         ready = Q(tries=0)
         for tries in range(1, MAX_TRIES + 1):
-            wait = dt.timedelta(seconds=RETRIES.next_attempt(attempt=tries, chance=1.0))
+            wait = dt.timedelta(seconds=RETRIES.delay(attempt=tries, chance=1.0))
             ready |= Q(tries=tries, updated_at__lte=Now() - wait)
         unread = Pause.objects.filter(
             restored_to__isnull=False, reconciled_at=None, paused_at__gte=OuterRef("created_at")

@@ -22,14 +22,14 @@ class RetryPolicy:
     delays_seconds: tuple[float, ...] = ()
     jitter: tuple[float, float] = EQUAL_JITTER
 
-    def next_attempt(self, *, attempt: int, chance: float) -> float:
+    def delay(self, *, attempt: int, chance: float) -> float:
         """Return the seconds from failed attempt number `attempt` (1, 2, …) to the next one.
 
         >>> policy = RetryPolicy(base_seconds=30, cap_seconds=3600, jitter=NO_JITTER)
-        >>> [policy.next_attempt(attempt=n, chance=0.5) for n in (1, 2, 3, 8, 500)]
+        >>> [policy.delay(attempt=n, chance=0.5) for n in (1, 2, 3, 8, 500)]
         [30.0, 60.0, 120.0, 3600.0, 3600.0]
         >>> policy = RetryPolicy(base_seconds=1, cap_seconds=16, delays_seconds=(60, 300))
-        >>> [policy.next_attempt(attempt=n, chance=0.5) for n in (1, 2, 3)]
+        >>> [policy.delay(attempt=n, chance=0.5) for n in (1, 2, 3)]
         [45.0, 225.0, 225.0]
         """
         if self.delays_seconds:

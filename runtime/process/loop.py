@@ -61,7 +61,7 @@ def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
 
 def pause_after(failures: int, *, policy: RetryPolicy | None = None) -> float:
     """Return the seconds to wait after so many failures in a row, by default as `RECONNECTS` says."""
-    return (policy or RECONNECTS).next_attempt(attempt=failures, chance=random.random())  # noqa: S311
+    return (policy or RECONNECTS).delay(attempt=failures, chance=random.random())  # noqa: S311
 
 
 def run_until_stopped(
