@@ -202,6 +202,7 @@ def erase_from_cold_file(
         changed = restore.change_cold_file(record=record, change=erase)
     else:
         changed = 0
+        restore.remove_leftovers(record=record)
     for erasure in waiting:
         with transaction.atomic(using=OWNER_DATABASE):
             fresh = Erasure.objects.using(OWNER_DATABASE).select_for_update().get(id=erasure.id)

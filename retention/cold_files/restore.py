@@ -56,7 +56,7 @@ def change_cold_file(*, record: DetachedPartition, change: Callable[[str], int])
     """Change a cold file's rows by `change(table)` on a restored copy, and record the new cold file.
 
     Return the number of changed rows. If the process is killed, the old cold file stays valid until the new
-    one is recorded, and the next run deletes the other files and the copy.
+    one is recorded. The next run deletes the other files and the copy, here or by `remove_leftovers`.
     """
     drop_restored(name=record.name + _REWRITTEN)
     try:
@@ -69,3 +69,13 @@ def change_cold_file(*, record: DetachedPartition, change: Callable[[str], int])
         drop_restored(name=record.name + _REWRITTEN)
     archive.delete_unrecorded(record=record)
     return changed
+
+
+def remove_leftovers(*, record: DetachedPartition) -> None:
+    """Drop the copy and delete the files that a killed `change_cold_file` left.
+
+    Call this if the recorded cold file needs no change. It may be the new one, while the old one is still in
+    the store. Raise `ColdFileDiffers` if a recorded file is missing.
+    """
+    drop_restored(name=record.name + _REWRITTEN)
+    archive.delete_unrecorded(record=record)

@@ -379,6 +379,45 @@ def test_an_erasure_killed_at_any_point_is_ended_by_the_next(point, tmp_path):
     assert grep(BOB) and grep_cold_files(tmp_path, BOB)
 
 
+DYING_REWRITE = """
+import os, signal, sys
+import django
+django.setup()
+from orders.privacy import erasure
+from retention.cold_files import archive, restore
+from retention.models import DetachedPartition
+
+owner = {"restore": restore, "drop_restored": restore, "save": DetachedPartition}.get(sys.argv[1], archive)
+real, left = getattr(owner, sys.argv[1]), [int(sys.argv[2])]
+
+def dying(*args, **options):
+    result = real(*args, **options)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+setattr(owner, sys.argv[1], dying)
+erasure.rewrite_cold_files(report=lambda step, **facts: None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "call"),
+    [("restore", 1), ("write_cold_file", 1), ("save", 1), ("drop_restored", 2), ("delete_unrecorded", 1)],
+)
+def test_a_rewrite_killed_right_after_this_step_leaves_no_old_file_to_the_next(step, call, tmp_path):
+    everywhere()
+    call_command("privacy", "erase", "--email", ADDRESS)
+    command = [sys.executable, "-c", DYING_REWRITE, step, str(call)]
+    died = warm.run(command, environment=dying_environment(tmp_path), timeout=60)
+    assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)
+    erasure.rewrite_cold_files(report=Steps())
+    assert Erasure.objects.get().cold_files == []
+    assert grep_cold_files(tmp_path, ADDRESS) == [] and len(files(tmp_path)) == 4
+    assert not [name for name in connection.introspection.table_names() if name.endswith("_rewritten")]
+
+
 OHARA = "Ann.O'Hara+tea@example.com"
 
 
