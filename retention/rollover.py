@@ -34,7 +34,7 @@ from retention.partitions.catalogue import PartitionTable, has_table, partition_
 from retention.partitions.detach import PartitionHeld, StillPending, TableInUse
 from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
 from retention.partitions.partitions import start_of
-from retention.rows_of_person import erase_from_cold_file
+from retention.rows_of_person import end_waits, erase_from_cold_file, erasures_waiting_for
 from retention.upkeep import ensure_all
 from runtime.database.clock import read_database_time
 from runtime.database.partitioned import PartitionedModel, partitioned_models
@@ -153,17 +153,19 @@ class _Run:
         if record.deleted_at is not None:
             return
         if record.dropped_at is not None:
+            # Before a look for the file, because a killed run may have deleted it.
+            if years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
+                if self.dry_run:
+                    self.report("would delete the cold file", partition=record.name)
+                else:
+                    delete_cold_file(record=record, report=self.report)
+                return
             storage.check_present(manifest=Manifest.of(record))
         if not self.dry_run:
             before = start_of(interval="month", when=self.now)
             erase_from_cold_file(model=self.model, record=record, report=self.report, before=before)
         # Also just after an erasure changed the cold file, because daily erasures would keep the table.
         self._drop(record, since=record.archived_at)
-        if record.dropped_at is not None and years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
-            if self.dry_run:
-                self.report("would delete the cold file", partition=record.name)
-            else:
-                delete_cold_file(record=record, report=self.report)
 
     def _drop(self, record: DetachedPartition, *, since: dt.datetime | None) -> None:
         """Drop the table if its grace since the last step is over."""
@@ -232,9 +234,13 @@ def _compare(record: DetachedPartition, report: Report) -> None:
 
 
 def delete_cold_file(*, record: DetachedPartition, report: Report) -> None:
-    """Delete a cold file that is past its years. Keep the record and its manifest."""
+    """Delete a cold file that is past its years. Keep the record and its manifest.
+
+    No erasure waits for the cold file any more.
+    """
     for name in storage.stored_names(record=record):
         storage.store().delete(name)
+    end_waits(record=record, erasures=erasures_waiting_for(record=record))
     record.deleted_at = read_database_time(using=OWNER_DATABASE)
     record.save(using=OWNER_DATABASE, update_fields=["deleted_at"])
     report("cold file deleted", partition=record.name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import connections, transaction
@@ -183,7 +183,7 @@ def erase_from_cold_file(
     change and write the cold file, but with `before` only if one of the persons asked before that time. The
     rollover passes a month's start, so that this happens at most once a month.
     """
-    waiting = list(Erasure.objects.using(OWNER_DATABASE).filter(cold_files__contains=[record.name]))
+    waiting = erasures_waiting_for(record=record)
     late = before is None or any(erasure.requested_at < before for erasure in waiting)
     if not waiting or not (late or record.dropped_at is None):
         return 0
@@ -203,13 +203,23 @@ def erase_from_cold_file(
     else:
         changed = 0
         restore.remove_leftovers(record=record)
-    for erasure in waiting:
+    end_waits(record=record, erasures=waiting)
+    report("cold file rewritten", partition=record.name, rows=changed)
+    return changed
+
+
+def erasures_waiting_for(*, record: DetachedPartition) -> list[Erasure]:
+    """Return the erasures whose persons must still be erased from a cold file."""
+    return list(Erasure.objects.using(OWNER_DATABASE).filter(cold_files__contains=[record.name]))
+
+
+def end_waits(*, record: DetachedPartition, erasures: Iterable[Erasure]) -> None:
+    """Record that a cold file has nothing of these erased persons any more."""
+    for erasure in erasures:
         with transaction.atomic(using=OWNER_DATABASE):
             fresh = Erasure.objects.using(OWNER_DATABASE).select_for_update().get(id=erasure.id)
             fresh.cold_files = [name for name in fresh.cold_files if name != record.name]
             fresh.save(using=OWNER_DATABASE, update_fields=["cold_files"])
-    report("cold file rewritten", partition=record.name, rows=changed)
-    return changed
 
 
 def cold_rows(

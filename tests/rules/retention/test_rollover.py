@@ -21,7 +21,9 @@ from tests.kit.words import (
     DetachedPartition,
     DomainEvent,
     EmailNotification,
+    Erasure,
     Manifest,
+    address_hash,
     archive,
     claim,
     detach,
@@ -183,6 +185,33 @@ class TestRollover:
         assert files(tmp_path) == []
         record = DetachedPartition.objects.get()
         assert record.deleted_at and record.manifest["rows"] == 10
+
+    def test_that_was_killed_between_two_files_of_an_old_archive_deletes_the_rest(
+        self, old, tmp_path, settings
+    ):
+        fill(old)
+        roll()
+        age_records()
+        roll()
+        years = dt.timedelta(days=366 * settings.ARCHIVE_YEARS)
+        DetachedPartition.objects.update(until=Now() - years)
+        (path,) = (tmp_path / "archive").rglob("*.zst")
+        path.unlink()
+        result, steps = roll()
+        assert result.failed == [] and steps == ["cold file deleted"]
+        assert files(tmp_path) == [] and DetachedPartition.objects.get().deleted_at
+
+    def test_deletes_an_archive_that_waits_for_an_erasure_and_ends_the_wait(self, old, settings):
+        fill(old)
+        roll()
+        age_records()
+        roll()
+        hash = address_hash("alice@example.com")
+        Erasure.objects.create(address_hash=hash, cold_files=[old.name, "other"])
+        years = dt.timedelta(days=366 * settings.ARCHIVE_YEARS)
+        DetachedPartition.objects.update(until=Now() - years)
+        assert roll()[1] == ["cold file deleted"]
+        assert Erasure.objects.get().cold_files == ["other"]
 
     def test_drops_nothing_when_the_table_is_not_what_was_archived(self, old):
         fill(old)
