@@ -71,7 +71,8 @@ def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
         aggregate_type="notification",
         aggregate_id=mail.id,
         event_type=topic,
-        sequence=len(mail.errors) + 1,  # grows with each failed attempt
+        # Grows with each failed attempt. A dead letter has one, and may be sent without a further one.
+        sequence=len(mail.errors) + len(outcome.failures) + (mail.status == Status.SENT),
         payload={
             "notificationId": str(mail.id),
             "orderId": str(mail.order_id),

@@ -258,6 +258,21 @@ class TestTheEventOfAnEnd:
             assert len(settled(claimed, Verdict.ACCEPTED, provider="sendgrid")) == 1
         assert statuses() == {"sent": 1} and not DomainEvent.objects.exists()
 
+    def test_has_a_greater_sequence_than_the_end_before_it(self, claimed):
+        refused = {"text": "503", "has_used_retry": True}
+        rows.update(max_retries=0)
+        claimed.max_retries = 0
+        settled(claimed, Verdict.TRANSIENT, text="503")
+        due_now()
+        settled(claim_one(), Verdict.EXHAUSTED)  # screened, because the failure was its own
+        for verdict in (Verdict.PERMANENT, Verdict.TRANSIENT, Verdict.ACCEPTED):
+            by_hand.change(ids=[claimed.id], act=transitions.RESEND)
+            settled(claim_one(), verdict, **(refused if verdict is not Verdict.ACCEPTED else {}))
+        events = DomainEvent.objects.order_by("position").values_list("event_type", "sequence")
+        names, sequences = zip(*events, strict=True)
+        assert [name.split(".")[2] for name in names] == [*["dead_lettered"] * 3, "sent"]
+        assert list(sequences) == sorted(set(sequences))
+
     def test_that_loses_the_connection_is_an_error_and_the_outcome_is_written_again(self, claimed):
         with broken("outbox_events", "PERFORM pg_terminate_backend(pg_backend_pid())"):
             with pytest.raises(OperationalError):
