@@ -127,20 +127,23 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         under the claimed row's own token. Return the rows that changed, with the columns of the state, the
         previous state (`was`), and the `outcome`. A stale outcome changes nothing and is not in the result.
         """
-        # A row may have two outcomes, of a send that hung and of a later claim. An acceptance wins.
-        ordered = sorted(ended, key=lambda one: one[1].verdict is Verdict.ACCEPTED)
-        by_id = {claimed.id: (claimed, outcome) for claimed, outcome in ordered}
+        # A row may have two outcomes, of a send that hung and of a later claim. An acceptance wins, and then
+        # the outcome of the present claim.
+        by_id: dict[uuid.UUID, list[tuple[EmailNotification, Outcome]]] = {}
+        for claimed, outcome in sorted(ended, key=lambda one: one[1].verdict is not Verdict.ACCEPTED):
+            by_id.setdefault(claimed.id, []).append((claimed, outcome))
         with transaction.atomic(using=self.db):
             decided = []
             # Reading times and content would take as long as the rest.
             rows = self.using(self.db).raw(settle_sql.LOCK, [list(by_id)])
             for row in rows:
-                claimed, outcome = by_id[row.id]
-                accepted = outcome.verdict is Verdict.ACCEPTED and row.status in ACCEPT.before
-                mine = row.status in SETTLE.before and row.claim_token == claimed.claim_token
-                if accepted or mine:
-                    row.charge = claimed.charge if mine else 0
-                    decided.append((row, outcome))
+                for claimed, outcome in by_id[row.id]:
+                    accepted = outcome.verdict is Verdict.ACCEPTED and row.status in ACCEPT.before
+                    mine = row.status in SETTLE.before and row.claim_token == claimed.claim_token
+                    if accepted or mine:
+                        row.charge = claimed.charge if mine else 0
+                        decided.append((row, outcome))
+                        break
             return self.settle_locked(decided)
 
     def accept(self, outcomes: Mapping[uuid.UUID, Outcome]) -> list[EmailNotification]:

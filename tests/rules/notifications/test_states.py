@@ -154,6 +154,15 @@ class TestSettle:
         rows.settle([(old, Outcome(Verdict.ACCEPTED)), failed])
         assert statuses() == {"sent": 1}
 
+    def test_the_outcome_of_the_present_claim_wins_over_one_of_a_lost_claim_in_one_settlement(self):
+        """A provider that froze broke both connections when it was killed."""
+        make_mail()
+        old = claim_one()
+        settled(old, Verdict.RETURNED)
+        reset = Outcome(Verdict.AMBIGUOUS, text="connection reset")
+        rows.settle([(claim_one(), Outcome(Verdict.TRANSIENT, text="503")), (old, reset)])
+        assert statuses() == {"failed": 1} and rows.get().last_error == "503"
+
     def test_waits_longer_at_each_transient_failure_and_uses_up_no_retry_until_it_is_judged(self):
         make_mail(max_retries=1)
         for ceiling in (30, 60, 120):
