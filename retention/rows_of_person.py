@@ -185,14 +185,16 @@ def erase_from_cold_file(
     """
     waiting = erasures_waiting_for(record=record)
     late = before is None or any(erasure.requested_at < before for erasure in waiting)
-    if not waiting or not (late or record.dropped_at is None):
+    # A killed rollover may have dropped the table without recording it.
+    has_table = record.dropped_at is None and bool(existing(names=[record.name]))
+    if not waiting or not (late or has_table):
         return 0
     hashes = {erasure.address_hash for erasure in waiting}
 
     def erase(table: str) -> int:
         return _erase_hashed(model, hashes, table)
 
-    if record.dropped_at is None:
+    if has_table:
         changed = erase(record.name)
         manifest = archive.find_unrecorded(record=record) or archive.write_cold_file(record=record)
         record.manifest = dataclasses.asdict(manifest)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import signal
 import sys
 
 import psycopg
 import pytest
+from django.db.models.functions import Now
 
 from tests.kit import warm
 from tests.kit.months import (
@@ -20,8 +22,9 @@ from tests.kit.months import (
     make_partition,
     states,
 )
+from tests.kit.people import erase, grep_cold_files
 from tests.kit.waiting import until
-from tests.kit.words import DetachedPartition, EmailNotification, restore, rollover
+from tests.kit.words import DetachedPartition, EmailNotification, Erasure, restore, rollover
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
@@ -90,6 +93,20 @@ def test_a_rollover_killed_right_after_this_step_is_ended_by_the_next(step, tmp_
     assert [name.rpartition(".")[2] for name in files(tmp_path)] == ["zst", "json"]
     restored = restore.restore(record=record)
     assert count(restored) == 30
+
+
+def test_an_erasure_after_a_rollover_was_killed_between_drop_and_record_reaches_the_cold_file(tmp_path):
+    fill(make_partition(EmailNotification, back=4), 3)
+    rollover.rollover(report=Steps())
+    age_records()
+    assert die_after("dropped", tmp_path) == -signal.SIGKILL
+    assert grep_cold_files(tmp_path, "alice@")
+    erase("alice@example.com")
+    Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
+    result = rollover.rollover(report=Steps())
+    assert not (result.held or result.failed or result.waiting)
+    assert grep_cold_files(tmp_path, "alice@") == [] and Erasure.objects.get().cold_files == []
+    assert DetachedPartition.objects.get().dropped_at
 
 
 def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_path):
