@@ -80,7 +80,7 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
     Audit columns stay. With `force`, erase although orders or e-mails are in flight, and give up unsent
     e-mails. The first rollover of next month rewrites the cold files, or `rewrite_cold_files`. Raise
     `NoPerson`, `NotFinished` or `AlreadyRunning` without changing anything. Raise `StillSending` if the
-    erasure has to be run again.
+    erasure has to be run again, and `NotFinished` also if the person places an order during the erasure.
     """
     email = check_address(email)
     erasure = Erasure.objects.filter(address_hash=address_hash(email)).first()
@@ -100,14 +100,14 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
                 erasure = recorded
                 report("recorded", orders=len(found.owned))
             owned |= found.owned
-            counts.update(_erase_everywhere(email, found, report))
+            counts.update(_erase_everywhere(email, found, report, force))
         # Erase what was stored meanwhile, too, but nothing of orders that were corrected meanwhile.
         erased = Order.objects.filter(id__in=owned, email=ERASED_ADDRESS).values_list("id", flat=True)
         late = _erase_texts(Person.of(email, frozenset(erased)))
         counts.update(late)
         report("erased", rows=late.total())
         if erasure is not None:
-            counts.update(_erase_late(email, report))
+            counts.update(_erase_late(email, report, force))
             totals = Counter(erasure.counts) + counts
             Erasure.objects.filter(id=erasure.id).update(counts=dict(totals), finished_at=Now())
             erasure.refresh_from_db()
@@ -167,7 +167,7 @@ def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | Non
     return recorded
 
 
-def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]:
+def _erase_everywhere(email: str, found: _Found, report: Report, force: bool) -> Counter[str]:
     counts: Counter[str] = Counter()
     person = Person.of(email, found.owned)
 
@@ -187,7 +187,7 @@ def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]
             erased({table: rows}, partition=name)
     erased(_erase_texts(person))
     for chunk in _chunks(found.owned | found.mailed):
-        erased(_erase_live(email, chunk))
+        erased(_erase_live(email, chunk, force))
     return counts
 
 
@@ -198,16 +198,20 @@ def _erase_texts(person: Person) -> Counter[str]:
     return counts
 
 
-def _erase_live(email: str, ids: list[uuid.UUID]) -> Counter[str]:
+def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
     """Erase a person's data in some orders and their e-mails.
 
     One transaction locks the orders and then their e-mails, in the order in which a change locks them. It
     compares the address under the lock, because a corrected order belongs to somebody else. An order that is
-    erased already may have got a new event meanwhile.
+    erased already may have got a new event meanwhile. Without `force`, raise `NotFinished` for an unfinished
+    order, which the person has placed since the last check.
     """
     with transaction.atomic():
         orders = list(Order.objects.filter(id__in=ids).order_by("id").select_for_update())
         mine = [order.id for order in orders if order.email.lower() == email.lower()]
+        unfinished = Order.objects.in_flight().filter(id__in=mine)
+        if not force and unfinished:
+            raise NotFinished([order.id for order in unfinished], [])
         erased = [order.id for order in orders if order.email == ERASED_ADDRESS]
         person = Person.of(email, frozenset([*mine, *erased]))
         mails = own_mails(email).filter(order_id__in=ids)
@@ -219,10 +223,11 @@ def _erase_live(email: str, ids: list[uuid.UUID]) -> Counter[str]:
     return counts
 
 
-def _erase_late(email: str, report: Report) -> Counter[str]:
+def _erase_late(email: str, report: Report, force: bool) -> Counter[str]:
     """Erase the e-mails that were being sent, each soon after it is settled: a worker may claim it again.
 
-    Raise `StillSending` if some are still being sent after the time that one send can take.
+    Raise `StillSending` if some are still being sent after the time that one send can take, and `NotFinished`
+    as `_erase_live` does.
     """
     one_send = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + 5
     deadline = time.monotonic() + one_send
@@ -230,7 +235,7 @@ def _erase_late(email: str, report: Report) -> Counter[str]:
     while True:
         settled = own_mails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
         for chunk in _chunks(set(settled)):
-            erased = _erase_live(email, chunk)
+            erased = _erase_live(email, chunk, force)
             counts.update(erased)
             report("erased", rows=erased.total())
         left = own_mails(email).count()

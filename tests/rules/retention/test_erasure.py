@@ -257,6 +257,24 @@ class TestErase:
         erasure.erase_person(email=ADDRESS, report=lambda step, **_: later() if step == "erased" else None)
         assert Order.objects.count() == 2 and grep(ADDRESS) == []
 
+    def test_refuses_an_order_that_is_paid_while_it_ends_and_leaves_its_email_to_be_sent(self, monkeypatch):
+        first = bought()
+        erase_texts, persons = erasure._erase_texts, []
+
+        def then_take_another_order(person):
+            counts = erase_texts(person)
+            persons.append(person)
+            if len(persons) == 2:  # the last look at all stored answers, which may take minutes
+                pay_order(order_id=place_order(user_id=uuid.uuid4(), email=ADDRESS, total_amount=500).id)
+            return counts
+
+        monkeypatch.setattr(erasure, "_erase_texts", then_take_another_order)
+        with pytest.raises(CommandError, match="1 order is "):
+            call_command("privacy", "erase", "--email", ADDRESS)
+        first.refresh_from_db()
+        assert first.email == ERASED_ADDRESS and statuses() == {"sent": 2, "pending": 1}
+        assert Order.objects.get(status="paid").email == ADDRESS
+
     def test_erases_what_was_stored_after_its_first_look_at_the_answers(self):
         order = bought()
 
