@@ -36,6 +36,7 @@ from notifications.states.transitions import (
 from runtime.database.ids import new_id
 from runtime.database.partitioned import Partitioned
 from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
+from runtime.telemetry import context
 
 log = structlog.get_logger(__name__)
 
@@ -67,20 +68,22 @@ LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
 
 
 def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
-    write_event(
-        aggregate_type="notification",
-        aggregate_id=mail.id,
-        event_type=topic,
-        # Grows with each failed attempt. A dead letter has one, and may be sent without a further one.
-        sequence=len(mail.errors) + len(outcome.failures) + (mail.status == Status.SENT),
-        payload={
-            "notificationId": str(mail.id),
-            "orderId": str(mail.order_id),
-            "eventType": mail.event_type,
-            "provider": outcome.provider,
-            **({"shopCopyOf": str(mail.shop_copy_of)} if mail.shop_copy_of else {}),
-        },
-    )
+    """Write the event with the correlation id and the trace of the change that caused the e-mail."""
+    with context.working_for(context.Context(mail.correlation_id, mail.traceparent)):
+        write_event(
+            aggregate_type="notification",
+            aggregate_id=mail.id,
+            event_type=topic,
+            # Grows with each failed attempt. A dead letter has one, and may be sent without a further one.
+            sequence=len(mail.errors) + len(outcome.failures) + (mail.status == Status.SENT),
+            payload={
+                "notificationId": str(mail.id),
+                "orderId": str(mail.order_id),
+                "eventType": mail.event_type,
+                "provider": outcome.provider,
+                **({"shopCopyOf": str(mail.shop_copy_of)} if mail.shop_copy_of else {}),
+            },
+        )
 
 
 class EventTimes(NamedTuple):

@@ -10,6 +10,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 
 from notifications.states import attempts
+from runtime.telemetry.context import Context, working_for
 from tests.kit.mails import claim_one, due_now, make_mail, make_mails, not_in, settled, statuses
 from tests.kit.races import broken
 from tests.kit.words import (
@@ -281,6 +282,14 @@ class TestTheEventOfAnEnd:
         names, sequences = zip(*events, strict=True)
         assert [name.split(".")[2] for name in names] == [*["dead_lettered"] * 3, "sent"]
         assert list(sequences) == sorted(set(sequences))
+
+    def test_has_the_correlation_id_and_the_trace_of_the_change_that_caused_the_email(self, claimed):
+        rows.update(correlation_id="of-the-order", traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
+        with working_for(Context("of-a-webhook")):
+            settled(claimed, Verdict.ACCEPTED, provider="sendgrid")
+        metadata = DomainEvent.objects.get().metadata
+        assert metadata["correlationId"] == "of-the-order"
+        assert metadata["traceId"] == "a" * 32 and metadata["traceparent"] == f"00-{'a' * 32}-{'b' * 16}-01"
 
     def test_that_loses_the_connection_is_an_error_and_the_outcome_is_written_again(self, claimed):
         with broken("outbox_events", "PERFORM pg_terminate_backend(pg_backend_pid())"):
