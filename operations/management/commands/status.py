@@ -213,8 +213,11 @@ def _show_upkeep(console: Console, status: Document) -> None:
 
 def _table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")  # a terminal of 80 columns would cut "misconfigured 401"
+    words = [max(map(len, column.split())) for column in columns]
+    fits = sum(words) + 3 * len(words) <= console.width
+    for column, width in zip(columns, words, strict=True):
+        # A terminal of 80 columns would cut "misconfigured 401", and break "processing" without `min_width`.
+        table.add_column(column, overflow="fold", min_width=width if fits else None)
     for row in rows:
         table.add_row(*(str(value) for value in row))
     console.print()
