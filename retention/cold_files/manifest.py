@@ -39,5 +39,8 @@ class Manifest:
     def of(cls, record: DetachedPartition) -> Manifest:
         """Read a record's manifest. Raise `ColdFileDiffers` if it has none."""
         if not record.manifest:
-            raise ColdFileDiffers(f"{record.name} has no cold file")
+            raise ColdFileDiffers(
+                f"{record.name} has no cold file. `partitions rollover` writes it after the warm days. Until"
+                " then, query the table."
+            )
         return cls(**record.manifest)

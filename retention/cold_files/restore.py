@@ -33,7 +33,9 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
     with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
         if cursor.fetchone()[0]:
-            raise ColdFileDiffers(f"{name} already exists; drop it first")
+            raise ColdFileDiffers(
+                f"The table {name} already exists. Drop it first: `partitions drop {name}`."
+            )
         columns = ", ".join(f"{quote(column)} {kind}" for column, kind in manifest.columns)
         cursor.execute(f"CREATE TABLE {quote(name)} ({columns})")
         names = ", ".join(quote(column) for column, _ in manifest.columns)

@@ -29,6 +29,7 @@ from runtime.database.partitioned import PartitionedModel
 from runtime.progress import Reporter
 
 OPERATOR, LATER, USAGE = 1, 75, 2
+UNKNOWN = "Unknown partition {name}. Use a name that `partitions list` shows."
 
 
 class Command(BaseCommand):
@@ -124,14 +125,16 @@ def _model_of(name: str) -> PartitionedModel:
     for model in partitioned.partitioned_models():
         if partition_named(model=model, name=bare):
             return model
-    text = f"Unknown partition {name}. Use a name that `partitions list` shows."
-    raise CommandError(text, returncode=USAGE)
+    raise CommandError(UNKNOWN.format(name=name), returncode=USAGE)
 
 
 def _record(name: str) -> DetachedPartition:
     record = DetachedPartition.objects.using(OWNER_DATABASE).filter(name=name).first()
+    if record is None and not has_table(name=name):
+        raise CommandError(UNKNOWN.format(name=name), returncode=USAGE)
     if record is None:
-        raise CommandError(f"{name} is not detached. `partitions rollover` detaches it.", returncode=USAGE)
+        text = f"{name} is not detached. `partitions rollover` detaches it after its hot days."
+        raise CommandError(text, returncode=USAGE)
     return record
 
 

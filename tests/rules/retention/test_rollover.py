@@ -425,7 +425,7 @@ class TestCommands:
     def test_a_name_that_is_no_partition_ends_with_2_and_changes_nothing(self, verb):
         before = states()
         for name in ("orders", "email_notifications_p209913", "email_notifications_p190001", "x; DROP"):
-            with pytest.raises(CommandError) as caught:
+            with pytest.raises(CommandError, match=f"Unknown partition {name}") as caught:
                 call_command("partitions", verb, name)
             assert caught.value.returncode == 2
         assert states() == before
