@@ -55,10 +55,11 @@ class NotFinished(RuntimeError):
     """The person has orders or e-mails that are not finished."""
 
     def __init__(self, orders: Sequence[uuid.UUID], mails: Sequence[uuid.UUID]) -> None:
-        found = [_some("order", orders), _some("e-mail", mails)]
+        found = [part for part in (_some("order", orders), _some("e-mail", mails)) if part]
+        are = "is" if len(orders) + len(mails) == 1 else "are"
         super().__init__(
-            f"Not erased: {' and '.join(part for part in found if part)} not finished. After an erasure the"
-            " customer would get no further e-mail. Finish them first, or force the erasure."
+            f"Not erased, because {' and '.join(found)} {are} not finished. After an erasure the customer"
+            " would get no further e-mail. Erase later, or force the erasure (--force)."
         )
 
 
@@ -268,4 +269,4 @@ def _some(what: str, ids: Sequence[uuid.UUID]) -> str:
     if not ids:
         return ""
     listed = ", ".join(map(str, ids[:3])) + (" …" if len(ids) > 3 else "")
-    return f"{len(ids)} {what}{'s are' if len(ids) > 1 else ' is'} ({listed})"
+    return f"{len(ids)} {what}{'s' * (len(ids) > 1)} ({listed})"
