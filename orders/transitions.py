@@ -62,10 +62,9 @@ class InvalidTransition(ChangeRefused):
         self.status = order.status
         self.action = action
         self.allowed = allowed_actions(order=order)
-        statuses = ", ".join(self.allowed_statuses) or "none"
+        actions = ", ".join(self.allowed) or "none"
         super().__init__(
-            f"An order that is {self.status} cannot be changed by '{action}'."
-            f" Statuses it can go to: {statuses}."
+            f"An order that is {self.status} cannot be changed by '{action}'. Allowed actions: {actions}."
         )
 
     @property
