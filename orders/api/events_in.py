@@ -211,4 +211,5 @@ def _check_sender(envelope: Envelope, token: ApiToken) -> None:
     if {envelope.source, envelope.producer} != {token.source}:
         raise NotForToken(f"This token speaks for {token.source} alone.")
     if envelope.type not in ORDER_TOPICS:
-        raise NotForToken(f"This token sends events of the orders of {token.source} alone.")
+        topics = get_text_list(sorted(ORDER_TOPICS), "or")
+        raise NotForToken(f"This token sends only events of the orders of {token.source}: use {topics}.")
