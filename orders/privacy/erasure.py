@@ -58,8 +58,8 @@ class NotFinished(RuntimeError):
         found = [part for part in (_some("order", orders), _some("e-mail", mails)) if part]
         are = "is" if len(orders) + len(mails) == 1 else "are"
         super().__init__(
-            f"Not erased, because {' and '.join(found)} {are} not finished. After an erasure the customer"
-            " would get no further e-mail. Erase later, or force the erasure (--force)."
+            f"Cannot erase this person, because {' and '.join(found)} {are} not finished. After an erasure"
+            " the customer would get no further e-mail. Erase later, or force the erasure (--force)."
         )
 
 

@@ -53,7 +53,7 @@ class TestAnErasure:
     def test_is_stopped_while_an_order_is_not_finished_unless_it_is_forced(self, admin_client):
         order = make_order(status="paid", paid_at=Now())
         job = run(admin_client, "erase_person", order, confirmed="yes")
-        assert (job.state, job.address) == ("stopped", "") and "1 order is" in job.error
+        assert (job.state, job.address) == ("stopped", "") and "1 order (" in job.error
         page = admin_client.get(f"{JOBS}{job.id}/change/").content.decode()
         assert "force the erasure" in page
         order.refresh_from_db()
