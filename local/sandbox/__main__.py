@@ -34,9 +34,9 @@ def main() -> int:
             sandbox.webhooks.settings = WebhookSettings(url=options.webhook_url, keys=keys)
         sandbox.start()
     except (OSError, InvalidWebhookSettings) as error:
-        print(f"The provider sandbox cannot start on port {options.port}: {error}", file=sys.stderr)
+        print(f"The mailbox cannot start on port {options.port}: {error}", file=sys.stderr)
         return 2
-    print(f"Provider sandbox: {sandbox.url}", flush=True)
+    print(f"Mailbox: {sandbox.url}", flush=True)
     stop.wait()
     sandbox.stop()
     return 0

@@ -60,14 +60,14 @@ def answer(*, state: State, path: str, query: Mapping[str, str]) -> ProviderAnsw
             return ProviderAnswer(200, file.read_bytes(), _MEDIA_TYPES[file.suffix])
         case ["mails", *_]:
             return _not_found(
-                "The sandbox does not have this mail. It was never accepted, or newer mails replaced it."
+                "The mailbox does not have this e-mail. It was never accepted, or newer ones replaced it."
             )
     return _not_found("This page does not exist.")
 
 
 def _list_page(state: State, search: str) -> ProviderAnswer:
     body = _LIST.substitute(search=_escape(search), live=_live(state, search))
-    return _html(_PAGE.substitute(title="Mailbox", body=body))
+    return _html(_PAGE.substitute(title="E-mails", body=body))
 
 
 def _live(state: State, search: str) -> str:
