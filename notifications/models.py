@@ -363,6 +363,7 @@ class EmailNotification(Partitioned):
 
     class Meta:
         db_table = "email_notifications"
+        verbose_name = "e-mail"
         indexes = [
             # for claim() and the backlog's age
             models.Index(fields=["next_attempt_at"], name=DUE_INDEX, condition=Q(status__in=DUE_STATES)),
