@@ -33,7 +33,7 @@ from notifications.wake import Reason, wake
 from runtime.database.ids import new_id
 from runtime.database.statement import StatementPart
 from runtime.database.transactions import after_commit, require_transaction
-from runtime.personal_data import ERASED_ADDRESS
+from runtime.personal_data import ERASED, ERASED_ADDRESS
 from runtime.telemetry import context as work_context
 from runtime.telemetry import tracing
 
@@ -69,10 +69,15 @@ def email_part(
     if event_type not in settings.NOTIFY_ON:
         return None
     profile = find_profile(source)
-    mail = render_email(event_type=event_type, locale=locale, context=context(), profile=profile)
-    work = work_context.current()
-    # Record an e-mail to an erased person, but never send it.
+    # Record an e-mail to an erased person, but never send it. Leave out its text, which may have a name or a
+    # link of the person, because no later erasure finds it.
     erased = recipient_email == ERASED_ADDRESS
+    mail = (
+        RenderedEmail(ERASED, "", "")
+        if erased
+        else render_email(event_type=event_type, locale=locale, context=context(), profile=profile)
+    )
+    work = work_context.current()
     id = new_id()  # before that of the copy, because lists have the order of the ids
     shop_copy = None if erased or not profile.copy_to else insert.ShopCopy(new_id(), profile.copy_to)
 

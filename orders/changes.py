@@ -261,12 +261,15 @@ def confirm(seen: Seen) -> OrderChange:
 
 
 def complete(seen: Seen, *, tracking_url: str = "") -> OrderChange:
-    """Complete an order. A part-refunded order keeps its status."""
+    """Complete an order. A part-refunded order keeps its status.
+
+    The event of an erased person's order has no tracking link, because it may lead to the person.
+    """
     order = seen.order
     order.status = next_status(order=order, action=Action.COMPLETE)
     order.completed_at = seen.now
     change = _changed(seen)
-    details = {"trackingUrl": tracking_url} if tracking_url else {}
+    details = {"trackingUrl": tracking_url} if tracking_url and order.email != ERASED_ADDRESS else {}
     change.record("order.completed", details=details, tracking_url=tracking_url)
     return change
 

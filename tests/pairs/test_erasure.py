@@ -17,6 +17,7 @@ from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import SHOP, envelope, give, new_id, told
 from tests.kit.inbound_commands import PLACE
 from tests.kit.months import Steps, dsn
+from tests.kit.orders import cancel_order, complete_order, pay_order, place_order
 from tests.kit.people import grep
 from tests.kit.waiting import until
 from tests.kit.words import (
@@ -139,3 +140,30 @@ def test_an_event_whose_dead_letter_was_erased_is_refused_over_http_because_it_h
     assert InboundDeadLetter.objects.get().envelope == ERASED
     after = assert_problem(api.post("/api/v1/events", event), 422, "unusable-event")
     assert after["detail"] == before["detail"]
+
+
+SECRET = "for-ann-7"
+
+
+@pytest.mark.parametrize("end", ["completed", "cancelled"])
+def test_a_change_of_our_order_after_the_erasure_stores_no_text_about_the_person(end):
+    """Nothing would find it later, because the order has no address any more."""
+    order = place_order(user_id=uuid.uuid4(), email=ADDRESS, name="Ann", total_amount=5)
+    pay_order(order_id=order.id)
+    erase()
+    if end == "completed":
+        complete_order(order_id=order.id, tracking_url=f"https://parcels.example/{SECRET}")
+    else:
+        cancel_order(order_id=order.id, reason=f"Call me, {SECRET}")
+    mail = EmailNotification.objects.get(event_type=f"order.{end}")
+    assert (mail.status, mail.recipient_email) == ("suppressed", ERASED_ADDRESS)
+    assert grep(SECRET) == []
+
+
+def test_a_change_of_a_shops_order_after_the_erasure_stores_no_text_about_the_person():
+    id = new_id()
+    give(told("paid", id, 1, email=ADDRESS))
+    erase()
+    assert give(told("completed", id, 2, trackingUrl=f"https://parcels.example/{SECRET}")) == "done"
+    assert EmailNotification.objects.get(event_type="order.completed").status == "suppressed"
+    assert grep(SECRET) == []
