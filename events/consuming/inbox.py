@@ -290,10 +290,11 @@ def replay_next(
     """Process the next dead letter whose replay was requested. Return None if none waits.
 
     The letter's row lock and its `replayed_at`, in the handler's transaction, ensure that it is applied once.
-    A replayed event may be of any age. If it is rejected again, it is dead again, with the new reason. Return
-    the letter, and the error after which the caller must try it again. Raise only connection errors.
+    A replayed event may be of any age. If it is rejected again, or no handler takes its topic any more, it is
+    dead again, with the new reason. Return the letter, and the error after which the caller must try it
+    again. Raise only connection errors.
     """
-    letters = InboundDeadLetter.objects.replay_requested().filter(consumer=consumer, topic__in=list(handlers))
+    letters = InboundDeadLetter.objects.replay_requested().filter(consumer=consumer)
     with transaction.atomic(durable=True):
         letter = letters.exclude(id__in=skip).order_by("id").select_for_update(skip_locked=True).first()
         if letter is None:
@@ -332,8 +333,10 @@ def explain(error: Exception) -> str:
 
 def _apply(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envelope:
     """Apply a letter's event in the caller's transaction, with its row locked."""
+    handler = handlers.get(letter.topic)
+    if handler is None:  # a setting was turned off after a person had requested the replay
+        raise Rejected(f"its topic {letter.topic} is not consumed now: turn it on, or discard the event")
     envelope = read_envelope(topic=letter.topic, value=letter.envelope.encode())
-    handler = handlers[letter.topic]
     with context.working_for(envelope.context):
         row = None
         if isinstance(handler, RowHandler) and (row_id := handler.row_id(envelope)) is not None:

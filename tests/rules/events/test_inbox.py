@@ -219,6 +219,17 @@ class TestReplay:
         InboundDeadLetter.objects.request_replay(ids=[letter.id])
         assert replay_all() == 0
 
+    def test_a_letter_whose_topic_is_not_consumed_any_more_is_dead_again_and_says_so(self):
+        """Otherwise it would wait for ever, and neither the front page nor the purge would count it."""
+        it, letter = dead_refund()
+        InboundDeadLetter.objects.request_replay(ids=[letter.id])
+        others = {topic: handler for topic, handler in HANDLERS.items() if topic != REFUNDED}
+        assert replay_next(consumer=NAME, handlers=others) is not None
+        assert replay_next(consumer=NAME, handlers=others) is None
+        assert list(InboundDeadLetter.objects.undecided()) == [letter]
+        letter.refresh_from_db()
+        assert REFUNDED in letter.error and refunded(it) == 0
+
     def test_the_look_for_replays_reads_its_index(self):
         with transaction.atomic(), connections["default"].cursor() as cursor:
             cursor.execute("SET LOCAL enable_seqscan = off")
