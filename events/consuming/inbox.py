@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import json
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 import structlog
 from django.conf import settings
-from django.db import DataError, transaction
+from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
@@ -381,10 +382,15 @@ def _check_age(envelope: Envelope, written_at: dt.datetime | None, now: dt.datet
 
 
 def _original(text: str) -> Any:
-    """Return the envelope as parsed JSON or as text. Cut a long one, because a dead letter has a limit."""
+    """Return the envelope as parsed JSON or as text. Cut a long one, because the broker has a limit."""
     if len(text) > LARGEST // 4:
         return text[:1000]
     try:
-        return read_json(text)
+        original = read_json(text)
     except Rejected:
-        return text
+        original = text
+    # PostgreSQL writes a control character as six characters, and 1e300 as 301 digits.
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT octet_length(%s::jsonb::text)", [json.dumps(original)])
+        (size,) = cursor.fetchone()
+    return original if size <= LARGEST // 2 else text[:1000]

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from django.db import connections, transaction
 
+from events.transports.base import LARGEST
 from tests.kit.events import PAID, REFUNDED, dead_refund, envelope, handle, order, received, refunded, status
 from tests.kit.months import dsn
 from tests.kit.orders import pay_order
@@ -74,6 +75,21 @@ class TestStrangeBytes:
         assert handle(received(PAID, value)) == "dead"
         letter = InboundDeadLetter.objects.get()
         assert "bytes" in letter.error and len(letter.envelope) == 1_000_000
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            b"\x01" * 250_000,
+            json.dumps(["\x01" * 40_000]).encode(),
+            b"[" + b"1e300," * 40_000 + b"1]",
+            b"\xff" * 250_000,
+        ],
+        ids=["control characters", "the same in JSON", "numbers that PostgreSQL writes out", "no UTF-8"],
+    )
+    def test_the_dlt_event_of_any_bytes_is_small_enough_for_the_broker(self, value):
+        assert handle(received(PAID, value)) == "dead"
+        (event,) = DomainEvent.objects.filter(event_type=f"{PAID}.dlt").outgoing(limit=1)
+        assert len(event.envelope) <= LARGEST
 
     def test_a_reason_and_a_key_with_strange_characters_are_stored(self):
         value = self.body(eventType="\\ud800")
