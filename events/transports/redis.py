@@ -104,8 +104,11 @@ class RedisPublisher(base.BrokerPublisher):
         self._client = _client()
 
     def check(self) -> None:
+        """Also check that enough replicas follow, because a try without them adds its entries again."""
         try:
             self._client.ping()
+            if replicas := settings.EVENT_REPLICAS:
+                _check_replicas(self._client.wait(replicas, int(REPLICAS_SECONDS * 1000)))
         except redis.RedisError as error:
             raise BrokerAway(str(error)) from error
 
@@ -121,13 +124,18 @@ class RedisPublisher(base.BrokerPublisher):
         except redis.RedisError as error:
             raise BrokerAway(str(error)) from error
         if replicas:
-            having = answers.pop()
-            if isinstance(having, redis.RedisError) or having < replicas:
-                raise BrokerAway(f"{having} of {replicas} replicas have the events")
+            _check_replicas(answers.pop())
         return [_read_answer(answer) if isinstance(answer, redis.RedisError) else None for answer in answers]
 
     def close(self) -> None:
         self._client.close()
+
+
+def _check_replicas(having: int | redis.RedisError) -> None:
+    """Raise `BrokerAway` unless the answer of WAIT counts enough replicas."""
+    replicas = settings.EVENT_REPLICAS
+    if isinstance(having, redis.RedisError) or having < replicas:
+        raise BrokerAway(f"{having} of {replicas} replicas have the events")
 
 
 def _read_answer(answer: redis.RedisError) -> BrokerAnswer:

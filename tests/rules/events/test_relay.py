@@ -313,6 +313,25 @@ def test_redis_streams_get_key_and_envelope_and_are_trimmed(valkey_url, settings
         assert entries[0][1][b"key"] == str(aggregate).encode()
 
 
+def test_while_a_replica_is_missing_an_event_is_written_to_its_stream_once(valkey_url, settings):
+    """Otherwise its repeats push out the events that a slow consumer has not read yet."""
+    settings.REDIS_URL = valkey_url
+    write(uuid.uuid4(), "before")
+    made = Relay(using="default", transport=Streams())
+    assert made.step() == 1
+    settings.EVENT_REPLICAS = 1
+    write(uuid.uuid4(), "after")
+    for _ in range(3):
+        with pytest.raises(BrokerAway, match="0 of 1 replicas have the events"):
+            made.step()
+        made.hand_over()
+    with redis.Redis.from_url(valkey_url) as client:
+        assert client.xlen("test.v1") == 2
+    settings.EVENT_REPLICAS = 0
+    assert made.step() == 1
+    made.close()
+
+
 def test_a_redis_that_is_away_is_a_broker_that_is_away(settings):
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     with pytest.raises(BrokerAway):
