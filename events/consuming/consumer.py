@@ -85,10 +85,12 @@ class EventConsumer:
             return
         if self._consumer is None:
             self._consumer = self._connect()
-        self._replay()
+        more_replays = self._replay()
         for key in [key for key, (at, _) in self._again.items() if at <= time.monotonic()]:
             self._retry(key)
         soon = min((at - time.monotonic() for at, _ in self._again.values()), default=seconds)
+        if more_replays:
+            soon = 0.0
         messages = [
             open_message(one) for one in self._consumer.receive(seconds=max(0.01, min(seconds, soon)))
         ]
@@ -167,17 +169,20 @@ class EventConsumer:
             self._consumer.done(self._settled)
             self._settled = []
 
-    def _replay(self) -> None:
-        """Process the dead letters whose replay was requested."""
+    def _replay(self) -> bool:
+        """Process dead letters whose replay was requested. Return whether the next round must continue.
+
+        A round takes only a batch, because an operator may replay thousands while live events come.
+        """
         now = time.monotonic()
         if now - self._replayed_at < REPLAY_SECONDS:
-            return
-        self._replayed_at = now
-        while True:
+            return False
+        for _ in range(BATCH):
             skip = [letter for letter, (at, _) in self._replays.items() if at > now]
             done = replay_next(consumer=self._name, handlers=self._handlers, skip=skip)
             if done is None:
-                return
+                self._replayed_at = now
+                return False
             letter, error = done
             failures = self._replays.pop(letter.id, (0.0, 0))[1] + 1
             if error is None:
@@ -187,6 +192,7 @@ class EventConsumer:
                 self._replays[letter.id] = (time.monotonic() + pause_after(failures), failures)
             else:
                 fail_replay(letter=letter, reason=explain(error))
+        return True
 
 
 def _key_of(message: Message) -> Key:

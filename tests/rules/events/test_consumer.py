@@ -17,6 +17,7 @@ from tests.kit.events import (
     REFUNDED,
     dead_refund,
     envelope,
+    handle,
     order,
     received,
     refunded,
@@ -171,6 +172,21 @@ class TestReplays:
         assert (refunded(one), refunded(two)) == (0, 10)
         until(lambda: refunded(one), meanwhile=lambda: it.step(seconds=0.01))
         assert refunded(one) == 10
+
+    def test_a_replay_of_many_letters_lets_live_events_a_pause_and_a_stop_come_between(self, monkeypatch):
+        monkeypatch.setattr(consumer, "BATCH", 3)
+        events = [envelope(REFUNDED, {"orderId": str(uuid.uuid4())}) for _ in range(8)]
+        assert {handle(received(REFUNDED, event)) for event in events} == {"dead"}
+        InboundDeadLetter.objects.request_replay(ids=InboundDeadLetter.objects.values_list("id", flat=True))
+        one, replayed = order(), []
+        loop = consume(
+            Hand([received(PAID, envelope(PAID, {"orderId": str(one.id)}))]), **{REFUNDED: replayed.append}
+        )
+        loop.step(seconds=60)
+        assert (len(replayed), status(one)) == (3, "paid")
+        for count in (6, 8):
+            loop.step(seconds=60)
+            assert len(replayed) == count
 
     def test_a_replay_that_goes_on_failing_is_dead_again(self, fast):
         fast.retries()
