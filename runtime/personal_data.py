@@ -123,8 +123,8 @@ def _locals(text: str, end: int, *, in_quotes: bool) -> set[str]:
     local = found[0] if found else ""
     if in_quotes and "'" in local:
         local = local.partition("'")[2]
-    local = local.lstrip("'.")
-    return {local, _RARE.split(local)[-1]} - {""}
+    whole, local = local.lstrip("."), local.lstrip("'.")  # an apostrophe may begin an address, or quote it
+    return {whole, local, _RARE.split(local)[-1]} - {""}
 
 
 def _domains(text: str, start: int) -> list[tuple[str, int]]:

@@ -102,6 +102,14 @@ def test_a_text_names_the_person_in_every_spelling(text, around):
     assert hide_addresses(quoted, but=read_address(text).lower().__eq__) == quoted
 
 
+@pytest.mark.parametrize("around", ['{{"email": "{}"}}', "to <{}>: no", "'{}'", "refund:{}"])
+def test_a_text_names_the_person_whose_address_begins_with_an_apostrophe(around):
+    address = read_address("'ann@example.com")
+    quoted = around.format(address)
+    assert address in find_addresses(quoted)
+    assert hide_addresses(quoted, but=address.__eq__) == quoted
+
+
 def test_a_megabyte_of_backslashes_or_addresses_takes_linear_time():
     # In quadratic time one of them would take hours.
     assert find_addresses("\\" * 1_000_000 + "x") == set()
