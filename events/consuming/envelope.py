@@ -113,6 +113,22 @@ def event_id_of(*, topic: str, value: bytes) -> uuid.UUID:
         return uuid.uuid5(_NAMESPACE, hashlib.sha256(topic.encode() + value).hexdigest())
 
 
+def producer_of(*, value: bytes) -> str:
+    """Return the service that made an event whose envelope cannot be read, or an empty text.
+
+    Without it, an event of another service with the same id would count as a repeat.
+    """
+    try:
+        document = json.loads(value)
+        metadata = document.get("metadata")
+        given = metadata.get("source") if isinstance(metadata, dict) else None
+        producer = _string(given) or _string(document.get("source")) or ""
+        _check_text(producer)
+    except (ValueError, AttributeError, RecursionError, Rejected):
+        return ""
+    return producer
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 

@@ -23,7 +23,14 @@ from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
-from events.consuming.envelope import Envelope, Rejected, event_id_of, read_envelope, read_json
+from events.consuming.envelope import (
+    Envelope,
+    Rejected,
+    event_id_of,
+    producer_of,
+    read_envelope,
+    read_json,
+)
 from events.consuming.handlers import Handler, RowHandler
 from events.event_ids import event_ids
 from events.models import InboundDeadLetter, ProcessedEvent
@@ -35,7 +42,6 @@ from runtime.database.ids import id_time
 from runtime.database.row_change import JoinedRead, RowToRead, change_row
 from runtime.database.texts import make_storable
 from runtime.database.transactions import after_commit
-from runtime.personal_data import ERASED
 from runtime.telemetry import context, tracing
 
 log = structlog.get_logger(__name__)
@@ -58,7 +64,7 @@ class Message:
 
     @property
     def known(self) -> Envelope:
-        """The envelope, or if it cannot be read one with only its id and its topic."""
+        """The envelope, or if it cannot be read one with only its id, its topic and perhaps its producer."""
         return self.envelope or _unreadable(self.received)
 
 
@@ -136,8 +142,9 @@ class Batch:
         letters = InboundDeadLetter.objects.filter(
             event_id=envelope.id, consumer=self._consumer, replayed_at=None
         )
-        # An erased letter does not tell its source. It had no effect, so its event is not a repeat.
-        if any(letter.envelope == ERASED or receipt.source == _producer_of(letter) for letter in letters):
+        # A letter that was erased or cut does not tell its source. It had no effect, so its event is not a
+        # repeat.
+        if any(_producer_of(letter) in (receipt.source, "") for letter in letters):
             raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
         return "repeat"
 
@@ -361,7 +368,7 @@ def _ids_of(letter: InboundDeadLetter) -> dict[str, str]:
 
 def _unreadable(received: Received) -> Envelope:
     id = event_id_of(topic=received.topic, value=received.value)
-    return Envelope(id, received.topic, 1, "", {}, {})
+    return Envelope(id, received.topic, 1, producer_of(value=received.value), {}, {})
 
 
 def _key(envelope: Envelope, consumer: str) -> EventKey:

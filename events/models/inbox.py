@@ -61,7 +61,7 @@ class Receipt(NamedTuple):
 class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
     """The inbox. Events of two producers are two events, even with one id.
 
-    The second is recorded for a consumer of its producer's own. A letter that cannot be read has no producer.
+    The second is recorded for a consumer of its producer's own. A letter may have no producer.
     """
 
     def find(self, events: Sequence[tuple[EventKey, uuid.UUID | None]], *, row: RowToRead) -> list[Receipt]:

@@ -128,6 +128,23 @@ def test_the_dead_letter_of_one_source_does_not_concern_the_event_of_another(set
     assert EmailNotification.objects.count() == 2
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [{"version": 2}, {"data": {"name": "Bo\x00b"}}, {"data": {"name": "x" * 1_000_000}}],
+    ids=["version", "NUL", "too large"],
+)
+def test_an_unreadable_event_of_one_source_swallows_no_event_of_another(bound, broken):
+    """Shops whose connectors compute ids of the order's number have the same ids."""
+    event = told("paid", new_id(), 1, source=OTHER) | broken
+    assert handle(received(event["eventType"], event)) == "dead"
+    own = told("paid", new_id(), 1) | {"eventId": event["eventId"]}
+    other = told("paid", new_id(), 2) | {"eventId": event["eventId"]}
+    assert [give(own), give(other)] == ["done", "repeat"]
+    assert EmailNotification.objects.count() == 1
+    corrected = told("paid", new_id(), 1, source=OTHER) | {"eventId": event["eventId"]}
+    assert "dead letter" in Api(make_token()).post(URL, corrected).json()["detail"]
+
+
 def test_two_sources_with_one_event_id_have_a_dead_letter_each(two_shops):
     first = told("paid", new_id(), 1, totalAmount="x")
     second = told("paid", new_id(), 1, source=OTHER, totalAmount="x") | {"eventId": first["eventId"]}
