@@ -322,7 +322,7 @@ class Shop:
     def place(self, email: str = "ann@example.com") -> str:
         body = {"user_id": str(uuid.uuid4()), "email": email, "total_amount": 4200}
         answer = self.call("POST", "/orders", json=body)
-        assert answer.status_code == 201, answer.text
+        assert answer.status_code == 201, answer.text + self._ends_of_logs()
         order: str = answer.json()["id"]
         return order
 
