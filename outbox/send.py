@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from django.conf import settings
@@ -83,9 +83,18 @@ def send(
         )
     if not answers:
         # Without a wait, the next claim would take the same row at once.
-        wait = min(waits.values(), default=None) if mail.is_sendable() else None
+        wait = _shortest(waits, gate) if waits and mail.is_sendable() else None
         return Outcome(Verdict.RETURNED, wait_seconds=wait)
-    return dataclasses.replace(answers[-1], earlier=tuple(answers[:-1]))
+    outcome = answers[-1]
+    if outcome.wait_seconds is not None:
+        waits |= {one.provider: one.wait_seconds for one in answers if one.wait_seconds is not None}
+        outcome = dataclasses.replace(outcome, wait_seconds=_shortest(waits, gate))
+    return dataclasses.replace(outcome, earlier=tuple(answers[:-1]))
+
+
+def _shortest(waits: Mapping[str, float], gate: Gate) -> float:
+    """Return the shortest wait of all providers, because any of them may take the e-mail next."""
+    return min(waits.get(name, PAUSE_SECONDS) for name in gate.providers)
 
 
 def _record(mail: EmailNotification, outcome: Outcome, neighbours: Neighbours) -> None:

@@ -90,6 +90,19 @@ class TestARefusal:
         assert {mail.provider for mail in two.mails} == {"resend"}
         assert asked(two)["sendgrid"] <= ASKED
 
+    @pytest.mark.parametrize("first", [503, 429])
+    def test_does_not_wait_for_the_pause_of_the_second(self, two, first):
+        """The first may take it much earlier."""
+        two.fail(kind="status", status=first, provider="sendgrid", headers={"Retry-After": "2"}, times=1)
+        two.fail(kind="status", status=429, provider="resend", headers={"Retry-After": "3600"})
+        make_mails(2)
+        drained()
+        waits = [
+            (mail.next_attempt_at - mail.updated_at).total_seconds()
+            for mail in EmailNotification.objects.exclude(status="sent")
+        ]
+        assert waits and max(waits) <= 30
+
     def test_for_good_is_not_shown_to_the_second(self, two):
         two.fail(kind="status", status=400, provider="sendgrid")
         make_mail()

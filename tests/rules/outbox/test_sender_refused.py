@@ -81,6 +81,24 @@ class TestOfTwoProfilesOnOneAccount:
         assert {mail.provider for mail in sandbox.mails} == {"resend"}
         assert sandbox.stats()["requests_by_provider"] == {"sendgrid": 1, "resend": 3}
 
+    def test_a_short_pause_of_the_provider_that_verified_it_is_no_long_wait(self, sandbox, settings):
+        settings.EMAIL_PROVIDERS = ["sendgrid", "resend"]
+        settings.ANYMAIL = settings.ANYMAIL | {"RESEND_API_URL": f"{sandbox.url}/", "RESEND_API_KEY": "x"}
+        process.start_anew()
+        sandbox.fail(**UNVERIFIED, provider="sendgrid")
+        process.gate().senders._clock = clock = Clock()
+        for _ in range(2):  # the second e-mail tests the first provider when the stop has lasted for an hour
+            mails_of("shop-a", 1)
+            assert drained().keys() == {"sent"}
+            clock.now += 3600
+        clock.now -= 3600
+        sandbox.fail(kind="status", status=429, headers={"Retry-After": "5"}, provider="resend")
+        mails_of("shop-a", 3)
+        drained()
+        waiting = EmailNotification.objects.filter(status="pending")
+        waits = [(mail.next_attempt_at - mail.updated_at).total_seconds() for mail in waiting]
+        assert len(waits) == 3 and 0 < max(waits) <= 30
+
     def test_a_new_sender_of_the_profile_is_asked_at_once(self, sandbox):
         sandbox.fail(**UNVERIFIED)
         mails_of("shop-a", 1)
