@@ -242,7 +242,7 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
                 SuppressionReason(row.recipient_email, fact.suppress, provider, id)
                 for id, row in stored.items()
                 for fact in by_id[id]
-                if fact.suppress
+                if fact.suppress and not _is_repeat(fact, row.times)
             )
     log_changes(changes)
     strangers = [fact for fact in facts if fact.id not in stored]
@@ -266,6 +266,12 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
         )
 
     after_commit(tell)
+
+
+def _is_repeat(fact: Evidence, known: EventTimes) -> bool:
+    """Return whether a bounce or complaint was recorded before. A person may have lifted it since."""
+    bounced = fact.bounced_at is not None and fact.bounced_at == known.bounced_at
+    return bounced or (fact.complained_at is not None and fact.complained_at == known.complained_at)
 
 
 def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:

@@ -118,6 +118,17 @@ class TestEffects:
             ends.add((row.status, row.delivered_at, row.complained_at, row.bounced_at))
         assert len(ends) == 1
 
+    @pytest.mark.parametrize(("kind", "more"), [("bounce", {"type": "bounce"}), ("spamreport", {})])
+    def test_a_repeat_does_not_suppress_an_address_that_a_person_has_lifted(self, kind, more):
+        mail = make_mail(status=Status.SENT)
+        told = event(mail, kind, timestamp=NOW, **more)
+        post([told])
+        Suppression.objects.all().delete()
+        post([told])
+        assert not Suppression.objects.exists()
+        post([told | {"timestamp": NOW + 3600}])  # it bounced again, after a resend
+        assert Suppression.objects.count() == 1
+
     def test_unknown_ids_are_ignored(self):
         mail = make_mail()
         ids = [str(new_id()), str(uuid.uuid4()), "", "x", None, 5, [], {}, str(uuid.UUID(int=0))]
