@@ -45,7 +45,9 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str
     ) -> HttpResponse | None:
         """Ask for a confirmation of the ticked rows, a search's results, or all that match the filter."""
-        if request.POST.get("select_across") != "1" or request.GET.get("q"):
+        # A job's filter knows neither a search nor the columns that Django also takes from the address.
+        others = {name for name, value in request.GET.items() if value} - {*filters.NAMES, "p", "o"}
+        if request.POST.get("select_across") != "1" or others:
             ids = queryset.order_by("id").values_list("id", flat=True)[:MAX_ROWS]
             return self._ask(request, queryset, action, params={"ids": ",".join(map(str, ids))})
         if not any(request.GET.get(name) for name in NARROW):
