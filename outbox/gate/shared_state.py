@@ -31,6 +31,9 @@ BREAKER_PREFIX = "orderpost:breaker:"
 AWAY_SECONDS = 1.0
 ALIVE_SECONDS = 5.0
 _TRIES = 20
+#: Takes the place of a breaker's text while this process's copy is its own. So the next answer of Redis
+#: replaces the copy, also if the text in Redis has not changed meanwhile.
+_ALONE = "alone"
 
 #: Take slots and read the breakers.
 #: KEYS: the rate's time, then the breakers.
@@ -174,7 +177,7 @@ class SharedState:
                 with self._lock:
                     before = self.known[name]
                     after, answer = change(before, now)
-                    self.known[name] = after
+                    self.known[name], self._texts[name] = after, _ALONE
                 log_change(name, before, after, now)
                 return answer
             before, text = self.known[name], self._texts[name]

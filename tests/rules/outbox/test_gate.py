@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlparse
@@ -233,6 +233,35 @@ class TestWithoutRedis:
         self.goes_on_alone(gate)
         os.kill(frozen, signal.SIGCONT)
         self.shares_again(gate)
+
+    def test_a_breaker_that_closed_meanwhile_closes_for_all_once_redis_answers(self, valkey, frozen):
+        gate = make(valkey.url, names=["one"])
+        shut(gate)
+        gate.rest()
+        os.kill(frozen, signal.SIGSTOP)
+        self.sends_until(gate, lambda: not gate.is_shared and state(gate) is State.CLOSED)
+        os.kill(frozen, signal.SIGCONT)
+        self.shares_again(gate)
+        self.sends_until(gate, lambda: state(make(valkey.url, names=["one"])) is State.CLOSED)
+
+    @staticmethod
+    def sends_until(gate: Gate, condition: Callable[[], bool]) -> None:
+        def send() -> None:
+            entry = gate.enter(is_untried=True)
+            if entry.provider:
+                gate.accepted(entry)
+            gate.rest()
+            time.sleep(0.02)
+
+        until(condition, seconds=10, meanwhile=send)
+
+    def test_what_could_not_be_forced_is_not_forced_once_redis_answers(self, valkey, frozen):
+        gate = make(valkey.url, names=["one"])
+        os.kill(frozen, signal.SIGSTOP)
+        assert gate.force("one", "open", reason="me") is False
+        os.kill(frozen, signal.SIGCONT)
+        self.shares_again(gate)
+        assert state(gate) is State.CLOSED
 
     def test_nothing_is_raised_when_it_was_never_there(self):
         gate = make("redis://127.0.0.1:1/0", rate=100)
