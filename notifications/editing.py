@@ -101,13 +101,15 @@ def try_texts(
 
 
 def publish(
-    *, id: uuid.UUID, username: str, samples: Samples, restored_from: int | None = None
+    *, id: uuid.UUID, username: str, samples: Samples, seen_at: str, restored_from: int | None = None
 ) -> EmailTemplateVersion:
     """Make a version of the draft, or of the version `restored_from`, which becomes the draft, too.
 
-    Raise `HasMistakes`, or `Changed` if another user changed the draft during the check.
+    Raise `HasMistakes`, or `Changed` if another user changed the draft after `seen_at`, its time in ISO 8601.
     """
     template = EmailTemplate.objects.get(id=id)
+    if template.edited_at.isoformat() != seen_at:
+        raise Changed(f"{template.edited_by} has changed this template since you opened it.")
     old = template.versions.get(number=restored_from) if restored_from is not None else None
     parts = published.parts_of(old or template)
     if mistakes := check(template=template, parts=parts, samples=samples):

@@ -175,7 +175,12 @@ class EmailTemplateAdmin(TriageAdmin[EmailTemplate]):
             try:
                 template = self._save(request, template, parts)
                 if act == "publish":
-                    version = editing.publish(id=template.id, username=username, samples=SAMPLES)
+                    version = editing.publish(
+                        id=template.id,
+                        username=username,
+                        samples=SAMPLES,
+                        seen_at=template.edited_at.isoformat(),
+                    )
                     said = f"Version {version.number} is published. New e-mails have it within 10 seconds."
                     self.log_change(request, template, f"Published version {version.number}.")
                 else:
@@ -208,6 +213,7 @@ class EmailTemplateAdmin(TriageAdmin[EmailTemplate]):
                 id=template.id,
                 username=request.user.get_username(),
                 samples=SAMPLES,
+                seen_at=request.POST.get("seen_at", template.edited_at.isoformat()),
                 restored_from=number,
             )
         except (editing.HasMistakes, editing.Changed) as error:

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 
-from notifications import published
+from notifications import editing, published
 from notifications.models import EmailTemplate, EmailTemplateVersion
 from runtime.process import cached_rows
 from tests.kit.admin import MAILS
@@ -221,6 +221,30 @@ def test_of_two_editors_the_second_keeps_the_text_and_overwrites_nothing(admin_c
     assert told(answer)[0].startswith("admin has changed this template since")
     assert answer.context["texts"][0][-1] == "second"
     assert EmailTemplate.objects.get().subject == "first" and not EmailTemplateVersion.objects.exists()
+
+
+def test_a_draft_that_another_editor_saves_meanwhile_is_neither_published_nor_lost(admin_client, monkeypatch):
+    path = begin(admin_client)
+    publish_template(subject="one")
+    publish_template(subject="two")
+    seen_at = admin_client.get(path).context["seen_at"]
+
+    def save_another() -> None:
+        template = EmailTemplate.objects.get()
+        parts = published.parts_of(template) | {"subject.txt": "unfinished"}
+        seen_at = template.edited_at.isoformat()
+        editing.save_draft(id=template.id, parts=parts, username="bob", seen_at=seen_at)
+
+    publish = editing.publish
+    with monkeypatch.context() as patch:
+        patch.setattr(editing, "publish", lambda **values: save_another() or publish(**values))
+        answer = press(admin_client, path, "publish")
+    assert told(answer)[0].startswith("bob has changed this template since")
+    answer = admin_client.post(path, {"act": "restore", "number": "1", "seen_at": seen_at}, follow=True)
+    assert told(answer)[0].startswith("Version 1 was not restored. bob has changed this template since")
+    assert EmailTemplate.objects.get().subject == "unfinished" and EmailTemplateVersion.objects.count() == 2
+    page = admin_client.get(path)
+    assert page.content.decode().count(f'name="seen_at" value="{page.context["seen_at"]}"') == 2
 
 
 def test_who_may_edit_see_and_neither(admin_client):

@@ -108,7 +108,8 @@ def test_make_the_pictures_of_the_editor(open_page):
     template = editing.save_draft(
         id=template.id, parts=parts, username="ada", seen_at=template.edited_at.isoformat()
     )
-    editing.publish(id=template.id, username="ada", samples=SAMPLES)
+    seen_at = template.edited_at.isoformat()
+    editing.publish(id=template.id, username="ada", samples=SAMPLES, seen_at=seen_at)
     for name, width, height, dark in (
         ("editor", WIDTH, 900, False),
         ("editor-dark", WIDTH, 900, True),
