@@ -8,11 +8,23 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from runtime.database.partitioned import partitioned_models
-from tests.kit.admin import EVENTS, JOBS, LETTERS, dead_event, dead_letter, listed, make_event, press
+from tests.kit.admin import (
+    EVENTS,
+    JOBS,
+    LETTERS,
+    LOG,
+    MAILS,
+    ORDERS,
+    dead_event,
+    dead_letter,
+    listed,
+    make_event,
+    press,
+)
 from tests.kit.jobs import run_jobs
 from tests.kit.months import fill, make_partition
 from tests.kit.people import staff_client
-from tests.kit.words import ApiToken, DomainEvent, EmailNotification, InboundDeadLetter, attached
+from tests.kit.words import ApiToken, DomainEvent, EmailNotification, InboundDeadLetter, attached, new_id
 
 pytestmark = pytest.mark.django_db
 TOKENS, PARTITIONS = "/admin/web/apitoken/", "/admin/retention/detachedpartition/"
@@ -42,6 +54,14 @@ def test_an_empty_list_says_whether_filters_or_nothing_made_it_empty(admin_clien
     whole, filtered = empty(EVENTS), empty(f"{EVENTS}?state=failing")
     assert "Nothing matches" not in whole and whole.removeprefix("<p>").removesuffix("</p>") not in filtered
     assert "Nothing matches" in filtered
+
+
+@pytest.mark.parametrize("path", [MAILS, ORDERS, EVENTS, LETTERS, LOG])
+def test_a_search_that_finds_nothing_says_so(admin_client, path):
+    for text in ("R-404", "ann@example.com", str(new_id())):
+        answer = admin_client.get(path, {"q": text})
+        assert answer.status_code == 200 and b"Nothing matches" in answer.content
+        assert admin_client.get(f"{path}csv/", {"q": text}).getvalue().count(b"\n") == 1
 
 
 class TestTokens:

@@ -16,7 +16,7 @@ import structlog
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import EmptyResultSet, PermissionDenied
 from django.core.paginator import Paginator
 from django.db import connections, models
 from django.db.models import QuerySet
@@ -48,7 +48,10 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
     def count(self) -> int:
         """Return the estimate if it is above `EXACT_BELOW`, else count up to that number."""
         rows = cast("QuerySet[Any]", self.object_list).order_by()
-        sql, params = rows.values("pk").query.sql_with_params()
+        try:
+            sql, params = rows.values("pk").query.sql_with_params()
+        except EmptyResultSet:  # a search that can find nothing needs no query
+            return 0
         with connections[rows.db].cursor() as cursor:
             cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
             (answer,) = cursor.fetchone()
