@@ -6,10 +6,11 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -106,7 +107,10 @@ class AuditAdmin(TriageAdmin[LogEntry]):
         if not self.has_view_permission(request):
             raise PermissionDenied
         walk = walk_of(request)
-        changelist, rows = replica.read(lambda: self.filtered(request), walk=walk)
+        try:
+            changelist, rows = replica.read(lambda: self.filtered(request), walk=walk)
+        except IncorrectLookupParameters as error:
+            raise Http404 from error
         record_download(request, changelist)
         return csv_response(
             filename="audit-log",
