@@ -154,7 +154,8 @@ class SharedState:
                 # An answer from before another thread's change must not undo it.
                 if text != self._texts[name] and self._swaps[name] == swaps[name]:
                     self._texts[name], self.known[name] = text, load(text)
-        self._count_alive()
+        if patience_seconds is not None:  # a process that only shows the breakers needs no share of the rate
+            self._count_alive()
         return Refreshed(int(now) / 1e6, int(first) / 1e6, int(taken), each / 1e6, due)
 
     def give_back(self, *, count: int, due: str) -> None:
@@ -229,7 +230,7 @@ class SharedState:
             return wait
 
     def _count_alive(self) -> None:
-        """Report once a second that this process is alive, and count the live processes."""
+        """Report once a second that this process sends, and count the processes that do."""
         now = time.monotonic()
         if now - self._alive_at < 1.0:
             return

@@ -109,6 +109,15 @@ class TestUnusedSlots:
         assert rate_time() > before
 
 
+def test_a_process_that_only_shows_the_breakers_gets_no_share(valkey_url):
+    shown = gate(valkey_url, 40, Clock([]))
+    with make_client(url=valkey_url) as client:
+        shown.read_providers()
+        assert client.zcard(ALIVE) == 0
+        assert shown.enter().provider == "one"
+        assert client.zcard(ALIVE) == 1
+
+
 class TestWithoutRedis:
     @pytest.fixture
     def valkey(self, tmp_path: Path, fast: Fast) -> Iterator[EmbeddedValkey]:
