@@ -27,6 +27,15 @@ class EmailPolicy:
     retries: RetryPolicy
     hold_seconds: float
 
+    def hold(self, *, attempts: int, max_retries: int) -> float:
+        """Return the hold of an ambiguous attempt after `attempts` failed ones.
+
+        It doubles with each attempt after as many as a row has retries. A shop without webhooks or neighbours
+        may never learn that such an e-mail was accepted, and each attempt may reach the customer once more.
+        """
+        longest = max(self.hold_seconds, self.retries.cap_seconds)
+        return min(longest, self.hold_seconds * 2.0 ** min(max(0, attempts - max_retries), 62))
+
     def draw_wait(self, *, attempt: int, max_retries: int, chance: float) -> float:
         """Return the wait after failed attempt number `attempt` (1, 2, …). `chance` is drawn from [0, 1).
 
@@ -66,7 +75,7 @@ def decide(
         case Verdict.THROTTLED:
             wait = policy.retries.base_seconds if wait is None else wait
         case Verdict.AMBIGUOUS:
-            wait = policy.hold_seconds
+            wait = policy.hold(attempts=attempts, max_retries=max_retries)
     if outcome.has_used_retry:
         if retry_count >= max_retries:
             return Status.DEAD_LETTERED, retry_count, None
