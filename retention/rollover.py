@@ -153,7 +153,7 @@ class _Run:
         if record.deleted_at is not None:
             return
         if record.dropped_at is not None:
-            # Before a look for the file, because a killed run may have deleted it.
+            # Do this before the file is looked for, because a killed run may have deleted it.
             if years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
                 if self.dry_run:
                     self.report("would delete the cold file", partition=record.name)
