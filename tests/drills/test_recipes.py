@@ -20,8 +20,6 @@ from local.machine import PROJECT
 from tests.kit import prepared, seed
 from tests.kit.servers import FIXED
 
-pytestmark = pytest.mark.drill
-
 PAGE = PROJECT / "docs" / "guides" / "extend.md"
 #: Written by commands or translators, so they are not counted.
 NOT_COUNTED = re.compile(r"/migrations/|/locale/")
@@ -126,6 +124,11 @@ def test_each_patch_is_a_recipe() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.name)
+def test_a_patch_applies_to_this_tree(recipe: Recipe) -> None:
+    apply(recipe.name, "--check", *(["--reverse"] if recipe.is_done else []), clone=PROJECT)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.name)
 def test_a_patch_touches_the_few_files_that_the_page_lists(recipe: Recipe) -> None:
     files = list(changed(path_of(recipe.name)))
     counted = [file for file in files if not NOT_COUNTED.search(file)]
@@ -142,6 +145,7 @@ def test_a_provider_is_its_folder_and_one_line() -> None:
     assert outside == {"notifications/providers/registry.py": 1}
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.name)
 def test_a_recipe_works_as_the_page_says(recipe: Recipe, clone: Path) -> None:
     if recipe.is_done:
