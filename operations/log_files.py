@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +16,7 @@ import zstandard
 
 #: The names under which collectors store the original line.
 _WRAPPED = ("log", "message", "body", "MESSAGE")
+_CHUNK_BYTES = 64 * 1024
 
 
 @dataclasses.dataclass(slots=True)
@@ -70,10 +73,28 @@ def parse_log_line(raw: str) -> dict[str, Any] | None:
     return None
 
 
-def _open(path: Path) -> IO[str]:
+def _open(path: Path) -> AbstractContextManager[Iterable[str]]:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", errors="replace")
     if path.suffix in (".zst", ".zstd"):
-        file: IO[str] = zstandard.open(path, "rt", encoding="utf-8", errors="replace")
-        return file
+        return contextlib.closing(_unpack(path.open("rb")))
     return path.open(encoding="utf-8", errors="replace")
+
+
+def _unpack(file: IO[bytes]) -> Generator[str, None, None]:
+    """Yield the lines of zstandard frames. Raise `EOFError`, as gzip does, if the last frame is cut short.
+
+    The readers of zstandard take the end of the file for the end of the frame.
+    """
+    frame, rest = None, b""
+    with file:
+        while packed := file.read(_CHUNK_BYTES):
+            while packed:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                *lines, rest = (rest + frame.decompress(packed)).split(b"\n")
+                yield from (line.decode("utf-8", "replace") for line in lines)
+                packed, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    if frame is not None:
+        raise EOFError("the last frame is cut short")
+    if rest:
+        yield rest.decode("utf-8", "replace")

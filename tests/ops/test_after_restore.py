@@ -163,6 +163,17 @@ def test_compressed_and_wrapped_lines_are_read_and_bad_ones_are_counted(tmp_path
         after_restore(tmp_path / "missing.log")
 
 
+def test_a_zstandard_file_is_read_to_its_last_frame_and_one_that_is_cut_short_is_counted(tmp_path):
+    mails = [make_mail() for _ in range(3)]
+    restore_to_now()
+    first, second, third = (zstandard.compress(sent(mail.id).encode()) for mail in mails)
+    whole, cut = tmp_path / "a.log.zst", tmp_path / "b.log.zst"
+    whole.write_bytes(first + zstandard.compress(b"") + second + zstandard.compress(b"no line break"))
+    cut.write_bytes(third[:-9])
+    _, said = after_restore(whole, cut)
+    assert "found sent: 2" in said and "2 of them unreadable" in said and "person: 1" in said
+
+
 def test_it_refuses_a_database_that_was_not_paused_as_restored(tmp_path):
     make_mail()
     log = tmp_path / "a.log"
