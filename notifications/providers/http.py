@@ -86,6 +86,9 @@ class HttpProvider(Provider):
         if isinstance(error, AnymailRequestsAPIError) and response is not None:
             return self._by_answer(response)
         code = _name_of(error)
+        if isinstance(error, requests.exceptions.InvalidHeader):  # do not repeat its text, which has the key
+            text = "The API key has a line break or a character that no HTTP header can have."
+            return Outcome(Verdict.MISCONFIGURED, self.name, code=code, text=text)
         if isinstance(error, requests.RequestException):
             stayed_here = isinstance(error, NeverConnected) or has_failed_to_connect(error)
             verdict = Verdict.UNREACHABLE if stayed_here else Verdict.AMBIGUOUS

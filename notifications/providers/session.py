@@ -47,7 +47,8 @@ class Session:
     ) -> requests.Response:
         """Send one request and return its answer.
 
-        Raise `NeverConnected` before the request is written, after that another `requests.RequestException`.
+        Raise `NeverConnected` or `InvalidHeader` before the request is written, after that another
+        `requests.RequestException`.
         """
         assert not any(others.values()), others  # no payload of ours has params, files or auth
         parts = urlsplit(url)
@@ -64,6 +65,9 @@ class Session:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise requests.ConnectionError(f"the connection broke: {error!r}") from error
+        except ValueError:  # raised by http.client before it sends anything, with the header in its text
+            self.close()
+            raise requests.exceptions.InvalidHeader from None
         response = requests.Response()
         response.status_code, response.reason, response.url = answer.status, answer.reason, url
         response.headers = CaseInsensitiveDict(answer.headers.items())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from notifications.providers.causes import blame
 from notifications.providers.http import pause_asked_for
 from tests.kit.mails import make_mail
 from tests.kit.providers import HTTP, REPLY_TO, set_timeouts
@@ -139,6 +140,20 @@ def test_a_connection_that_is_refused_means_that_the_provider_cannot_be_reached(
 def test_a_key_that_is_refused_is_ours(provider, name):
     provider.api_key = "another"
     assert send(name).verdict is Verdict.MISCONFIGURED
+
+
+@pytest.mark.parametrize("key", ["key\u200b", "se\ncret"])
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("sendgrid", "SENDGRID_API_KEY"), ("resend", "RESEND_API_KEY"), ("postmark", "POSTMARK_SERVER_TOKEN")],
+)
+def test_a_key_that_no_header_can_have_is_ours_and_is_not_told(provider, settings, name, setting, key):
+    settings.ANYMAIL = settings.ANYMAIL | {setting: key}
+    outcome = send(name)
+    assert outcome.verdict is Verdict.MISCONFIGURED
+    assert "cret" not in outcome.error
+    assert setting in blame(provider=name, error=outcome.error)
+    assert provider.stats()["requests"] == 0
 
 
 @pytest.mark.parametrize("name", HTTP)
