@@ -166,7 +166,9 @@ def form_of(document: Mapping[str, Any], *, instance: MailProfile) -> ProfileFor
         for provider, options in account.items()
         for option, value in options.items()
     }
-    if unknown := [".".join(key) for key in given.keys() - known] + [*(values.keys() - {*COLUMNS})]:
+    # The keys of a YAML file may also be numbers.
+    wrong = [".".join(map(str, key)) for key in given.keys() - known]
+    if unknown := [*wrong, *map(str, values.keys() - {*COLUMNS})]:
         raise ValueError(f"{min(unknown)} is unknown. Use {', '.join(COLUMNS)} and account.")
     values |= {known[key]: value for key, value in given.items()}
     return ProfileForm(values, instance=instance)

@@ -129,6 +129,18 @@ class TestTheCommand:
         assert load(tmp_path, changed) == "shop-a: changed\nshop-b: deleted\n"
         assert MailProfile.objects.get().shop_name == "Tea"
 
+    def test_loads_a_file_twice_whose_source_is_empty_without_quotes(self, tmp_path):
+        save_profile("")
+        text = printed().replace("source: ''", "source:")
+        assert text != printed()
+        assert load(tmp_path, text) == "own orders: unchanged\n"
+
+    def test_refuses_a_file_that_is_not_utf_8(self, tmp_path):
+        file = tmp_path / "profiles.yaml"
+        file.write_bytes("- {source: shop-a, shop_name: Müller}".encode("latin-1"))
+        with pytest.raises(CommandError, match="not UTF-8"):
+            call_command("profiles", "load", str(file))
+
     def test_empties_what_the_file_leaves_out(self, tmp_path):
         save_profile("shop-a", copy_to="office@shop-a.test", account={"ses": {"configuration_set": "a"}})
         text = "".join(
@@ -149,6 +161,9 @@ class TestTheCommand:
             ("- {source: shop-a, account: [mailgun]}", "account must have"),
             ("- {source: shop-c}", "shop-c: source"),
             ("- {source: shop-a}\n- {source: shop-a}", "two profiles"),
+            ("- {source: ''}\n- {source: }", "two profiles"),
+            ("- {source: shop-a, 1: x, color: red}", "1 is unknown"),
+            ("- {source: shop-a, account: {mailgun: {1: x}}}", "mailgun.1 is unknown"),
         ],
     )
     def test_refuses_a_file_with_a_mistake_whole(self, tmp_path, text, why):

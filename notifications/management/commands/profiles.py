@@ -39,9 +39,11 @@ class Command(BaseCommand):
                 documents = yaml.safe_load(file) or []
             except yaml.YAMLError as error:
                 raise CommandError(f"The file is not YAML: {error}") from None
+            except UnicodeDecodeError as error:
+                raise CommandError(f"The file is not UTF-8: {error}") from None
         if not isinstance(documents, list) or not all(isinstance(one, dict) for one in documents):
             raise CommandError("The file must be a list of profiles, such as `profiles print` writes.")
-        sources = [str(one.get("source", "")) for one in documents]
+        sources = [str(one.get("source") or "") for one in documents]
         if twice := {source for source in sources if sources.count(source) > 1}:
             raise CommandError(f"{min(twice)!r} has two profiles. Keep one.")
         with transaction.atomic():
