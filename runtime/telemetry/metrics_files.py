@@ -35,7 +35,8 @@ def collect(directory: Path) -> Iterable[Metric]:
     with (directory / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _add_up_ended(directory)
-        return list(_collector.merge([str(file) for file in directory.glob("*.db")]))
+        # A process creates its file empty. The library cannot read an empty one.
+        return list(_collector.merge([str(file) for file in directory.glob("*.db") if file.stat().st_size]))
 
 
 def _add_up_ended(directory: Path) -> None:
@@ -43,8 +44,9 @@ def _add_up_ended(directory: Path) -> None:
         kind, _, process = file.stem.rpartition("_")
         if process == ENDED or Path(f"/proc/{process}").exists():
             continue
-        sums = _numbers(directory / f"{kind}_{ENDED}.db")
-        for key, value, *_ in _numbers.read_all_values_from_file(str(file)):
-            sums.write_value(key, sums.read_value(key)[0] + value, 0.0)
-        sums.close()
+        if file.stat().st_size:  # else the process was killed before it wrote anything
+            sums = _numbers(directory / f"{kind}_{ENDED}.db")
+            for key, value, *_ in _numbers.read_all_values_from_file(str(file)):
+                sums.write_value(key, sums.read_value(key)[0] + value, 0.0)
+            sums.close()
         file.unlink()

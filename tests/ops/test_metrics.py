@@ -229,6 +229,16 @@ def test_the_counts_of_ended_processes_stay_and_their_files_do_not(tmp_path: Pat
     assert found(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 12
 
 
+def test_a_file_that_its_process_did_not_live_to_begin_stops_no_scrape(tmp_path: Path) -> None:
+    count(tmp_path, 3)
+    # prometheus-client creates a file, and gives it a length in a second step.
+    empty = [tmp_path / f"counter_{process}.db" for process in (os.getpid(), 2**22 + 1)]
+    for file in empty:
+        file.touch()
+    assert found(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 3
+    assert [file.exists() for file in empty] == [True, False]  # the first process may go on
+
+
 def test_a_process_that_goes_on_keeps_its_file(tmp_path: Path) -> None:
     mine: Any = MmapedDict(str(tmp_path / f"counter_{os.getpid()}.db"))
     key = mmap_key("shop_shipped", "shop_shipped_total", ["carrier"], ["post"], "Shipped")
