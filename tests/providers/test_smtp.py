@@ -56,6 +56,22 @@ def test_each_reply_means_what_the_table_says(smtp, command, reply, verdict):
     assert PROVIDERS["smtp"].send(make_mail()).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("501 Syntactically invalid HELO argument(s)", Verdict.MISCONFIGURED),
+        ("421 too busy", Verdict.UNREACHABLE),
+        ("drop", Verdict.UNREACHABLE),
+        ("hang", Verdict.UNREACHABLE),
+    ],
+)
+def test_a_refused_ehlo_and_helo_are_not_the_mails_fault(smtp, reply, verdict):
+    smtp.replies |= {"EHLO": reply, "HELO": reply}
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is verdict
+    smtp.replies.clear()
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED
+
+
 def test_a_connection_that_is_refused_means_that_the_server_cannot_be_reached(smtp, settings):
     settings.EMAIL_PORT = free_port()
     assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.UNREACHABLE

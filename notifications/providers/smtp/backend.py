@@ -155,3 +155,10 @@ class Backend(EmailBackend):
     @property
     def connection_class(self) -> type[smtplib.SMTP]:
         return Connection
+
+    def open(self) -> bool | None:
+        """Connect, and send EHLO or HELO now. Otherwise a refusal of them would count as the message's."""
+        is_new = super().open()
+        if is_new and self.connection is not None:
+            self.connection.ehlo_or_helo_if_needed()
+        return is_new
