@@ -132,12 +132,17 @@ def publish(
     return version
 
 
-def withdraw(*, id: uuid.UUID, username: str) -> None:
-    """Use no version of the template any more, so that less specific templates or the files are used."""
+def withdraw(*, id: uuid.UUID, username: str) -> int | None:
+    """Use no version of the template any more, so that less specific templates or the files are used.
+
+    Return the number of the version that was in use, or None if none was.
+    """
     with transaction.atomic():
         template = EmailTemplate.objects.select_for_update().get(id=id)
-        EmailTemplate.objects.filter(id=id).update(published=None)
-        _tell("template withdrawn", template, template_version=template.published, user=username)
+        if template.published is not None:
+            EmailTemplate.objects.filter(id=id).update(published=None)
+            _tell("template withdrawn", template, template_version=template.published, user=username)
+    return template.published
 
 
 def _tell(event: str, template: EmailTemplate, **fields: object) -> None:

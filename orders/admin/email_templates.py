@@ -159,9 +159,11 @@ class EmailTemplateAdmin(TriageAdmin[EmailTemplate]):
         seen_at = request.POST.get("seen_at", "")
         said = ""
         if act == "withdraw":
-            editing.withdraw(id=template.id, username=username)
-            said = "Withdrawn. The file is in use, or a template for more shops or languages."
-            self.log_change(request, template, f"Withdrew version {template.published}.")
+            number = editing.withdraw(id=template.id, username=username)
+            said = "No version was in use."
+            if number is not None:
+                said = "Withdrawn. The file is in use, or a template for more shops or languages."
+                self.log_change(request, template, f"Withdrew version {number}.")
         elif act == "restore":
             return self._restore(request, template)
         else:

@@ -212,6 +212,17 @@ def test_a_withdrawn_template_leaves_the_file_in_use(admin_client):
     assert acts()[-1] == "Withdrew version 1."
 
 
+def test_a_template_is_withdrawn_once(admin_client, caplog):
+    path = begin(admin_client)
+    press(admin_client, path, "publish", subject="mine")
+    press(admin_client, path, "withdraw")
+    caplog.clear()
+    answer = press(admin_client, path, "withdraw")
+    assert told(answer) == ["No version was in use."]
+    assert acts().count("Withdrew version 1.") == 1 and "Withdrew version None." not in acts()
+    assert "template withdrawn" not in caplog.text
+
+
 def test_of_two_editors_the_second_keeps_the_text_and_overwrites_nothing(admin_client):
     path = begin(admin_client)
     seen_at = admin_client.get(path).context["seen_at"]
