@@ -7,8 +7,10 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from notifications.suppressions import suppressed_among
+from notifications.admin import suppressions as admin
+from notifications.suppressions import suppressed_among, suppression_of
 from tests.kit.mails import drained, make_mail, sandbox
+from tests.kit.races import together
 from tests.kit.words import (
     ERASED_ADDRESS,
     EmailNotification,
@@ -91,6 +93,24 @@ class TestAdmin:
         assert not Suppression.objects.exists()
         assert LogEntry.objects.count() == 2
         assert "alice" not in str(list(LogEntry.objects.values())).lower()
+
+    def test_an_address_that_a_bounce_suppresses_meanwhile_is_an_error_of_the_form(self, monkeypatch):
+        seen = []
+
+        def bounce_after(address: str) -> Suppression | None:
+            found = suppression_of(address)
+            if not seen:
+                bounce = SuppressionReason(address, Suppression.Reason.HARD_BOUNCE)
+                together(1, lambda _: suppress([bounce]))
+            seen.append(found)
+            return found
+
+        monkeypatch.setattr(admin, "suppression_of", bounce_after)
+        client = self.client("view_suppression", "add_suppression")
+        answer = client.post(self.LIST + "add/", {"address": "alice@example.com", "reason": "manual"})
+        assert (answer.status_code, len(seen)) == (200, 2) and seen[0] is None
+        assert b"This address is suppressed already." in answer.content
+        assert Suppression.objects.get().reason == "hard_bounce" and not LogEntry.objects.exists()
 
     def test_lifting_needs_its_own_permission(self):
         suppress([SuppressionReason("a@example.com", COMPLAINT)])
