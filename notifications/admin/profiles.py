@@ -21,12 +21,14 @@ from notifications.profile_form import COLUMNS, ProfileForm, account_fields
 from notifications.profiles import profile_of
 from notifications.rendering import event_types, render_email
 from notifications.trials import default_event
+from web.admin.base import EstimatingPaginator
 from web.admin.menu import MenuItem
 
 
 @admin.register(MailProfile)
 class MailProfileAdmin(admin.ModelAdmin[MailProfile]):
     form = ProfileForm
+    paginator = EstimatingPaginator
     change_form_template = "admin/notifications/mailprofile/change_form.html"
     menu = MenuItem(55, "Profiles")
     empty_text = "Nothing here yet. All e-mails have the sender and the shop of the settings."

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from web.admin.base import ago, pill
+from web.admin.base import EstimatingPaginator, ago, pill
 from web.models import ApiToken
 
 
@@ -38,6 +38,7 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
     """Creates tokens, shows each once, and revokes them. Nobody can change one."""
 
     form = TokenForm
+    paginator = EstimatingPaginator
     list_display = [
         "name",
         "prefix",

@@ -18,7 +18,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import EmptyResultSet, PermissionDenied
 from django.core.paginator import Paginator
-from django.db import connections, models
+from django.db import DataError, connections, models
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -46,15 +46,22 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
 
     @cached_property
     def count(self) -> int:
-        """Return the estimate if it is above `EXACT_BELOW`, else count up to that number."""
+        """Return the estimate if it is above `EXACT_BELOW`, else count up to that number.
+
+        A list counts first, so raise `IncorrectLookupParameters` for a filter that PostgreSQL refuses, such
+        as a NUL character or a wrong regular expression. Django answers it as any other wrong lookup.
+        """
         rows = cast("QuerySet[Any]", self.object_list).order_by()
         try:
             sql, params = rows.values("pk").query.sql_with_params()
         except EmptyResultSet:  # a search that can find nothing needs no query
             return 0
-        with connections[rows.db].cursor() as cursor:
-            cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
-            (answer,) = cursor.fetchone()
+        try:
+            with connections[rows.db].cursor() as cursor:
+                cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
+                (answer,) = cursor.fetchone()
+        except DataError as error:
+            raise IncorrectLookupParameters from error
         plan = json.loads(answer) if isinstance(answer, str) else answer
         estimate = int(plan[0]["Plan"]["Plan Rows"])
         return estimate if estimate > EXACT_BELOW else rows.values("pk")[:EXACT_BELOW].count()
