@@ -145,6 +145,8 @@ class _Trial:
         sender = parseaddr(settings.DEFAULT_FROM_EMAIL)[1]
         self.note("sending", f"Send the e-mail of {event} from {sender} through {self.declared.name}.")
         provider = PROVIDERS[self.declared.name]
+        # No step is reported during the send, so another process could take a slow one for killed.
+        BulkJob.objects.hold(id=self._job.id, seconds=WAIT_SECONDS)
         self.sent_at = dt.datetime.now(dt.UTC)
         try:
             return provider.send(

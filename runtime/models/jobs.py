@@ -89,6 +89,10 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         tries = Greatest(F("tries") - 1, 1)
         self.running().filter(id=id).update(tries=tries, error=error, updated_at=Now())
 
+    def hold(self, *, id: uuid.UUID, seconds: float) -> None:
+        """Let no other process begin a try of a running job for so many more seconds."""
+        self.running().filter(id=id).update(updated_at=Now() + dt.timedelta(seconds=seconds))
+
     def add_step(self, *, id: uuid.UUID, kind: str, text: str) -> None:
         """Add a step to a job that has them, also if it has ended. `text` must have no address."""
         step = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), "kind": kind, "text": text}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import io
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models import F
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
@@ -19,6 +21,7 @@ from local.sandbox import Sandbox, WebhookSettings
 from notifications import trials
 from tests.kit.jobs import run_jobs
 from tests.kit.mails import make_mail
+from tests.kit.races import together
 from tests.kit.webhooks import event, post
 from tests.kit.words import (
     BulkJob,
@@ -26,6 +29,7 @@ from tests.kit.words import (
     Heartbeat,
     Status,
     Suppression,
+    bulk,
     declarations,
     job_times,
     make_key,
@@ -213,6 +217,21 @@ class TestTheJob:
         assert job.state == "done" and len(provider.mails) == 1
         kinds = [step["kind"] for step in job.steps]
         assert {"sending", "resumed", "event:delivered"} <= set(kinds) and kinds.count("sending") == 1
+
+    def test_whose_send_takes_long_is_not_taken_over_as_killed(self, settings, smtp, monkeypatch):
+        settings.EMAIL_PROVIDERS = ["smtp"]
+        provider = trials.PROVIDERS["smtp"]
+        send = provider.send
+
+        def send_slowly(mail: EmailNotification) -> Any:
+            BulkJob.objects.update(updated_at=F("updated_at") - dt.timedelta(seconds=20))
+            assert together(1, lambda _: bulk.run_batch()) == [False]
+            return send(mail)
+
+        monkeypatch.setattr(provider, "send", send_slowly)
+        job = self.run(self.start(provider="smtp"))
+        assert (job.state, job.error) == ("done", "")
+        assert [step["kind"] for step in job.steps] == ["sending", "accepted", "unproved"]
 
     def test_that_found_no_worker_for_long_sends_nothing(self, provider):
         job = self.start()
