@@ -267,7 +267,21 @@ class RedisConsumer(base.BrokerConsumer):
         for group in self._client.xinfo_groups(topic):
             if _text(group["name"]) == self._group:
                 stream.last_id = _text(group["last-delivered-id"])
+                self._log_trimmed(topic, group)
         return stream
+
+    def _log_trimmed(self, topic: str, group: Mapping[str, Any]) -> None:
+        """Log how many entries were trimmed that the group has never read.
+
+        Redis trims the oldest first, so nothing is lost while the stream has an entry that was read. The lag
+        also counts trimmed entries. It is None if Redis does not know it.
+        """
+        if self._client.xrange(topic, "-", group["last-delivered-id"], count=1):
+            return
+        length = int(self._client.xlen(topic))
+        lost = (group.get("lag") or 0) - length
+        if length and lost > 0:
+            log.error("events were trimmed before they were taken", topic=topic, count=lost)
 
     # --- entries ---
     def _read_stream(self, stream: Stream) -> list[Received]:

@@ -226,6 +226,37 @@ def test_an_entry_that_was_trimmed_before_it_was_done_does_not_stop_the_next_own
     assert client.xpending("t.v1", GROUP)["pending"] == 0
 
 
+def test_entries_that_were_trimmed_before_any_owner_read_them_are_logged_once(client, caplog):
+    publish(0)
+    first = consumer("a")
+    first.done(first.receive(seconds=0.1))
+    first.close()
+    publish(*range(1, 6))
+    client.xtrim("t.v1", maxlen=2, approximate=False)
+    for name in ("b", "c"):
+        one = consumer(name)
+        found = one.receive(seconds=0.1)
+        assert numbers(found) == ([4, 5] if name == "b" else [])
+        one.done(found)
+        one.close()
+    publish(6)
+    assert numbers(receive(consumer("d"), 1)) == [6]
+    lines = [record.msg for record in caplog.records if "trimmed before" in str(record.msg)]
+    assert [(line["topic"], line["count"]) for line in lines] == [("t.v1", 3)]
+
+
+def test_entries_that_were_trimmed_after_they_were_done_are_not_logged(client, caplog):
+    publish(*range(5))
+    first = consumer("a")
+    first.done(first.receive(seconds=0.1))
+    first.close()
+    publish(5, 6)
+    client.xtrim("t.v1", maxlen=2, approximate=False)
+    second = consumer("b")
+    assert numbers(second.receive(seconds=0.1)) == [5, 6]
+    assert "trimmed" not in caplog.text
+
+
 def test_an_entry_of_another_shape_is_received_as_it_can_be(client):
     client.xadd("t.v1", {"other": "x"})
     (found,) = consumer("a").receive(seconds=0.1)
