@@ -19,6 +19,7 @@ from runtime.addresses import NotAnAddress, read_address
 
 #: WCAG 2.2, 1.4.3: the contrast of text and background.
 _LEAST_CONTRAST = 4.5
+_CHANGED = "Another user has changed this profile since you opened it. Copy your changes, and open it again."
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
 COLUMNS = (
     *("source", "from_email", "reply_to", "shop_name", "postal_address", "url"),
@@ -47,7 +48,12 @@ class AccountFields(forms.Form):
 
 
 class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
-    """The form of a profile."""
+    """The form of a profile.
+
+    `seen_at` is the time of the stored profile that the form began as, in ISO 8601. Empty checks nothing.
+    """
+
+    seen_at = forms.CharField(required=False, widget=forms.HiddenInput)
 
     class Meta:
         model = MailProfile
@@ -74,6 +80,14 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         super().__init__(*args, **kwargs)
         for name, provider, option in account_fields():
             self.initial[name] = self.instance.account.get(provider, {}).get(option, "")
+        if not self.instance._state.adding:
+            self.initial["seen_at"] = self.instance.updated_at.isoformat()
+
+    def clean_seen_at(self) -> str:
+        seen_at = str(self.cleaned_data["seen_at"])
+        if seen_at and seen_at != self.initial.get("seen_at"):
+            self.add_error(None, _CHANGED)
+        return seen_at
 
     def clean_source(self) -> str:
         source = str(self.cleaned_data["source"])

@@ -54,6 +54,15 @@ class MailProfileAdmin(admin.ModelAdmin[MailProfile]):
             *super().get_urls(),
         ]
 
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> MailProfile | None:
+        """Lock the row before a change, so that the second of two at the same moment sees the first."""
+        found = super().get_object(request, object_id, from_field)
+        if found is None or request.method != "POST":
+            return found
+        return MailProfile.objects.select_for_update().filter(id=found.id).first()
+
     def save_model(self, request: HttpRequest, obj: MailProfile, form: Any, change: bool) -> None:
         obj.updated_at = Now()
         super().save_model(request, obj, form, change)

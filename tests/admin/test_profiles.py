@@ -48,6 +48,20 @@ class TestThePage:
         page = admin_client.get(f"{PROFILES}{profile.id}/change/").content.decode()
         assert "mg.shop-a.test" in page
 
+    def test_of_two_editors_the_second_overwrites_nothing(self, admin_client):
+        profile = save_profile(source="shop-a", shop_name="Shop A")
+        path = f"{PROFILES}{profile.id}/change/"
+        seen_at = admin_client.get(path).context["adminform"].form["seen_at"].value()
+        first, second = (VALUES | {"seen_at": seen_at, "shop_name": name} for name in ("First", "Second"))
+        assert admin_client.post(path, first).status_code == 302
+        answer = admin_client.post(path, second)
+        text = (
+            "Another user has changed this profile since you opened it. Copy your changes, and open it again."
+        )
+        assert errors(answer) == {"__all__": [text]}
+        assert f'name="seen_at" value="{seen_at}"' in answer.content.decode()
+        assert MailProfile.objects.get().shop_name == "First"
+
     @pytest.mark.parametrize(
         ("field", "value"),
         [
