@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections import deque
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,10 @@ Account = Literal["self", "namespace", "nobody"]
 PROJECT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
 NOBODY = 65534
+#: Not the module's own, which the tests seed: equal seeds would give equal ports.
+_RANDOM = random.SystemRandom()
+_MOST_RESERVED = 200
+_reserved: deque[socket.socket] = deque()
 #: The first part of `guarded`'s command. The programs are util-linux's, which every Linux system has.
 _BECOME: dict[Account, list[str]] = {
     "self": ["setpriv"],
@@ -75,15 +80,30 @@ def free_port(*, wished: int = 0) -> int:
     """Return the port `wished` if it is free, else any free one between 15000 and 32000.
 
     The range is below that of outgoing connections, because one of those could hold the port when a server
-    restarts after a crash. The port is random, so that two runs that start together rarely collide.
+    restarts after a crash. No other call on this machine returns one of the last `_MOST_RESERVED` ports while
+    this process lives, because a server may start seconds after its port was chosen.
     """
     if 0 < wished < 65536 and is_free(port=wished):
         return wished
     for _ in range(200):
-        port = random.randrange(15000, 32000)  # noqa: S311 (not a secret)
-        if is_free(port=port):
+        port = _RANDOM.randrange(15000, 32000)
+        if is_free(port=port) and _reserve(port):
             return port
     raise LocalRunFailed("No free port between 15000 and 32000 on 127.0.0.1.")
+
+
+def _reserve(port: int) -> bool:
+    """Return whether no process has reserved the port, and reserve it by the name of a socket."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0orderpost-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    _reserved.append(name)
+    if len(_reserved) > _MOST_RESERVED:
+        _reserved.popleft().close()
+    return True
 
 
 def write_private(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ import pytest
 import redis
 
 from local.machine import (
+    PROJECT,
     Account,
     LocalRunFailed,
     account_for_postgres,
@@ -39,6 +41,21 @@ ACCOUNTS = [
     pytest.param("namespace", marks=needs_namespace),
     pytest.param("nobody", marks=needs_root),
 ]
+
+
+def test_a_port_is_given_once_although_its_server_has_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = free_port()
+    numbers = iter([first, free_port()])
+    monkeypatch.setattr(random.SystemRandom, "randrange", lambda *_: next(numbers))
+    with pytest.raises(StopIteration):  # both are reserved
+        free_port()
+    code = (
+        "import random, sys; from local.machine import free_port; numbers = iter([int(sys.argv[1])]);"
+        "random.SystemRandom.randrange = lambda *_: next(numbers); free_port()"
+    )
+    other = [sys.executable, "-c", code, str(first)]
+    done = subprocess.run(other, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip().endswith("StopIteration"), done.stderr
 
 
 @pytest.fixture
