@@ -74,7 +74,7 @@ def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
             aggregate_type="notification",
             aggregate_id=mail.id,
             event_type=topic,
-            # Grows with each failed attempt. A dead letter has one, and may be sent without a further one.
+            # The failures, and an acceptance as one more: a dead letter may be sent without a new failure.
             sequence=len(mail.errors) + len(outcome.failures) + (mail.status == Status.SENT),
             payload={
                 "notificationId": str(mail.id),

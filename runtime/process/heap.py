@@ -7,7 +7,7 @@ import ctypes
 import gc
 
 #: Thresholds of the collector. CPython's 700 objects for the youngest generation are a fraction of a request.
-#: Ten times as many full collections, (10_000, 2, 10), cost 4 % of an order's CPU.
+#: More frequent full collections, by (10_000, 2, 10), cost 4 % of an order's CPU.
 THRESHOLDS = (10_000, 20, 20)
 #: The number of malloc arenas in glibc. It would give each thread an arena, up to eight for each core. An
 #: outage makes forty threads allocate, and all arenas would keep that memory. Two are enough, because
