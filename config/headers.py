@@ -1,4 +1,4 @@
-"""A middleware that limits what a browser may load and do on our pages.
+"""A middleware that limits what a browser may load, do and keep.
 
 Pages load nothing from other hosts and run no inline script. All middleware except the log's is inside this
 one, so that refusals have the headers, too. It keeps a view's own policy, such as that of the e-mail preview.
@@ -31,6 +31,8 @@ def strict_headers(
         response = get_response(request)
         response.headers.setdefault("Content-Security-Policy", POLICY)
         response.headers.setdefault("Permissions-Policy", PERMISSIONS)
+        # Nearly every answer is about one shop's customers. WhiteNoise says how long a file may be kept.
+        response.headers.setdefault("Cache-Control", "no-store")
         return response
 
     return answer

@@ -86,6 +86,23 @@ def test_no_other_path_answers_without_a_token_a_login_or_a_signature():
 
 class TestHeaders:
     @pytest.mark.django_db
+    def test_nobody_keeps_an_answer_about_a_shop_or_its_customers(self):
+        here = [asked for _, asked in paths(get_resolver().url_patterns) if "^" not in asked]
+        here += [*PROBES, "/api/v1", "/nothing"]
+        assert "/api/v1/orders" in here
+        reader = Api(make_token())
+        for path in here:
+            for answer in (Client().get(path), reader.get(path), reader.post(path, {})):
+                assert "no-store" in answer.headers.get("Cache-Control", ""), path
+
+    @pytest.mark.django_db
+    def test_an_order_and_its_list_are_not_kept_either(self):
+        order = make_order()
+        for path in ("/api/v1/orders", f"/api/v1/orders/{order.id}", f"/api/v1/orders/{order.id}/timeline"):
+            answer = Api(make_token()).get(path)
+            assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store"), path
+
+    @pytest.mark.django_db
     def test_every_page_forbids_what_it_does_not_need_and_has_no_inline_script(self, admin_client):
         mail, order = make_mail(status="dead_lettered"), make_order()
         here = "/admin/notifications/emailnotification/"
