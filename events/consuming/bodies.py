@@ -6,7 +6,6 @@ is read, so that it does not stop the others. Called by orders.api.events_in.
 
 from __future__ import annotations
 
-import math
 import re
 import uuid
 from typing import Any, NamedTuple
@@ -17,9 +16,9 @@ from rest_framework.request import Request
 from events.consuming.cloudevents import envelope_from
 from events.consuming.envelope import DEEPEST, Envelope, Rejected, check_storable, envelope_of
 from events.schemas.schemas import Name, find_schemas, read_schema
-from web.api.bodies import parse_json
+from web.api.bodies import NotStrict, Unfit, parse_json
 from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
-from web.api.problems import Fault, Problem, invalid
+from web.api.problems import Fault, Problem, invalid, malformed
 
 MOST_EVENTS = 100
 JSON = "application/json"
@@ -28,7 +27,6 @@ CLOUD_EVENTS = "application/cloudevents-batch+json"
 TYPES = (JSON, CLOUD_EVENT, CLOUD_EVENTS)
 _HEADER = "HTTP_CE_"
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_MOST_DIGITS = 1000
 
 #: The schemas of the bodies in the OpenAPI document. /api/schemas has the schema of each topic's `data`.
 _ENVELOPE = {
@@ -124,7 +122,7 @@ def read_events(request: Request) -> SentEvents:
         _check_type(content_type)
     document, is_cloud_event = _parsed(body), content_type != JSON
     is_list = isinstance(document, list)
-    if not is_list and not isinstance(document, dict):
+    if not isinstance(document, dict | list | Unfit):
         raise invalid([Fault((), "The body must be a JSON object or a list of them.")])
     if content_type == CLOUD_EVENT and is_list:
         raise invalid([Fault((), f"A list of CloudEvents has the type {CLOUD_EVENTS}.")])
@@ -142,11 +140,6 @@ def _unquoted(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else value
 
 
-def _read_integer(digits: str) -> float:
-    """Return a number that is refused with its event if Python would refuse it with the whole body."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
-
-
 def _check_type(content_type: str) -> None:
     if content_type not in TYPES:
         raise Problem(
@@ -157,5 +150,8 @@ def _check_type(content_type: str) -> None:
 
 
 def _parsed(body: bytes) -> Any:
-    """Parse the body. Numbers such as NaN are refused later, with their event."""
-    return parse_json(body, deepest=DEEPEST, parse_int=_read_integer)
+    """Parse the body. Raise the 400 problem if it is not JSON. Unfit parts are refused later, with their event."""
+    try:
+        return parse_json(body, deepest=DEEPEST)
+    except NotStrict as error:
+        raise malformed(f"The body {error.reason}.") from None

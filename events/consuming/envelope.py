@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import hashlib
-import json
-import math
 import uuid
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from events.event_ids import event_ids
 from events.transports.base import LARGEST
 from runtime.telemetry import context
+from web.api.bodies import NotStrict, Unfit, check_parts, parse_json
 
 DEEPEST = 100  # levels of lists and objects
 _NAMESPACE = uuid.UUID("6f3c0c9e-6f0b-5a52-9a59-0d4e3f1b7a11")  # for the ids of events without an id
@@ -95,21 +94,22 @@ def envelope_of(document: object, *, topic: str) -> Envelope:
     return envelope
 
 
-def read_json(value: bytes | str) -> Any:
-    """Parse JSON. Raise `Rejected` if PostgreSQL could not store it or it is nested too deeply."""
+def read_json(value: bytes) -> Any:
+    """Parse JSON. Raise `Rejected` if it is not strict, or if PostgreSQL could not store it."""
     try:
-        document = json.loads(value, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise Rejected(f"it is not JSON: {error}") from error
+        document = parse_json(value, deepest=DEEPEST)
+    except NotStrict as error:
+        raise Rejected(f"it {error.reason}") from error
     check_storable(document)
     return document
 
 
 def event_id_of(*, topic: str, value: bytes) -> uuid.UUID:
     """Return the event's id, or else an id that these bytes always get."""
+    document = _read_early(value)
     try:
-        return uuid.UUID(json.loads(value)["eventId"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return uuid.UUID(document.get("eventId"))
+    except (ValueError, TypeError, AttributeError):
         return uuid.uuid5(_NAMESPACE, hashlib.sha256(topic.encode() + value).hexdigest())
 
 
@@ -118,36 +118,35 @@ def producer_of(*, value: bytes) -> str:
 
     Without it, an event of another service with the same id would count as a repeat.
     """
+    document = _read_early(value)
+    metadata = document.get("metadata")
+    if isinstance(metadata, Unfit):
+        return ""  # it may name another source
+    stated = metadata.get("source") if isinstance(metadata, dict) else None
+    producer = _string(stated) or _string(document.get("source")) or ""
     try:
-        document = json.loads(value)
-        metadata = document.get("metadata")
-        given = metadata.get("source") if isinstance(metadata, dict) else None
-        producer = _string(given) or _string(document.get("source")) or ""
         _check_text(producer)
-    except (ValueError, AttributeError, RecursionError, Rejected):
+    except Rejected:
         return ""
     return producer
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
+def _read_early(value: bytes) -> dict[str, Any]:
+    """Return the members of an event that is not an envelope, or none if it cannot be read."""
+    try:
+        document = parse_json(value, deepest=DEEPEST)
+    except NotStrict:
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def check_storable(document: object) -> None:
-    """Raise `Rejected` for parsed JSON that PostgreSQL could not store or that is nested too deeply."""
-    values: list[tuple[object, int]] = [(document, 1)]
-    while values:
-        value, depth = values.pop()
-        if isinstance(value, str):
-            _check_text(value)
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise Rejected("a number in it is too large")
-        elif isinstance(value, dict | list):
-            if depth > DEEPEST:
-                raise Rejected(f"it is nested deeper than {DEEPEST} levels")
-            for key in value if isinstance(value, dict) else ():
-                _check_text(key)
-            values += [(one, depth + 1) for one in (value.values() if isinstance(value, dict) else value)]
+    """Raise `Rejected` for parsed JSON with an unfit part or that PostgreSQL could not store."""
+    try:
+        for text in check_parts(document, deepest=DEEPEST):
+            _check_text(text)
+    except NotStrict as error:
+        raise Rejected(f"it {error.reason}") from error
 
 
 def _check_text(value: str) -> None:

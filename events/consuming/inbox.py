@@ -393,7 +393,7 @@ def _original(text: str) -> Any:
     if len(text) > LARGEST // 4:
         return text[:1000]
     try:
-        original = read_json(text)
+        original = read_json(text.encode())
     except Rejected:
         original = text
     # PostgreSQL writes a control character as six characters, and 1e300 as 301 digits.

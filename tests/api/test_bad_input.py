@@ -113,7 +113,7 @@ RAW = [
     (b'{"name": "a\nb"}', "malformed"),
     (b'{"total_amount": NaN}', "malformed"),
     (b'{"total_amount": -Infinity}', "malformed"),
-    (b'{"total_amount": 1e999}', "validation"),
+    (b'{"total_amount": 1e999}', "malformed"),
     (b'{"total_amount": ' + b"9" * 5000 + b"}", "malformed"),
     (b'{"name": "a", "name": "b"}', "malformed"),
     (b'{"items": [{"sku": "a", "sku": "a"}]}', "malformed"),

@@ -280,7 +280,7 @@ def test_an_order_of_a_shop_as_a_cloud_event(api):
         ({"data_base64": "e30="}, "both"),
         ({"data": None, "data_base64": "not base64"}, "data_base64"),
         ({"data": None, "data_base64": 5}, "data_base64"),
-        ({"data": None, "data_base64": "eA=="}, "not JSON"),
+        ({"data": None, "data_base64": "eA=="}, "must be JSON"),
         ({"data": [1]}, "data"),
     ],
 )

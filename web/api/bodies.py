@@ -1,24 +1,85 @@
-"""Parse JSON bodies strictly.
+"""Parse JSON strictly: the bodies of requests, and the events of other services over HTTP and brokers.
 
-Refuse malformed JSON, bytes that are not UTF-8, repeated keys, NaN, numbers of thousands of digits, a body
-that is not an object, deep nesting, and control characters or lone surrogates in any string.
+JSON is UTF-8 without a byte order mark. Refuse repeated members, NaN, numbers beyond every float or of thousands
+of digits, and deep nesting. A request's body must also be an object without control characters and lone
+surrogates in any string.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple
 
 from django.conf import settings
 from rest_framework.parsers import BaseParser
 
-from web.api.problems import Fault, Problem, invalid, malformed, too_large
+from web.api.problems import Fault, invalid, malformed, too_large
 
 MAX_DEPTH = 8  # the API's deepest body has three levels
+_MOST_DIGITS = 1000
 #: C0 (with NUL, CR and LF), DEL, C1, Unicode's two line separators, and surrogates.
 FORBIDDEN_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class NotStrict(Exception):
+    """A text is not strict JSON. `reason` completes "The body …" without a full stop."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Unfit(NamedTuple):
+    """Stands for a part of parsed JSON that must not be used. `check_parts` raises its reason."""
+
+    reason: str
+
+
+def parse_json(raw: bytes, *, deepest: int) -> Any:
+    """Parse JSON. Raise `NotStrict` if it cannot be parsed.
+
+    An object that names a member twice becomes `Unfit`, as does a number that is none. So whoever reads a part,
+    such as one event of a list, need not refuse the others. Call `check_parts` for what is used.
+    """
+    if raw.startswith(codecs.BOM_UTF8):
+        raise NotStrict("begins with a byte order mark (BOM). Leave it out")
+    try:
+        text = raw.decode("utf-8")
+        return json.loads(
+            text,
+            object_pairs_hook=_read_object,
+            parse_constant=lambda name: Unfit(f"has {name} in it, which is not JSON. Use a number"),
+            parse_float=_read_float,
+            parse_int=_read_integer,
+        )
+    except UnicodeDecodeError as error:
+        raise NotStrict(f"must be UTF-8, and byte {error.start} is not") from None
+    except json.JSONDecodeError as error:
+        raise NotStrict(f"must be JSON, and line {error.lineno}, column {error.colno} is not") from None
+    except RecursionError:
+        raise _too_deep(deepest) from None
+
+
+def check_parts(document: object, *, deepest: int) -> Iterator[str]:
+    """Yield the strings of parsed JSON. Raise `NotStrict` for an unfit part, or for too many levels."""
+    values: list[tuple[object, int]] = [(document, 1)]
+    while values:
+        value, level = values.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Unfit):
+            raise NotStrict(value.reason)
+        elif isinstance(value, dict | list):
+            if level > deepest:
+                raise _too_deep(deepest)
+            if isinstance(value, dict):
+                yield from value
+            values += [(part, level + 1) for part in (value.values() if isinstance(value, dict) else value)]
 
 
 class StrictJSONParser(BaseParser):
@@ -40,41 +101,18 @@ class StrictJSONParser(BaseParser):
 def read_object(raw: bytes) -> dict[str, Any]:
     """Parse a JSON object. Raise `Problem` with the place and the reason."""
     try:
-        value = parse_json(
-            raw,
-            deepest=MAX_DEPTH,
-            object_pairs_hook=_object_without_repeats,
-            parse_constant=_refuse_constant,
-        )
-    except ValueError:  # raised by int() for thousands of digits
-        raise malformed("The body has a number with too many digits.") from None
+        value = parse_json(raw, deepest=MAX_DEPTH)
+        unfit = [text for text in check_parts(value, deepest=MAX_DEPTH) if FORBIDDEN_CHARACTERS.search(text)]
+    except NotStrict as error:
+        raise malformed(f"The body {error.reason}.") from None
     if not isinstance(value, dict):
         raise invalid([Fault((), "The body must be a JSON object.")])
-    if faults := list(_unfit_strings(value, ())):
-        raise invalid(faults)
+    if unfit:
+        raise invalid(_unfit_strings(value, ()))
     return value
 
 
-def parse_json(raw: bytes, *, deepest: int, **options: Any) -> Any:
-    """Parse JSON with the options of `json.loads`. Raise `Problem` with the place and the reason.
-
-    A body that is nested too deeply for Python may have at most `deepest` levels.
-    """
-    try:
-        return json.loads(raw.decode("utf-8"), **options)
-    except UnicodeDecodeError as error:
-        raise malformed(f"The body must be UTF-8, and byte {error.start} is not.") from None
-    except json.JSONDecodeError as error:
-        raise malformed(
-            f"The body must be JSON, and line {error.lineno}, column {error.colno} is not."
-        ) from None
-    except RecursionError:
-        raise _too_deep(deepest) from None
-
-
 def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[Fault]:
-    if len(path) > MAX_DEPTH:
-        raise _too_deep(MAX_DEPTH)
     if isinstance(value, str):
         if FORBIDDEN_CHARACTERS.search(value):
             yield Fault(path, "Control characters and line breaks are not allowed.")
@@ -88,20 +126,23 @@ def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[Fault
             yield from _unfit_strings(member, (*path, index))
 
 
-def _too_deep(deepest: int) -> Problem:
-    return malformed(f"The body is nested too deeply. Use at most {deepest} levels.")
+def _too_deep(deepest: int) -> NotStrict:
+    return NotStrict(f"is nested too deeply. Use at most {deepest} levels")
 
 
-def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise malformed(f"The body names {json.dumps(key[:100])} twice in one object. Name it once.")
-            seen.add(key)
-    return found
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Unfit:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
+    return Unfit(f"names {json.dumps(repeated[:100])} twice in one object. Name it once")
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise malformed(f"{name} is not JSON. Use a number.")
+def _read_float(text: str) -> float | Unfit:
+    value = float(text)
+    return value if math.isfinite(value) else Unfit("has a number in it that is too large")
+
+
+def _read_integer(digits: str) -> int | Unfit:
+    """Return a number. Python refuses one of more than 4,300 digits, because parsing it takes long."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else Unfit("has a number with too many digits in it")

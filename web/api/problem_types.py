@@ -119,8 +119,10 @@ UNSUPPORTED_MEDIA_TYPE = declare_type(
     slug="unsupported-media-type",
     status=415,
     title="The body is of another type",
-    reason="The Content-Type of the body is missing, or not one that this address takes.",
-    advice="Send JSON with one of the types in the header Accept-Post, such as application/json.",
+    reason="The Content-Type of the body is missing, or not one that this address takes, or the body is"
+    " compressed.",
+    advice="Send JSON with one of the types in the header Accept-Post, such as application/json, and without"
+    " Content-Encoding.",
 )
 IDEMPOTENCY_KEY_REUSED = declare_type(
     slug="idempotency-key-reused",

@@ -71,7 +71,7 @@ _PROBLEMS = {
     409: "Not possible in the current state",
     411: "Sent in chunks, without a length",
     413: "More than 1 MB",
-    415: "Not JSON",
+    415: "Not JSON, or with Content-Encoding",
     422: "The Idempotency-Key was used for another request",
     429: "More requests per second than API_RATE_LIMIT allows; retry after Retry-After seconds",
     503: "The machine is overloaded, or the database does not answer; retry after Retry-After seconds",

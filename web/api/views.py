@@ -26,7 +26,7 @@ from web.api.bodies import FORBIDDEN_CHARACTERS
 from web.api.correlation import CALLER
 from web.api.fields import Nothing, StrictSerializer, cached_serializer, parse_uuid
 from web.api.first_read import FirstRead, read_first, well_formed_key
-from web.api.problem_types import LENGTH_REQUIRED
+from web.api.problem_types import LENGTH_REQUIRED, UNSUPPORTED_MEDIA_TYPE
 from web.api.problems import Fault, Problem, invalid, malformed, not_found
 from web.metrics import REQUESTS
 
@@ -107,6 +107,12 @@ class ApiView(APIView):
             raise Problem(
                 LENGTH_REQUIRED,
                 detail="Send the body with Content-Length, not in chunks.",
+            )
+        if request.META.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
+            raise Problem(
+                UNSUPPORTED_MEDIA_TYPE,
+                detail="Send the body as it is, without the header Content-Encoding.",
+                headers={"Accept-Encoding": "identity"},  # as RFC 9110 says
             )
         self.query = self._read_query(request)
 

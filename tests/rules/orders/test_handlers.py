@@ -326,10 +326,10 @@ class TestDead:
     @pytest.mark.parametrize(
         ("value", "reason"),
         [
-            (b"", "not JSON"),
-            (b"{", "not JSON"),
-            (b"\xff\x00", "not JSON"),
-            (b"[" * 50_000, "not JSON"),
+            (b"", "must be JSON"),
+            (b"{", "must be JSON"),
+            (b"\xff\x00", "must be UTF-8"),
+            (b"[" * 50_000, "nested too deeply"),
             (b"[]", "not a JSON object"),
             (b"{}", "eventId"),
             (envelope(PAID, {}, eventId="5"), "eventId"),
