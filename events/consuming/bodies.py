@@ -150,7 +150,7 @@ def _check_type(content_type: str) -> None:
 
 
 def _parsed(body: bytes) -> Any:
-    """Parse the body. Raise the 400 problem if it is not JSON. Unfit parts are refused later, with their event."""
+    """Parse the body. Raise the 400 problem if it is not JSON. Unfit parts are refused with their event."""
     try:
         return parse_json(body, deepest=DEEPEST)
     except NotStrict as error:

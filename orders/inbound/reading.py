@@ -38,7 +38,8 @@ class InboundTopic(NamedTuple):
 def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
     """Return the checked values of `data`. Raise `Rejected` with the faults, without quoting values.
 
-    With `strict` refuse unknown fields and nulls, as the API does. Otherwise ignore them.
+    With `strict` refuse unknown fields and nulls, as the API does. Otherwise ignore them, but not if they are
+    of money: an absent amount means the whole balance.
     """
     serializer = cached_serializer(body)
     try:
@@ -96,8 +97,16 @@ def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: b
     names = {camel(name): name for name in fields}
     if strict and (unknown := value.keys() - names.keys()):
         raise Rejected(f"{place}.{min(unknown)[:100]}: {unknown_field(known=names)}")
+    money = {key.lower(): key for key, name in names.items() if _is_money(name)}
+    for key in value.keys() - names.keys():
+        if right := money.get(key.lower()):
+            raise Rejected(f"{place}.{key}: Unknown field. Use {right}.")
     return {
-        names[key]: _renamed(one, fields[names[key]], f"{place}.{key}", strict)
-        for key, one in value.items()
-        if key in names and (strict or one is not None)
+        names[key]: _renamed(member, fields[names[key]], f"{place}.{key}", strict)
+        for key, member in value.items()
+        if key in names and (strict or member is not None or _is_money(names[key]))
     }
+
+
+def _is_money(name: str) -> bool:
+    return name == "currency" or name.rpartition("_")[2] == "amount"

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.api import Api, assert_problem, order_body
 from tests.kit.events import REFUNDED, envelope, handle, order, received, refunded
 from tests.kit.orders import pay_order
-from tests.kit.words import HANDLERS, NAME, InboundDeadLetter, Order, Received, inbox, replay_next
+from tests.kit.words import InboundDeadLetter, Order, Received, inbox
 
 URL = "/api/v1/events"
 CE, BATCH = "application/cloudevents+json", "application/cloudevents-batch+json"

@@ -1,8 +1,8 @@
 """Parse JSON strictly: the bodies of requests, and the events of other services over HTTP and brokers.
 
-JSON is UTF-8 without a byte order mark. Refuse repeated members, NaN, numbers beyond every float or of thousands
-of digits, and deep nesting. A request's body must also be an object without control characters and lone
-surrogates in any string.
+JSON is UTF-8 without a byte order mark. Refuse repeated members, NaN, numbers beyond every float or of
+thousands of digits, and deep nesting. A request's body must also be an object without control characters and
+lone surrogates in any string.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Unfit(NamedTuple):
 def parse_json(raw: bytes, *, deepest: int) -> Any:
     """Parse JSON. Raise `NotStrict` if it cannot be parsed.
 
-    An object that names a member twice becomes `Unfit`, as does a number that is none. So whoever reads a part,
-    such as one event of a list, need not refuse the others. Call `check_parts` for what is used.
+    An object that names a member twice becomes `Unfit`, and so does NaN or a number that is too large. So an
+    unfit event of a list stops no other. Call `check_parts` for the parts that you use.
     """
     if raw.startswith(codecs.BOM_UTF8):
         raise NotStrict("begins with a byte order mark (BOM). Leave it out")

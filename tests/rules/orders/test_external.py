@@ -362,6 +362,27 @@ class TestRefused:
         assert tell("paid", new_id(), 2, shippingMethod={"name": "post"}, locale=None) == "done"
         assert Order.objects.get().locale == "en"
 
+    @pytest.mark.parametrize("change", ["placed", "paid", "cancelled", "refunded"])
+    @pytest.mark.parametrize(
+        "name", ["totalAmount", "refundedAmount", "amount", "currency", "items.0.unitAmount"]
+    )
+    @pytest.mark.parametrize("is_null", [True, False])
+    def test_money_that_is_null_or_named_in_another_case_is_refused(self, change, name, is_null):
+        id, last = new_id(), name.rpartition(".")[2]
+        details = {"amount": 1000, "refundedAmount": 1000} if change == "refunded" else {}
+        event = told(change, id, 1, **details)
+        part = event["data"]["items"][0] if "." in name else event["data"]
+        part[last if is_null else last.upper()] = None
+        if name == "amount" and change != "refunded":  # it is no field of this event
+            assert give(event) == "done"
+            return
+        assert give(event) == "dead"
+        said = "null" if is_null else f"Use {last}."
+        error = InboundDeadLetter.objects.get().error
+        assert f"data.{name if is_null else name.removesuffix(last) + last.upper()}: " in error
+        assert said in error
+        assert not Order.objects.filter(id=id).exists()
+
 
 class TestCurrency:
     @pytest.mark.parametrize("change", ["paid", "completed", "cancelled", "refunded", "part_refunded"])
@@ -372,8 +393,11 @@ class TestCurrency:
         details = {"amount": amount, "refundedAmount": amount} if amount else {}
         tell("placed", id, 1)
         before = state(id)
-        for currency in ("USD", None):  # without a currency, the event is in USD
-            assert tell(change, id, 2, currency=currency, **details) == "dead"
+        for currency in ("USD", ""):
+            event = told(change, id, 2, currency=currency, **details)
+            if not currency:  # without a currency, the event is in USD
+                del event["data"]["currency"]
+            assert give(event) == "dead"
             error = InboundDeadLetter.objects.latest("id").error
             assert "data.currency: The event is in USD, the order in EUR." in error
         assert state(id) == before and mails(id) == ["order.placed:1"]

@@ -245,11 +245,36 @@ class TestMoney:
         assert f"data.{field}: " in error and "the order of" not in error
         assert status(it) == before
 
-    def test_a_null_is_a_field_that_is_not_there(self):
+    @pytest.mark.parametrize("topic", [PAID, REFUNDED])
+    @pytest.mark.parametrize("field", ["amount", "currency"])
+    def test_a_null_is_refused_because_an_absent_amount_would_be_the_whole_balance(self, topic, field):
         it = order()
-        assert give(PAID, it, amount=None, currency=None) == "done"
-        assert give(REFUNDED, it, amount=None, currency=None) == "done"
-        assert status(it) == "refunded"
+        if topic == REFUNDED:
+            pay_order(order_id=it.id)
+        before = status(it)
+        assert give(topic, it, **{field: None}) == "dead"
+        error = InboundDeadLetter.objects.get().error
+        assert f"data.{field}: " in error and "null" in error
+        assert status(it) == before
+
+    @pytest.mark.parametrize("topic", [PAID, REFUNDED])
+    @pytest.mark.parametrize("name", ["Amount", "AMOUNT", "aMount", "Currency", "CURRENCY"])
+    @pytest.mark.parametrize("more", [{}, {"amount": 10, "currency": "USD"}])
+    def test_a_name_in_another_case_is_refused_with_the_right_one(self, topic, name, more):
+        it = order()
+        if topic == REFUNDED:
+            pay_order(order_id=it.id)
+        before = status(it)
+        assert give(topic, it, **{name: 5} | more) == "dead"
+        error = InboundDeadLetter.objects.get().error
+        assert f"data.{name}: " in error and f"Use {name.lower()}." in error
+        assert status(it) == before
+
+    def test_other_fields_may_be_null_or_unknown(self):
+        it = order()
+        assert give(FAILED, it, reasonCode=None, REASONCODE="x", amount=None, Amount=None) == "done"
+        assert give(PAID, it, paymentAmount=None, fee_amount=None, currencies=None) == "done"
+        assert status(it) == "paid"
 
     @pytest.mark.parametrize("amount", [{}, {"amount": 1000}, {"amount": 10}])
     def test_a_refund_in_another_currency_is_refused_with_both(self, amount):
