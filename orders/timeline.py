@@ -22,6 +22,7 @@ from orders.events import EVENTS
 from orders.models import Order
 from retention.owner_rows import owner_rows
 from runtime.database.partitioned import PartitionedModel
+from runtime.personal_data import without_addresses
 
 Kind = Literal["change", "event", "email", "attempt", "delivery", "person", "plan"]
 Row = Mapping[str, Any]
@@ -54,8 +55,10 @@ class Entry:
     by: str = ""
 
 
-def read_timeline(*, order: Order) -> list[Entry]:
+def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[Entry]:
     """Return all entries of an order, oldest first, with planned entries last.
+
+    For a shop, leave out what operators typed, who they are, and to whom else they sent a copy.
 
     It runs at most seven statements, however long the timeline is.
     """
@@ -66,8 +69,12 @@ def read_timeline(*, order: Order) -> list[Entry]:
     entries = [
         *_of_order(order, events),
         *(entry for event in events for entry in _of_event(event)),
-        *(entry for mail in mails for entry in _of_mail(mail, acts)),
-        *(_of_act(act, order) for act in acts),
+        *(
+            entry
+            for mail in mails
+            for entry in _of_mail(mail, acts, is_secret=is_for_shop and _is_elsewhere(mail, order))
+        ),
+        *(_of_act(act, order, is_for_shop=is_for_shop) for act in acts),
     ]
     return sorted(entries, key=lambda entry: (entry.kind == "plan", entry.at))
 
@@ -134,19 +141,25 @@ def _change(name: str, payload: Mapping[str, Any], event: Row) -> str:
     return f"{words} (version {event['sequence']})"
 
 
-def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
+def _is_elsewhere(mail: Row, order: Order) -> bool:
+    """Return whether an e-mail is a copy to an address that is not the order's."""
+    return bool(mail.get("resend_of")) and str(mail["recipient_email"]).lower() != order.email.lower()
+
+
+def _of_mail(mail: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterator[Entry]:
+    """Yield the entries of an e-mail. With `is_secret`, leave out its address."""
     id, name = uuid.UUID(str(mail["id"])), str(mail["event_type"])
     if mail.get("shop_copy_of"):
         name += " (shop copy)"
 
     def entry(at: Any, kind: Kind, what: str, text: str, provider: str = "") -> Iterator[Entry]:
         if (time := _time(at)) is not None:
-            yield Entry(at=time, kind=kind, what=what, text=text, notification_id=id, provider=provider)
+            said = without_addresses(text) if is_secret else text
+            yield Entry(at=time, kind=kind, what=what, text=said, notification_id=id, provider=provider)
 
     of = f", a copy of {mail['resend_of']}" if mail.get("resend_of") else ""
-    yield from entry(
-        mail["created_at"], "email", "created", f"E-mail {name} for {mail['recipient_email']} saved{of}"
-    )
+    to = "another address" if is_secret else mail["recipient_email"]
+    yield from entry(mail["created_at"], "email", "created", f"E-mail {name} for {to} saved{of}")
     for one in mail["errors"]:
         verdict = str(one.get("outcome", ""))
         provider = str(one.get("provider", ""))
@@ -172,15 +185,17 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
         yield from entry(mail["updated_at"], "email", status, f"{name}: {words}: {last}")
 
 
-def _of_act(act: LogEntry, order: Order) -> Entry:
+def _of_act(act: LogEntry, order: Order, *, is_for_shop: bool) -> Entry:
     is_mail = act.object_id != str(order.id)
+    # A message is "Our own words. What was typed". orders.privacy.typed_texts erases by this, too.
+    said = act.get_change_message() or "changed"
     return Entry(
         at=act.action_time,
         kind="person",
         what="act",
-        text=act.get_change_message() or "changed",
+        text=said.partition(". ")[0] if is_for_shop else said,
         notification_id=uuid.UUID(act.object_id) if is_mail and act.object_id else None,
-        by=act.user.get_username() if act.user_id and act.user else "",
+        by=act.user.get_username() if act.user_id and act.user and not is_for_shop else "",
     )
 
 

@@ -32,7 +32,7 @@ from django.db.models.functions import Now
 from runtime.database.transactions import after_commit
 from runtime.models import BulkJob
 from runtime.models.jobs import MAX_TRIES
-from runtime.personal_data import ERASED_ADDRESS, address_hash, hide_addresses, refuse_addresses
+from runtime.personal_data import address_hash, refuse_addresses, without_addresses
 from runtime.process.waker import Waker
 from runtime.telemetry import context as work_context
 
@@ -258,7 +258,7 @@ def _run_one(jobs: QuerySet[BulkJob], report: Report) -> bool:
         if lost and isinstance(error, OperationalError | InterfaceError):
             raise
         log.exception("bulk job failed, to be tried again", job=str(job.id), tries=job.tries)
-        text = hide_addresses(f"{type(error).__name__}: {error}", but=ERASED_ADDRESS.__eq__)[:1000]
+        text = without_addresses(f"{type(error).__name__}: {error}")[:1000]
         if job.tries < MAX_TRIES:
             BulkJob.objects.running().filter(id=job.id).update(error=text, updated_at=Now())
         else:

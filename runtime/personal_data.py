@@ -72,6 +72,11 @@ def refuse_addresses(*texts: str) -> None:
         raise AddressGiven("Leave the e-mail address out, because this text is kept. Give an id instead.")
 
 
+def without_addresses(text: str) -> str:
+    """Replace all addresses in a text, as `hide_addresses` does."""
+    return hide_addresses(text, but=ERASED_ADDRESS.__eq__)
+
+
 def hide_addresses(text: str, *, but: Callable[[str], bool]) -> str:
     """Replace the addresses in a text for which `but` is false. Then also resolve JSON's escapes.
 

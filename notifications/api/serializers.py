@@ -12,6 +12,7 @@ from rest_framework import serializers
 from notifications.models import LAST_ERROR_AT, EmailNotification
 from notifications.rendering import event_types
 from notifications.states.transitions import DUE_STATES, Status
+from runtime.personal_data import without_addresses
 from web.api.fields import Choice, EmailAddress, Identifier
 from web.api.pages import PeriodQuery
 from web.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
@@ -28,12 +29,14 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     id = serializers.UUIDField()
     order_id = serializers.UUIDField()
     event_type = serializers.CharField()
-    recipient_email = serializers.CharField()
+    recipient_email = serializers.SerializerMethodField(
+        help_text="Empty in a copy to an address that is not the order's, if the token is bound to a source"
+    )
     subject = serializers.CharField()
     status = serializers.ChoiceField(choices=Status.choices)
     retry_count = serializers.IntegerField()
     max_retries = serializers.IntegerField()
-    last_error = serializers.CharField()
+    last_error = serializers.SerializerMethodField()
     next_attempt_at = serializers.SerializerMethodField(help_text="null if no attempt is planned")
     provider = serializers.CharField()
     provider_message_id = serializers.CharField()
@@ -48,6 +51,15 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     profile = serializers.CharField(help_text="The source whose profile sends it; empty for own orders")
     failed_at = serializers.SerializerMethodField(help_text="When it became a dead letter, or null")
 
+    @extend_schema_field(serializers.CharField())
+    def get_recipient_email(self, mail: EmailNotification) -> str:
+        return "" if _is_elsewhere(mail) else mail.recipient_email
+
+    @extend_schema_field(serializers.CharField())
+    def get_last_error(self, mail: EmailNotification) -> str:
+        """Return the error without the addresses that a provider may quote in it, if they are hidden."""
+        return without_addresses(mail.last_error) if _is_elsewhere(mail) else mail.last_error
+
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_next_attempt_at(self, mail: EmailNotification) -> Any:
         """Return the time of the next attempt, or None if none is planned."""
@@ -58,6 +70,11 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     def get_failed_at(self, mail: EmailNotification) -> Any:
         """Return `EmailNotification.failed_at` as the API writes times."""
         return mail.failed_at and serializers.DateTimeField().to_representation(mail.failed_at)
+
+
+def _is_elsewhere(mail: EmailNotification) -> bool:
+    """Return what `notifications.api.sources.visible` annotates for a bound token."""
+    return getattr(mail, "is_elsewhere", False)
 
 
 #: The columns with the names of the fields. The errors themselves can be long.

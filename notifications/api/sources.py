@@ -1,11 +1,15 @@
-"""Tokens that are bound to a source: they see the e-mails of one system's orders only."""
+"""Tokens that are bound to a source: they see the e-mails of one system's orders only.
+
+A copy to an address that is not its order's was sent there by an operator, perhaps to a colleague. A bound
+token sees the copy, but no address in it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, Q, QuerySet
 
 from notifications.models import EmailNotificationQuerySet
 from web.models import ApiToken
@@ -19,6 +23,21 @@ def _unknown(source: str) -> QuerySet[Any, Any]:
 order_ids: Callable[[str], QuerySet[Any, Any]] = _unknown
 
 
-def visible(mails: EmailNotificationQuerySet, token: ApiToken) -> EmailNotificationQuerySet:
-    """Filter the e-mails that a token can see."""
-    return mails.filter(order_id__in=order_ids(token.source)) if token.source else mails
+#: A copy to an address that is not its order's.
+_ELSEWHERE = Q(resend_of__isnull=False) & ~Q(recipient_email__iexact=F("order__email"))
+
+
+def visible(
+    mails: EmailNotificationQuerySet, token: ApiToken, *, recipient_email: str = ""
+) -> EmailNotificationQuerySet:
+    """Filter the e-mails that a token can see, and by the recipient if one is given.
+
+    A bound token's rows have `is_elsewhere`, by which the serializer hides addresses.
+    """
+    if recipient_email:
+        mails = mails.filter(recipient_email__iexact=recipient_email)
+    if not token.source:
+        return mails
+    if recipient_email:  # what is hidden is not found, either
+        mails = mails.exclude(_ELSEWHERE)
+    return mails.filter(order_id__in=order_ids(token.source)).annotate(is_elsewhere=_ELSEWHERE)

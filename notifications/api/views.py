@@ -39,7 +39,6 @@ NOT_RESENDABLE = declare_type(
 #: Parameters that filter by the value of one column.
 LOOKUPS = {
     "status": "status",
-    "recipient_email": "recipient_email__iexact",
     "order_id": "order_id",
     "event_type": "event_type",
 }
@@ -60,8 +59,13 @@ class Notifications(ApiView):
     )
     def get(self, request: Request) -> HttpResponse:
         filters = {LOOKUPS[name]: value for name, value in self.query.items() if name in LOOKUPS}
+        mails = visible(
+            EmailNotification.objects.filter(**filters),
+            self.first_read.token,
+            recipient_email=self.query.get("recipient_email", ""),
+        )
         rows = narrow_to_created(
-            with_columns(visible(EmailNotification.objects.filter(**filters), self.first_read.token)),
+            with_columns(mails),
             since=self.query.get("created_after"),
             until=self.query.get("created_before"),
         )

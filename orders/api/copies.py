@@ -25,6 +25,7 @@ from web.api.problem_types import declare_type
 from web.api.problems import Problem, not_found
 from web.api.schema import operation
 from web.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
+from web.models import ApiToken
 
 WRITE = "notifications:write"
 NOT_COPYABLE = declare_type(
@@ -72,10 +73,10 @@ class Copies(ApiView):
         token, mails = self.first_read.token, EmailNotification.objects.filter(id=notification_id)
         if token.source and not visible(mails, token).exists():
             raise not_found(NO_SUCH_ID)
-        return answer_once(view=self, work=lambda: _copy(notification_id, values))
+        return answer_once(view=self, work=lambda: _copy(notification_id, token, values))
 
 
-def _copy(notification_id: uuid.UUID, values: dict[str, Any]) -> HttpResponse:
+def _copy(notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]) -> HttpResponse:
     try:
         copy_id = send_copy(notification_id=notification_id, **values)
     except (EmailNotification.DoesNotExist, Order.DoesNotExist):
@@ -86,6 +87,6 @@ def _copy(notification_id: uuid.UUID, values: dict[str, Any]) -> HttpResponse:
             detail=f"No copy is sent: {refusal}.",
             current_status=refusal.status,
         ) from None
-    copy = with_columns(EmailNotification.objects.all()).get(id=copy_id)
+    copy = with_columns(visible(EmailNotification.objects.filter(id=copy_id), token)).get()
     location = reverse("notification", kwargs={"id": copy_id})
     return json_response(present(NotificationSerializer, copy), status=201, location=location)

@@ -30,7 +30,9 @@ class EntrySerializer(serializers.Serializer[Entry]):
     notification_id = serializers.UUIDField(allow_null=True)
     event_id = serializers.UUIDField(allow_null=True)
     provider = serializers.CharField(help_text="Empty if no provider is involved")
-    by = serializers.CharField(help_text="The login of the person who did it. Empty if no person did")
+    by = serializers.CharField(
+        help_text="The login of the person who did it. Empty if no person did, or for a token of one source"
+    )
 
 
 class TimelineSerializer(HotPageSerializer):
@@ -52,6 +54,7 @@ class Timeline(ApiView):
     )
     def get(self, request: Request, id: str) -> HttpResponse:
         order = find_order(id, self.first_read.token)
-        results = [present(EntrySerializer, entry) for entry in read_timeline(order=order)[-MOST:]]
+        entries = read_timeline(order=order, is_for_shop=bool(self.first_read.token.source))
+        results = [present(EntrySerializer, entry) for entry in entries[-MOST:]]
         page: dict[str, Any] = {"next": None, "previous": None, "results": results}
         return json_response(page | {"since": hot_since(model=EmailNotification)})

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 
 from events.models import DomainEvent
 from notifications.api.serializers import NotificationHotPageSerializer, NotificationSerializer, with_columns
+from notifications.api.sources import visible
 from notifications.models import EmailNotification
 from orders import changes
 from orders.api.access import find_order, find_order_id, visible_orders
@@ -271,7 +272,8 @@ class OrderNotifications(ApiView):
     )
     def get(self, request: Request, id: str) -> HttpResponse:
         order_id = find_order_id(id, self.first_read.token)
-        rows = with_columns(EmailNotification.objects.filter(order_id=order_id))
+        mails = EmailNotification.objects.filter(order_id=order_id)
+        rows = with_columns(visible(mails, self.first_read.token))
         page = paginate(view=self, rows=rows, serializer=NotificationSerializer, order=["id"])
         return json_response(page | {"since": hot_since(model=EmailNotification)})
 

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
+from django.urls import reverse
 
 from tests.kit.api import ENDPOINTS, ID, Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.events import PAID, SHOP, envelope, new_id, order, tell, told
 from tests.kit.events import status as status_of
+from tests.kit.people import staff_client
 from tests.kit.words import ApiToken, EmailNotification, Order, ProcessedEvent
 
 URL = "/api/v1/events"
 OTHER = "shop-b"
+COLLEAGUE = "colleague@staff.example"
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("two_shops")]
 
@@ -130,3 +133,58 @@ def test_tokens_create_binds_a_token_and_the_list_shows_it(db):
         with pytest.raises(CommandError, match="ORDER_SOURCES"):
             call_command("tokens", "create", "wrong", *options, wrong)
     assert ApiToken.objects.count() == 2
+
+
+@pytest.fixture
+def copied() -> EmailNotification:
+    """Return the copy of an e-mail of SHOP's that an operator sent to a colleague, with a reason."""
+    tell("paid", id := new_id(), 1)
+    mail = EmailNotification.objects.get(order_id=id)
+    EmailNotification.objects.filter(id=mail.id).update(status="sent", sent_at=Now())
+    operator = staff_client("copy_emailnotification", "view_emailnotification", name="olga")
+    form = {"recipient_email": COLLEAGUE, "reason": "VIP. Perhaps a thief."}
+    assert operator.post(reverse("admin:orders_order_copy", args=[mail.id]), form).status_code == 302
+    EmailNotification.objects.filter(resend_of=mail.id).update(
+        status="dead_lettered",
+        last_error=f"550 <{COLLEAGUE}> is full",
+        errors=[{"at": "2026-11-01T00:00:00Z", "outcome": "permanent", "text": f"<{COLLEAGUE}> is full"}],
+    )
+    return EmailNotification.objects.get(resend_of=mail.id)
+
+
+SECRETS = (COLLEAGUE, "olga", "VIP", "thief")
+
+
+def test_no_answer_has_an_operators_reason_name_or_colleague(bound, api, copied):
+    one, mail = copied.order_id, copied.id
+    paths = [f"/orders/{one}{path}" for path in ("", "/notifications", "/events", "/timeline")]
+    paths += ["/orders", "/notifications", f"/notifications/{mail}"]
+    answers = [bound.get(f"/api/v1{path}") for path in paths]
+    # Without an address, a copy of the copy goes to the colleague, too.
+    answers.append(bound.post(f"/api/v1/notifications/{mail}/copies"))
+    answers.append(bound.post(f"/api/v1/notifications/{mail}/resend"))
+    assert {answer.status_code for answer in answers} == {200, 201, 202}
+    for answer in answers:
+        assert not [secret for secret in SECRETS if secret in answer.content.decode()]
+    everything = api.get(f"/api/v1/orders/{one}/timeline").content.decode()
+    assert [secret for secret in SECRETS if secret in everything] == [*SECRETS]
+
+
+def test_a_timeline_still_tells_that_a_copy_was_sent(bound, copied):
+    entries = bound.get(f"/api/v1/orders/{copied.order_id}/timeline").json()["results"]
+    told_of = [(one["text"], one["by"]) for one in entries if one["notification_id"] == str(copied.id)]
+    assert (f"Sent as a copy of {copied.resend_of}", "") in told_of
+    assert (f"E-mail order.paid for another address saved, a copy of {copied.resend_of}", "") in told_of
+
+
+def test_a_filter_does_not_find_a_copy_by_an_address_that_it_hides(bound, api, copied):
+    path = f"/api/v1/notifications?recipient_email={COLLEAGUE}"
+    assert bound.get(path).json()["results"] == []
+    assert [one["id"] for one in api.get(path).json()["results"]] == [str(copied.id)]
+    theirs_too = f"/api/v1/notifications?recipient_email={Order.objects.get().email.upper()}"
+    assert [one["resend_of"] for one in bound.get(theirs_too).json()["results"]] == [None]
+
+
+def test_it_reads_the_address_of_a_copy_to_the_orders_own(bound, copied):
+    answer = bound.post(f"/api/v1/notifications/{copied.resend_of}/copies").json()
+    assert answer["recipient_email"] == Order.objects.get().email
