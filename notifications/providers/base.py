@@ -34,7 +34,12 @@ class Provider(ABC):
         self._local = threading.local()
 
     def send(self, mail: EmailNotification) -> Outcome:
-        """Hand `mail` to the provider and return the outcome. Does not raise."""
+        """Hand `mail` to the provider and return the outcome. Does not raise.
+
+        If a kept connection turns out to have ended, send over a new one at once, because the end has nothing
+        to do with `mail`.
+        """
+        kept = getattr(self._local, "connection", None)
         try:
             connection = self._connection()
         except Exception as error:  # noqa: BLE001 - each provider knows its own errors
@@ -45,9 +50,12 @@ class Provider(ABC):
             self._use_account(message, mail)
             connection.send_messages([message])
         except Exception as error:  # noqa: BLE001
+            has_ended = connection is kept and self.has_ended(error)
             outcome = self.refused(error)
             self.close()
-            return outcome
+            if not has_ended:
+                return outcome
+            return self.send(mail) if mail.is_sendable() else Outcome(Verdict.RETURNED, self.name)
         self._local.used_at = time.monotonic()
         return self.accepted(message)
 
@@ -59,7 +67,8 @@ class Provider(ABC):
 
     def _connection(self) -> Any:
         connection = getattr(self._local, "connection", None)
-        if connection is not None and time.monotonic() - self._local.used_at < IDLE_SECONDS:
+        is_fresh = connection is not None and time.monotonic() - self._local.used_at < IDLE_SECONDS
+        if is_fresh and self.is_open(connection):
             return connection
         self.close()
         connection = get_connection(self.backend)
@@ -88,6 +97,14 @@ class Provider(ABC):
     @abstractmethod
     def refused(self, error: Exception) -> Outcome:
         """Return the outcome of a send that raised `error`."""
+
+    def is_open(self, connection: Any) -> bool:
+        """Return whether a kept connection can be used. By default the backend itself finds out."""
+        return True
+
+    def has_ended(self, error: Exception) -> bool:
+        """Return whether `error` says that the server ended the connection before it had the message."""
+        return False
 
     def not_connected(self, error: Exception) -> Outcome:
         """Return the outcome of a failed `open`. Anymail's backends connect later, so blame our settings."""

@@ -12,6 +12,7 @@ import functools
 import http.client
 import os
 import select
+import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -86,7 +87,7 @@ class Session:
 
     def _connected(self, origin: tuple[str, str], timeout: tuple[float, float]) -> http.client.HTTPConnection:
         connection = self._connection
-        if connection is not None and origin == self._origin and _is_open(connection):
+        if connection is not None and origin == self._origin and is_open(connection.sock):
             return connection
         self.close()
         scheme, netloc = origin
@@ -110,12 +111,12 @@ def make_session(*, url: str, headers: Mapping[str, str]) -> Session | None:
     return None if get_environ_proxies(url) else Session(headers=headers)
 
 
-def _is_open(connection: http.client.HTTPConnection) -> bool:
+def is_open(kept: socket.socket | None) -> bool:
     """Return whether a kept connection can take a request: it has neither unread data nor an end of file."""
-    if connection.sock is None:  # the last answer had "Connection: close"
+    if kept is None:  # it was closed on our side, such as after "Connection: close"
         return False
     poll = select.poll()
-    poll.register(connection.sock, select.POLLIN)
+    poll.register(kept, select.POLLIN)
     return not poll.poll(0)
 
 

@@ -1,8 +1,11 @@
 """An SMTP server on 127.0.0.1 whose replies a test decides.
 
 Its `replies` answer commands, CONNECT for the greeting, DOT for a message, and HELLO for the start of TLS.
-A reply may be "hang", "drop" or "reset". It waits `delay` seconds before each reply, and `taking` seconds
-more between the moment when it has a message and its reply.
+A reply may be "hang", "drop" or "reset", and 421 ends the connection. It waits `delay` seconds before each
+reply, and `taking` seconds more between the moment when it has a message and its reply.
+
+A connection that has taken `kept_for` messages answers by `last_replies`, too. IDLE there is what the server
+says unasked, right after its reply to the message.
 
 With a sandbox, its mailbox keeps the mails, and the sandbox posts their events as those of a relay that has
 webhooks (as SendGrid's own SMTP relay has). It meets the sandbox's faults: a status becomes a reply code, and
@@ -37,6 +40,8 @@ class _Dialogue(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         self.recipients: list[str] = []
+        self.taken = 0
+        self.server.owner.connections += 1
         sandbox = self.server.owner.sandbox
         if self._is_refusing():
             return
@@ -54,9 +59,12 @@ class _Dialogue(socketserver.StreamRequestHandler):
                         self.recipients.append(rest.partition(":")[2].strip("<> "))
                         self._reply(verb, "250 OK")
                     case "DATA":
-                        if self._reply(verb, "354 go on").startswith("354"):
+                        if self._reply(verb, "354 go on").strip().startswith("354"):
                             self._take(self._message())
                             self.recipients = []
+                            if "IDLE" in self._replies():
+                                self._reply("IDLE", "")
+                                raise _Ended
                     case "QUIT":
                         self._reply(verb, "221 bye")
                         return
@@ -96,9 +104,15 @@ class _Dialogue(socketserver.StreamRequestHandler):
         if owner.sandbox is not None:
             self._judge(email.message_from_bytes(text), owner.sandbox)
             return
-        if "DOT" not in owner.replies:  # before the reply, because that ends the sender's wait
+        # Before the reply, because that ends the sender's wait.
+        if self._replies().get("DOT", "250").strip().startswith("250"):
             owner.messages.append(text.decode())
-        self._reply("DOT", "250 taken")
+        self.taken += self._reply("DOT", "250 taken").strip().startswith("250")
+
+    def _replies(self) -> dict[str, str]:
+        owner = self.server.owner
+        is_last = owner.kept_for is not None and self.taken >= owner.kept_for
+        return owner.replies | owner.last_replies if is_last else owner.replies
 
     def _judge(self, message: Message, sandbox: Sandbox) -> None:
         """Answer a message as the sandbox's faults want it."""
@@ -134,14 +148,18 @@ class _Dialogue(socketserver.StreamRequestHandler):
     def _reply(self, command: str, usual: str) -> str:
         """Write the test's reply to a command, or the usual one, and return it."""
         time.sleep(self.server.owner.delay)
-        reply = self.server.owner.replies.get(command, usual)
+        reply = self._replies().get(command, usual)
         if reply == "hang":
+            self.server.owner.hanging += 1
             self.server.owner.closing.wait(HANG_SECONDS)
+            self.server.owner.hanging -= 1
         if reply == "reset":
             reset(self.connection)
         if reply in ("hang", "drop", "reset"):
             raise _Ended
         self.wfile.write(f"{reply}\r\n".encode())
+        if reply.startswith("421"):
+            raise _Ended
         return reply
 
 
@@ -183,13 +201,16 @@ class SmtpServer:
     """Listens on `port` within a `with` block, of which there may be several, one after the other.
 
     `accepted` counts the messages that a sandbox got, and `messages` has the texts of those without one.
+    `connections` counts all connections, and `hanging` the replies that hang now.
     """
 
     def __init__(self, *, sandbox: Sandbox | None = None, delay: float = 0.0, taking: float = 0.0) -> None:
         self.sandbox, self.delay, self.taking, self.port = sandbox, delay, taking, free_port()
         self.replies: dict[str, str] = {}
+        self.kept_for: int | None = None
+        self.last_replies: dict[str, str] = {}
         self.messages: list[str] = []
-        self.accepted = 0
+        self.accepted = self.connections = self.hanging = 0
         self.closing = threading.Event()
         self._server: _Server | None = None
 

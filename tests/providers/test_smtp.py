@@ -77,6 +77,106 @@ def test_a_connection_that_is_refused_means_that_the_server_cannot_be_reached(sm
     assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.UNREACHABLE
 
 
+SESSION = "452 4.4.5 Maximum number of messages per session exceeded"
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        ("IDLE", "421 4.4.2 Error: timeout exceeded"),
+        ("IDLE", "drop"),
+        ("IDLE", "reset"),
+        ("MAIL", "421 4.7.0 too many messages on this connection"),
+        ("MAIL", "drop"),
+        ("MAIL", "reset"),
+        ("RCPT", "421 too many"),
+        ("RCPT", "drop"),
+        ("DATA", "421 too many"),
+        ("DATA", "reset"),
+        ("MAIL", SESSION),
+        ("DATA", SESSION),
+    ],
+)
+def test_the_end_of_a_kept_connection_delays_no_email(smtp, command, reply):
+    smtp.kept_for, smtp.last_replies = 3, {command: reply}
+    outcomes = [PROVIDERS["smtp"].send(make_mail()) for _ in range(10)]
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.ACCEPTED] * 10
+    assert len(smtp.messages) == 10  # each once
+    assert smtp.connections == 4
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("421 shutting down", Verdict.TRANSIENT),
+        ("drop", Verdict.AMBIGUOUS),
+        ("reset", Verdict.AMBIGUOUS),
+    ],
+)
+def test_a_kept_connection_that_ends_after_the_final_dot_is_not_replaced_for_the_same_email(
+    smtp, reply, verdict
+):
+    smtp.kept_for, smtp.last_replies = 1, {"DOT": reply}
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is verdict
+    assert smtp.connections == 1
+
+
+@pytest.mark.parametrize("command", ["MAIL", "RCPT", "DATA"])
+@pytest.mark.parametrize("reply", ["421 too busy", "drop"])
+def test_a_new_connection_that_ends_is_the_servers_failure(smtp, command, reply):
+    smtp.replies[command] = reply
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.TRANSIENT
+    assert smtp.connections == 1
+
+
+def test_a_refused_reconnect_means_that_the_server_cannot_be_reached(smtp):
+    smtp.kept_for, smtp.last_replies = 1, {"MAIL": "drop"}
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED
+    smtp.replies["CONNECT"] = "421 too busy"
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.UNREACHABLE
+
+
+def test_a_kept_connection_that_stays_silent_uses_up_the_time_of_the_send(smtp):
+    smtp.kept_for, smtp.last_replies = 1, {"MAIL": "hang"}
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.TRANSIENT
+    assert smtp.connections == 1
+
+
+def test_an_email_is_given_back_if_the_process_stops_when_the_kept_connection_ends(smtp):
+    smtp.kept_for, smtp.last_replies = 1, {"RCPT": "drop"}
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED
+    mail = make_mail()
+    answers = iter([False, False])  # asked before MAIL and before RCPT
+    mail.should_stop = lambda: next(answers, True)
+    assert PROVIDERS["smtp"].send(mail).verdict is Verdict.RETURNED
+    assert smtp.connections == 1
+
+
+def test_the_server_need_not_answer_the_quit_of_an_idle_connection(smtp, settings, monkeypatch):
+    settings.EMAIL_READ_TIMEOUT = 30
+    monkeypatch.setattr("notifications.providers.base.IDLE_SECONDS", 0.0)
+    smtp.replies["QUIT"] = "hang"
+    outcomes = [PROVIDERS["smtp"].send(make_mail()) for _ in range(2)]
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.ACCEPTED] * 2
+    assert (smtp.connections, smtp.hanging) == (2, 1)  # the first QUIT still has no reply
+
+
+@pytest.mark.parametrize("command", ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "DOT"])
+def test_blank_lines_before_a_reply_are_skipped(smtp, command):
+    usual = {"CONNECT": "220 ready", "DATA": "354 go on"}.get(command, "250 OK")
+    smtp.replies[command] = f"\r\n\r\n{usual}"
+    outcomes = [PROVIDERS["smtp"].send(make_mail()) for _ in range(2)]
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.ACCEPTED] * 2
+    assert smtp.connections == 1
+
+
+def test_a_reply_of_blank_lines_alone_is_ambiguous(smtp):
+    smtp.replies["DOT"] = "\r\n" * 1000
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.AMBIGUOUS
+
+
 def test_smtp_has_no_reply_to_unless_it_is_set(smtp):
     PROVIDERS["smtp"].send(make_mail())
     message = email.message_from_string(smtp.messages[0], policy=email.policy.default)

@@ -4,7 +4,8 @@ Reply codes are from RFC 5321 (4.2, 4.3.2), RFC 4954 (AUTH), RFC 3207 (STARTTLS)
 
 accepted       250 after the final dot
 permanent      5yz to RCPT or DATA; 552 to MAIL (too large); a message that cannot be built
-transient      4yz (421, 450, 451, 452, …); connection lost or timed out between MAIL and the final dot
+transient      4yz (421, 450, 451, 452, …); a new connection lost, or any timed out, between MAIL and the
+               final dot
 unreachable    refused connection, connect timeout, no such host, TLS handshake; these and 4yz before MAIL
 throttled      454 to MAIL, RCPT or DATA ("Throttling failure" of SES' SMTP interface)
 misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO or the greeting (554); 530; no AUTH or STARTTLS
@@ -12,10 +13,16 @@ misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO or the greeting (554)
 sender refused 5yz to MAIL, except 530 and 552
 ambiguous      connection lost, read timeout or unreadable reply after the final dot was sent: the server
                may have taken the mail (RFC 5321, 6.1)
+
+Servers end kept connections after some silence or some messages, with 421 or without a word. If a kept
+connection ends before the final dot, the e-mail is sent over a new one. A server that stays silent is not
+asked again, because the wait used up the time of the send.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 import smtplib
 import socket
 import ssl
@@ -27,11 +34,17 @@ from django.core.mail.backends.smtp import EmailBackend
 
 from notifications.models import EmailNotification
 from notifications.providers.base import Provider, metadata_of
+from notifications.providers.session import is_open
 from notifications.states.outcomes import Outcome, Verdict
 
 _AUTHENTICATION_REQUIRED = 530
 _THROTTLED = 454
 _TOO_LARGE = 552
+_CLOSING = 421
+#: A refusal of more messages over the same connection with another code than 421, as Stalwart's 452 4.4.5.
+_ABOUT_CONNECTION = re.compile(r"\b(per|this|in) (session|connection)\b", re.IGNORECASE)
+#: More blank lines before a reply are no reply.
+_BLANK_LINES = 20
 
 
 class SmtpProvider(Provider):
@@ -50,6 +63,18 @@ class SmtpProvider(Provider):
         """Return the outcome with our Message-ID, because SMTP answers without an id."""
         return Outcome(Verdict.ACCEPTED, self.name, message.extra_headers["Message-ID"])
 
+    def is_open(self, connection: Any) -> bool:
+        return is_open(connection.connection.sock)
+
+    def has_ended(self, error: Exception) -> bool:
+        """Return whether the connection ended before the final dot, with a reply or without a word."""
+        if self._has_sent_message() or not isinstance(error, smtplib.SMTPException):
+            return False
+        if isinstance(error, smtplib.SMTPServerDisconnected):
+            return not isinstance(error.__context__, TimeoutError)
+        code, text = _reply_of(error)
+        return code == _CLOSING or (400 <= code < 500 and bool(_ABOUT_CONNECTION.search(text)))
+
     def not_connected(self, error: Exception) -> Outcome:
         """Distinguish wrong settings from a server that cannot be used now."""
         if isinstance(error, smtplib.SMTPResponseException):
@@ -66,8 +91,7 @@ class SmtpProvider(Provider):
         if isinstance(error, Stopping):
             return Outcome(Verdict.RETURNED, self.name)
         if isinstance(error, smtplib.SMTPRecipientsRefused):
-            code, text = next(iter(error.recipients.values()))
-            return self._reply(code, text)
+            return self._reply(*_reply_of(error))
         if isinstance(error, smtplib.SMTPSenderRefused) and error.smtp_code not in (_TOO_LARGE, _THROTTLED):
             verdict = Verdict.SENDER_REFUSED if error.smtp_code >= 500 else Verdict.TRANSIENT
             if error.smtp_code == _AUTHENTICATION_REQUIRED:
@@ -81,12 +105,12 @@ class SmtpProvider(Provider):
             return self._reply(error.smtp_code, error.smtp_error)
         verdict = Verdict.PERMANENT  # from building the message: an invalid header or address
         if isinstance(error, OSError):  # smtplib's errors are OSErrors, and so are timeouts and resets
-            verdict = Verdict.AMBIGUOUS if self._unanswered() else Verdict.TRANSIENT
+            verdict = Verdict.AMBIGUOUS if self._has_sent_message() else Verdict.TRANSIENT
         return self._outcome(verdict, code=type(error).__name__, text=str(error))
 
-    def _unanswered(self) -> bool:
+    def _has_sent_message(self) -> bool:
         connection = getattr(self._local, "connection", None)
-        return bool(connection and connection.connection and connection.connection.unanswered)
+        return bool(connection and connection.connection and connection.connection.has_sent_message)
 
     def _reply(self, code: int, text: bytes | str) -> Outcome:
         verdict = Verdict.PERMANENT if code >= 500 else Verdict.TRANSIENT
@@ -103,6 +127,17 @@ class SmtpProvider(Provider):
         return Outcome(verdict, self.name, code=code, text=text)
 
 
+def _reply_of(error: smtplib.SMTPException) -> tuple[int, str]:
+    """Return the code and the text of the reply in an error of smtplib, or 0 and "" if it has none."""
+    code: int = 0
+    text: bytes | str = ""
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        code, text = next(iter(error.recipients.values()))
+    elif isinstance(error, smtplib.SMTPResponseException):
+        code, text = error.smtp_code, error.smtp_error
+    return code, text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+
+
 class Stopping(Exception):
     """The process is stopping before the final dot was sent, so the server does not have the message."""
 
@@ -110,25 +145,42 @@ class Stopping(Exception):
 class Connection(smtplib.SMTP):
     """A connection that knows whether a whole message was sent. Its read and connect time-outs differ."""
 
-    #: The final dot was sent and its reply is missing, so a lost connection is ambiguous.
-    unanswered = False
+    #: The final dot of the message was sent, so a lost connection is ambiguous.
+    has_sent_message = False
     #: The e-mail that the connection sends, or sent last.
     carried: EmailNotification | None = None
 
     def send(self, s: Any) -> None:
         """Note a final dot. smtplib sends commands as str, and a message with its final dot as one bytes."""
-        self.unanswered = False
-        message = isinstance(s, bytes) and s.endswith(b"\r\n.\r\n")
-        if message:
+        is_message = isinstance(s, bytes) and s.endswith(b"\r\n.\r\n")
+        if is_message:
             self._check()
         super().send(s)
-        self.unanswered = message
+        self.has_sent_message |= is_message
 
     def putcmd(self, cmd: str, args: str = "") -> None:
         """Send a command, unless it belongs to a message that may no longer be sent."""
+        if cmd == "mail":
+            self.has_sent_message = False
         if cmd in ("mail", "rcpt", "data"):
             self._check()
         super().putcmd(cmd, args)
+
+    def getreply(self) -> tuple[int, bytes]:
+        """Read a reply. Skip blank lines before it, which smtplib takes for an unreadable reply."""
+        reply = super().getreply()
+        for _ in range(_BLANK_LINES):
+            if reply != (-1, b""):
+                break
+            reply = super().getreply()
+        return reply
+
+    def quit(self) -> tuple[int, bytes]:
+        """Say QUIT and close, without a wait for the reply, which would delay the next e-mail."""
+        with contextlib.suppress(smtplib.SMTPServerDisconnected):
+            self.putcmd("quit")
+        self.close()
+        return 221, b""
 
     def _check(self) -> None:
         """Raise `Stopping` or `TimeoutError` if the next reply could come too late.
