@@ -17,6 +17,15 @@ GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO orderpost_app;
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO orderpost_app;
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE, SELECT ON SEQUENCES TO orderpost_app;
 
+-- The owner's processes trust what these tables say: which tables to drop, restore or migrate. So only the owner
+-- writes them. This comes after the grants. A migration does the same for tables that were made after this file ran.
+DO $$
+BEGIN
+    REVOKE INSERT, UPDATE, DELETE ON detached_partitions, django_migrations FROM orderpost_app;
+EXCEPTION WHEN undefined_table THEN NULL;
+END
+$$;
+
 -- The role has these settings, because a pooler such as pgbouncer refuses or ignores them when a client connects.
 -- No statement of a request or a worker takes this long. An erasure and an export lift the limit.
 ALTER ROLE orderpost_app SET statement_timeout = '30s';

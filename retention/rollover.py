@@ -30,7 +30,7 @@ from retention.cold_files.manifest import ColdFileDiffers, Manifest
 from retention.cold_files.storage import Tick
 from retention.models import DetachedPartition
 from retention.partitions import detach
-from retention.partitions.catalogue import PartitionTable, has_table, partition_tables
+from retention.partitions.catalogue import PartitionTable, has_table, partition_named, partition_tables
 from retention.partitions.detach import PartitionHeld, StillPending, TableInUse
 from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
 from retention.partitions.partitions import start_of
@@ -210,8 +210,10 @@ def drop_partition(*, model: PartitionedModel, record: DetachedPartition, report
     """Drop a detached table: a day of finished events, or a month of e-mails that equals its archive.
 
     Raise `PartitionHeld` for an unfinished event, and `ColdFileDiffers` if the cold file differs or is
-    missing.
+    missing, or if the record is not of a partition.
     """
+    if partition_named(model=model, name=record.name) is None:
+        raise ColdFileDiffers(f"{record.name!r} is no partition of {model._meta.db_table}.")
     if model.warm() is not None:
         _compare(record, report)
     elif has_table(name=record.name):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from retention.models import DetachedPartition
+from retention.partitions.catalogue import partition_named
+from runtime.database.partitioned import partitioned_models
+
+_COLUMN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 class ColdFileDiffers(RuntimeError):
@@ -13,7 +18,11 @@ class ColdFileDiffers(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """The JSON document next to a cold file. Times are ISO 8601 in UTC. The range is [since, until)."""
+    """The JSON document next to a cold file. Times are ISO 8601 in UTC. The range is [since, until).
+
+    The tables' owner makes statements from these names. So a manifest with other names than a cold file can
+    have raises `ColdFileDiffers`, wherever it comes from.
+    """
 
     partition: str
     table: str
@@ -30,6 +39,16 @@ class Manifest:
     file_bytes: int
     written_at: str
 
+    def __post_init__(self) -> None:
+        model = next((model for model in partitioned_models() if model._meta.db_table == self.table), None)
+        if model is None or partition_named(model=model, name=self.partition) is None:
+            raise ColdFileDiffers(f"The manifest is of {self.partition!r}, which is no partition of a table.")
+        if not re.fullmatch(rf"{self.table}/{self.partition}\.[0-9a-f]+\.csv\.zst", self.file):
+            raise ColdFileDiffers(f"The manifest of {self.partition} names the file {self.file!r}.")
+        for column, _ in self.columns:
+            if not _COLUMN.fullmatch(column):
+                raise ColdFileDiffers(f"The manifest of {self.partition} has the column {column!r}.")
+
     @property
     def name(self) -> str:
         """The name of the manifest's own file in the store."""
@@ -37,10 +56,13 @@ class Manifest:
 
     @classmethod
     def of(cls, record: DetachedPartition) -> Manifest:
-        """Read a record's manifest. Raise `ColdFileDiffers` if it has none."""
+        """Read a record's manifest. Raise `ColdFileDiffers` if it has none, or another partition's."""
         if not record.manifest:
             raise ColdFileDiffers(
                 f"{record.name} has no cold file. `partitions rollover` writes it after the warm days. Until"
                 " then, query the table."
             )
-        return cls(**record.manifest)
+        manifest = cls(**record.manifest)
+        if (manifest.table, manifest.partition) != (record.table, record.name):
+            raise ColdFileDiffers(f"The record of {record.name} has the manifest of {manifest.partition}.")
+        return manifest

@@ -11,6 +11,7 @@ from django.db import connections, transaction
 from retention.cold_files import archive, storage
 from retention.cold_files.manifest import ColdFileDiffers, Manifest
 from retention.cold_files.storage import Tick, ignore_ticks
+from retention.cold_files.table_copy import columns_of
 from retention.models import DetachedPartition
 from retention.partitions.locks import OWNER_DATABASE, short_lock_timeout
 
@@ -36,6 +37,7 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
             raise ColdFileDiffers(
                 f"The table {name} already exists. Drop it first: `partitions drop {name}`."
             )
+        _check_types(manifest)
         columns = ", ".join(f"{quote(column)} {kind}" for column, kind in manifest.columns)
         cursor.execute(f"CREATE TABLE {quote(name)} ({columns})")
         names = ", ".join(quote(column) for column, _ in manifest.columns)
@@ -46,6 +48,18 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
         cursor.execute(f"ANALYZE {quote(name)}")
         archive.verify_table(manifest=manifest, table=name)
     return name
+
+
+def _check_types(manifest: Manifest) -> None:
+    """Raise `ColdFileDiffers` for a type that no column of the live table has.
+
+    A type is a part of the statement, and cannot be quoted.
+    """
+    live = {kind for _, kind in columns_of(table=manifest.table, using=OWNER_DATABASE)}
+    if unknown := sorted({kind for _, kind in manifest.columns} - live):
+        raise ColdFileDiffers(
+            f"{manifest.name} has the column types {unknown}. {manifest.table} has only {sorted(live)}."
+        )
 
 
 def drop_restored(*, name: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
-from django.db.backends.postgresql import base, schema
+from django.db.backends.postgresql import base, operations, schema
 from django.db.utils import DatabaseErrorWrapper, OperationalError
 from django.utils.functional import cached_property
 from psycopg.errors import ReadOnlySqlTransaction
@@ -54,6 +54,16 @@ class ErrorWrapper(DatabaseErrorWrapper):
         super().__exit__(exc_type, exc_value, traceback)
 
 
+class DatabaseOperations(operations.DatabaseOperations):
+    """Django's, except that a name is quoted even if it begins and ends with a quote.
+
+    Django would put such a name into a statement as it is, with all that stands between the quotes.
+    """
+
+    def quote_name(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+
 class DatabaseSchemaEditor(schema.DatabaseSchemaEditor):
     """A schema editor without a deadline, because a migration's statements may take minutes."""
 
@@ -73,6 +83,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """Django's wrapper of a connection, with a `BoundedConnection`."""
 
     SchemaEditorClass = DatabaseSchemaEditor
+    ops_class = DatabaseOperations
     Database = SimpleNamespace(**(vars(psycopg) | {"connect": BoundedConnection.connect}))  # type: ignore[assignment]  # for a module
 
     #: Whether the connection leads to a pooler, such as pgbouncer.
