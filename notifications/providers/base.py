@@ -90,9 +90,9 @@ class Provider(ABC):
             extra = {names[name]: value for name, value in options.items() if name in names}
             message.esp_extra = getattr(message, "esp_extra", {}) | extra  # type: ignore[attr-defined]
 
+    @abstractmethod
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Return the outcome with the id that anymail read from the provider's answer."""
-        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
+        """Return the outcome of a send without an error: accepted, or ambiguous without a readable id."""
 
     @abstractmethod
     def refused(self, error: Exception) -> Outcome:

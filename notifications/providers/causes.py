@@ -39,7 +39,7 @@ ANY, HTTP, SMTP = None, Protocol.HTTP, Protocol.SMTP
 _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
     (ANY, r"^lease expired\b", LEASE),
     (ANY, r"^restored\b", RESTORED),
-    (HTTP, r"^(502|504|520|524)\b", NO_ANSWER),  # a gateway wrote the text
+    (HTTP, r"^(2\d\d|502|504|520|524)\b", NO_ANSWER),  # a proxy or gateway wrote the text
     (HTTP, r"suppress(ed|ion) list|inactive (address|recipient)", INACTIVE),
     (
         ANY,

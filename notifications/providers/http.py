@@ -11,15 +11,18 @@ import math
 import time
 import traceback
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from http import HTTPStatus
+from types import CodeType
 from typing import Any
 
 import requests
 from anymail.backends.base import BasePayload
 from anymail.backends.base_requests import AnymailRequestsBackend
 from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIError
+from anymail.message import AnymailRecipientStatus
 from anymail.utils import EmailAddress, parse_address_list
+from django.core.mail import EmailMultiAlternatives
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from notifications.providers.base import Provider
@@ -33,6 +36,8 @@ ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
 #: never reached the provider.
 FROM_A_GATEWAY = frozenset({502, 504, 520, 524})
 _LONGEST_WAIT_SECONDS = 3600.0
+#: Errors of reading an answer whose JSON is missing, invalid, too deep, or of another shape.
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _CONNECT = frozenset({HTTPConnection.connect.__code__, HTTPSConnection.connect.__code__})
 
 
@@ -53,7 +58,21 @@ BasePayload.base_message_attrs = tuple(  # type: ignore[assignment]
 )
 
 
-class LeanBackend(AnymailRequestsBackend):
+class UnreadAnswer:
+    """A mixin of anymail's backends that leaves a 2xx answer to `Provider.accepted`.
+
+    Anymail reads more than the id, such as each recipient's status, and raises its errors about a message
+    that it cannot build for an answer that it cannot read. The provider has the e-mail by then.
+    """
+
+    def parse_recipient_status(
+        self, response: Any, payload: Any, message: EmailMultiAlternatives
+    ) -> dict[str, AnymailRecipientStatus]:
+        queued = AnymailRecipientStatus(message_id=None, status="queued")  # type: ignore[no-untyped-call]
+        return dict.fromkeys(message.recipients(), queued)
+
+
+class LeanBackend(UnreadAnswer, AnymailRequestsBackend):
     """A mixin of anymail's backends. It posts over a `Session`, or over requests behind a proxy."""
 
     def create_session(self) -> Session | requests.Session:
@@ -72,9 +91,25 @@ class HttpProvider(Provider):
     def read_error(self, body: Any) -> tuple[str, str]:
         """Return an error's name and text from its JSON. Raise LookupError or TypeError if it has none."""
 
+    @abstractmethod
+    def read_id(self, answer: requests.Response) -> Any:
+        """Return the id in a 2xx answer. Raise LookupError, TypeError or ValueError if it has none."""
+
+    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
+        """Return the outcome of a 2xx answer. Without an id it may be a proxy's."""
+        answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
+        try:
+            id = self.read_id(answer)
+        except _UNREADABLE:
+            id = None
+        if isinstance(id, str) and id:
+            return Outcome(Verdict.ACCEPTED, self.name, id)
+        return self._by_answer(answer)
+
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
-        """Return an answer's verdict by the name of its error, else by its status."""
-        return self.verdicts.get(name) or by_status(status)
+        """Return an answer's verdict by its status, or by the name of its error if it is no 2xx."""
+        by_name = self.verdicts.get(name) if status >= HTTPStatus.MULTIPLE_CHOICES else None
+        return by_name or by_status(status)
 
     def refused(self, error: Exception) -> Outcome:
         """Return the outcome of an error.
@@ -101,7 +136,7 @@ class HttpProvider(Provider):
     def _by_answer(self, response: requests.Response) -> Outcome:
         try:
             name, text = self.read_error(response.json())
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except _UNREADABLE:
             name, text = "", response.text[:500] or response.reason
         status = response.status_code
         ambiguous = status in FROM_A_GATEWAY  # ignore the body, which the gateway wrote
@@ -172,8 +207,13 @@ def has_failed_to_connect(error: BaseException | None) -> bool:
 
     The traceback shows it exactly, because `connect` returns before the first byte of the request is written.
     """
+    return is_raised_in(error, _CONNECT)
+
+
+def is_raised_in(error: BaseException | None, functions: Set[CodeType]) -> bool:
+    """Return whether an error or one of its causes was raised in a call of one of these functions."""
     if error is None:
         return False
-    if any(frame.f_code in _CONNECT for frame, _ in traceback.walk_tb(error.__traceback__)):
+    if any(frame.f_code in functions for frame, _ in traceback.walk_tb(error.__traceback__)):
         return True
-    return has_failed_to_connect(error.__cause__) or has_failed_to_connect(error.__context__)
+    return is_raised_in(error.__cause__, functions) or is_raised_in(error.__context__, functions)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-#: (path, headers, body) -> status, JSON body, headers. A `ConnectionError` hangs up.
+#: (path, headers, body) -> status, JSON body or bytes, headers. A `ConnectionError` hangs up.
 Answer = Callable[[str, Any, Any], tuple[int, Any, dict[str, str]]]
 
 
@@ -51,7 +51,7 @@ def serve(
             except ConnectionError:
                 self.close_connection = True
                 return
-            text = json.dumps(body).encode()
+            text = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(text))}.items():
                 self.send_header(name, value)

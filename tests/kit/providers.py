@@ -30,21 +30,26 @@ def provider(settings, monkeypatch) -> Iterator[Sandbox]:
     `set_timeouts`.
     """
     with Sandbox(api_key="sandbox") as sandbox:
-        anymail: dict[str, Any] = {}
-        for declared in declarations().values():
-            places = {setting.name: setting.anymail for setting in declared.settings}
-            for name, value in declared.sandbox.items():
-                value = value.format(sandbox=sandbox.url)
-                if place := places.get(name):
-                    anymail[place] = value
-                elif name in places:
-                    setattr(settings, name, value)
-                else:  # the provider's library reads it
-                    monkeypatch.setenv(name, value)
-        settings.ANYMAIL = settings.ANYMAIL | anymail
-        set_timeouts(settings, seconds=30)
+        lead_to(sandbox.url, settings=settings, monkeypatch=monkeypatch)
         yield sandbox
         close()
+
+
+def lead_to(url: str, *, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every provider with an API lead to `url`, which plays all of them."""
+    anymail: dict[str, Any] = {}
+    for declared in declarations().values():
+        places = {setting.name: setting.anymail for setting in declared.settings}
+        for name, value in declared.sandbox.items():
+            value = value.format(sandbox=url)
+            if place := places.get(name):
+                anymail[place] = value
+            elif name in places:
+                setattr(settings, name, value)
+            else:  # the provider's library reads it
+                monkeypatch.setenv(name, value)
+    settings.ANYMAIL = settings.ANYMAIL | anymail
+    set_timeouts(settings, seconds=30)
 
 
 def set_timeouts(settings: Any, *, seconds: int) -> None:

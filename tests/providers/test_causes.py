@@ -32,6 +32,7 @@ SAID = [
     ("sendgrid", "413 Payload too large", causes.TOO_LARGE),
     ("sendgrid", "429 too many requests", causes.RATE),
     ("sendgrid", "503 Service Unavailable", causes.PROVIDER_DOWN),
+    ("mailgun", "200 Sign in to the network: no credit", causes.NO_ANSWER),
     ("sendgrid", "504 Gateway Time-out: try later", causes.NO_ANSWER),
     ("sendgrid", "ConnectionError the connection broke: SSLError(1, 'bad record mac')", causes.NO_ANSWER),
     ("ses", "SSLError SSL validation failed: decryption failed or bad record mac", causes.NO_ANSWER),

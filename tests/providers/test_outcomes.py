@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from email.header import decode_header, make_header
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from notifications.providers.causes import blame
 from notifications.providers.http import pause_asked_for
+from tests.kit.http import serve
 from tests.kit.mails import make_mail
-from tests.kit.providers import HTTP, REPLY_TO, set_timeouts
+from tests.kit.providers import HTTP, REPLY_TO, close, lead_to, set_timeouts
 from tests.kit.words import PROVIDERS, Outcome, Verdict, message_id
 
 pytestmark = pytest.mark.django_db
@@ -114,6 +116,112 @@ def test_each_answer_means_what_the_table_says_and_was_asked_once(provider, sett
     outcome = send(name)
     assert (outcome.verdict, outcome.provider) == (verdict, name), outcome
     assert provider.stats()["requests"] == 1  # no hidden retry
+
+
+#: The answer of each provider to an accepted e-mail with the id m1.
+YES: dict[str, dict[str, Any]] = {
+    "sendgrid": {},
+    "ses": {"MessageId": "m1"},
+    "resend": {"id": "m1"},
+    "postmark": {"ErrorCode": 0, "Message": "OK", "MessageID": "m1", "To": "alice@example.com"},
+    "mailgun": {"id": "m1", "message": "Queued. Thank you."},
+}
+#: Answers that say yes in an unusual way.
+ODD_YES = [
+    ("postmark", YES["postmark"] | {"To": "x"}),
+    ("postmark", YES["postmark"] | {"To": None}),
+    ("postmark", YES["postmark"] | {"To": ["alice@example.com"]}),
+    ("postmark", {"ErrorCode": 0, "MessageID": "m1", "To": "x"}),
+    ("postmark", {"Message": "Message accepted, but delivery may be delayed.", "MessageID": "m1"}),
+    ("mailgun", YES["mailgun"] | {"message": None}),
+    ("mailgun", YES["mailgun"] | {"message": "Accepted."}),
+    ("mailgun", {"id": "m1"}),
+    ("resend", YES["resend"] | {"data": None}),
+    ("ses", YES["ses"] | {"ResponseMetadata": []}),
+]
+IDS = {"ses": "MessageId", "resend": "id", "postmark": "MessageID", "mailgun": "id"}
+#: Answers that say neither yes nor no.
+UNREADABLE: list[Any] = [
+    b"",
+    b"<html>Sign in to the hotel's WLAN</html>",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    [],
+    [[]],
+    "m1",
+    5,
+    None,
+    {},
+    {"data": [{}]},
+    {"data": []},
+    {"PercentageCompleted": 5},
+]
+
+
+@pytest.fixture
+def answer(settings, monkeypatch) -> Iterator[Callable[[Any], None]]:
+    """Let every provider with an API give the answer that the test sets, with its own status for a yes."""
+    answers: list[Any] = []
+
+    def say(path: str, headers: Any, body: bytes) -> tuple[int, Any, dict[str, str]]:
+        return 202 if path.endswith("/mail/send") else 200, answers[0], {"X-Message-Id": "m1"}
+
+    with serve(say, read=bytes) as url:
+        lead_to(url, settings=settings, monkeypatch=monkeypatch)
+        yield answers.append
+        close()
+
+
+@pytest.mark.parametrize(("name", "body"), [*YES.items(), *ODD_YES])
+def test_a_yes_is_a_yes_whatever_else_is_in_it(answer, name, body):
+    answer(body)
+    assert send(name) == Outcome(Verdict.ACCEPTED, name, "m1")
+
+
+@pytest.mark.parametrize("body", UNREADABLE, ids=lambda body: repr(body)[:30])
+@pytest.mark.parametrize("name", IDS)
+def test_an_unreadable_2xx_is_never_a_refusal(answer, name, body):
+    answer(body)
+    assert send(name).verdict is Verdict.AMBIGUOUS
+
+
+@pytest.mark.parametrize("id", [None, 5, "", [], ["m1"], {"m": 1}])
+@pytest.mark.parametrize("name", IDS)
+def test_a_2xx_without_a_readable_id_is_ambiguous(answer, name, id):
+    answer(YES[name] | {IDS[name]: id})
+    assert send(name).verdict is Verdict.AMBIGUOUS
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "outcome"),
+    [
+        (202, {}, Outcome(Verdict.ACCEPTED, "sendgrid")),
+        (200, {"X-Message-Id": "m1"}, Outcome(Verdict.ACCEPTED, "sendgrid", "m1")),
+        (200, {}, Outcome(Verdict.AMBIGUOUS, "sendgrid", code="200", text="{}")),
+    ],
+)
+def test_sendgrid_accepts_with_202_or_an_id(settings, monkeypatch, status, headers, outcome):
+    with serve(lambda *_: (status, {}, headers), read=bytes) as url:
+        lead_to(url, settings=settings, monkeypatch=monkeypatch)
+        assert send("sendgrid") == outcome
+        close()
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        *(
+            ("postmark", YES["postmark"] | {"ErrorCode": code, "Message": "the 'From' address"})
+            for code in (10, 300, 400, 405, 406, 429)
+        ),
+        ("resend", {"name": "invalid_idempotent_request", "message": "the same key"}),
+        ("resend", {"name": "validation_error", "message": "not verified"}),
+        ("mailgun", {"message": "'from' parameter is not a valid address"}),
+    ],
+)
+def test_a_refusal_with_2xx_contradicts_itself_and_is_ambiguous(answer, name, body):
+    answer(body)
+    assert send(name).verdict is Verdict.AMBIGUOUS
 
 
 @pytest.mark.parametrize("name", HTTP)

@@ -119,6 +119,10 @@ class TestAWrongSettingIsNamed:
 
     def test_api_url_of_another_server(self, provider, impatient):
         provider.fail(status=200, message="Welcome")
+        assert "Check SENDGRID_API_URL. Sending failed with: 200 Welcome" in tried()
+
+    def test_api_url_of_a_server_that_accepts_everything(self, provider, impatient):
+        provider.fail(status=202, message="Welcome")
         assert "Check SENDGRID_API_URL: a server answered, but without an id" in tried()
 
     def test_api_url_of_a_server_that_never_answers(self, provider, impatient):

@@ -22,6 +22,7 @@ import re
 from typing import Any
 from urllib.parse import urlencode
 
+import requests
 from anymail.backends.mailgun import EmailBackend, MailgunPayload
 from django.core.mail import EmailMultiAlternatives
 
@@ -37,6 +38,9 @@ class MailgunProvider(HttpProvider):
 
     def read_error(self, body: Any) -> tuple[str, str]:
         return "", str(body["message"])
+
+    def read_id(self, answer: requests.Response) -> Any:
+        return answer.json()["id"]
 
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
         """Blame the sender or its domain, or the API's address."""

@@ -29,7 +29,7 @@ from django.core.mail import EmailMultiAlternatives
 
 from notifications.models import EmailNotification
 from notifications.providers.http import HttpProvider, LeanBackend
-from notifications.states.outcomes import Outcome, Verdict
+from notifications.states.outcomes import Verdict
 
 
 class PostmarkProvider(HttpProvider):
@@ -50,20 +50,20 @@ class PostmarkProvider(HttpProvider):
     def read_error(self, body: Any) -> tuple[str, str]:
         return str(body["ErrorCode"]), f"{body['ErrorCode']}: {body['Message']}"
 
+    def read_id(self, answer: requests.Response) -> Any:
+        """Return Postmark's MessageID, which its webhooks have, too. An answer may leave the code 0 out."""
+        body = answer.json()
+        return "" if body.get("ErrorCode") else body["MessageID"]
+
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
         """Blame the sender for an invalid request about it."""
-        if name == "300" and "'From'" in text:
+        if status == 422 and name == "300" and "'From'" in text:
             return Verdict.SENDER_REFUSED
         return super().verdict(status=status, name=name, text=text)
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
         """Ask Postmark to keep our Message-ID."""
         message.extra_headers["X-PM-KeepID"] = "true"
-
-    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Return the outcome with Postmark's MessageID, which its webhooks have, too."""
-        answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
-        return Outcome(Verdict.ACCEPTED, self.name, str(answer.json()["MessageID"]))
 
 
 class Backend(LeanBackend, EmailBackend):

@@ -49,6 +49,9 @@ class ResendProvider(HttpProvider):
     def read_error(self, body: Any) -> tuple[str, str]:
         return str(body["name"]), f"{body['name']}: {body['message']}"
 
+    def read_id(self, answer: requests.Response) -> Any:
+        return answer.json()["id"]
+
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
         """Blame the sender for a 403 that is not about the key."""
         if status == 403 and name == "validation_error":

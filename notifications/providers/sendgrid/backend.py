@@ -10,12 +10,13 @@ unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429; X-RateLimit-Reset (epoch seconds) or Retry-After says until when
 misconfigured  401 key, 402, 403 (blocked after many bad requests), 404, 405, 406, …
 sender refused 403 about a "verified Sender Identity"
-ambiguous      no answer after the request was sent, or a gateway's (502, 504, 520, 524), because SendGrid has
-               no idempotency keys
+ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or another 2xx without
+               an X-Message-Id, because SendGrid has no idempotency keys
 """
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 import requests
@@ -40,9 +41,15 @@ class SendGridProvider(HttpProvider):
         return super().verdict(status=status, name=name, text=text)
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Return the outcome with SendGrid's X-Message-Id, because anymail's id is new in each attempt."""
+        """Return the outcome of a 2xx answer. A 202 is SendGrid's own, also without an id."""
         answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
-        return Outcome(Verdict.ACCEPTED, self.name, answer.headers.get("X-Message-Id", ""))
+        if answer.status_code == HTTPStatus.ACCEPTED:
+            return Outcome(Verdict.ACCEPTED, self.name, answer.headers.get("X-Message-Id", ""))
+        return super().accepted(message)
+
+    def read_id(self, answer: requests.Response) -> Any:
+        """Return SendGrid's X-Message-Id, which its webhooks have, too."""
+        return answer.headers["X-Message-Id"]
 
 
 class Backend(LeanBackend, EmailBackend):

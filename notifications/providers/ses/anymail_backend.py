@@ -13,6 +13,8 @@ from anymail.backends.amazon_ses import EmailBackend
 from botocore.config import Config
 from django.conf import settings
 
+from notifications.providers.http import UnreadAnswer
+
 _making = threading.Lock()
 
 
@@ -22,7 +24,7 @@ def _session(region: str | None) -> boto3.session.Session:
     return boto3.session.Session(region_name=region)
 
 
-class Backend(EmailBackend):
+class Backend(UnreadAnswer, EmailBackend):
     """One client with one connection; each sending thread has its own."""
 
     def open(self) -> bool:

@@ -22,12 +22,13 @@ The first mail imports boto3, because it costs each process 25 MB and 0.15 s.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anymail.exceptions import AnymailAPIError
+from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.base import Provider
-from notifications.providers.http import FROM_A_GATEWAY, by_status, has_failed_to_connect
+from notifications.providers.http import FROM_A_GATEWAY, by_status, has_failed_to_connect, is_raised_in
 from notifications.states.outcomes import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -61,9 +62,18 @@ class SesProvider(Provider):
     name = "ses"
     backend = "notifications.providers.ses.anymail_backend.Backend"
 
+    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
+        """Return the outcome of a 2xx answer. Without an id it may be a proxy's."""
+        answer: dict[str, Any] = message.anymail_status.esp_response  # type: ignore[attr-defined]
+        id = answer.get("MessageId")
+        if isinstance(id, str) and id:
+            return Outcome(Verdict.ACCEPTED, self.name, id)
+        return Outcome(Verdict.AMBIGUOUS, self.name, code="200", text="the answer has no MessageId")
+
     def refused(self, error: Exception) -> Outcome:
         """Read boto3's error behind anymail's."""
         from botocore import exceptions as boto
+        from botocore.client import BaseClient
         from botocore.parsers import ResponseParserError
 
         cause = error.__cause__ if isinstance(error, AnymailAPIError) and error.__cause__ else error
@@ -83,6 +93,8 @@ class SesProvider(Provider):
                 verdict = Verdict.PERMANENT
             case boto.BotoCoreError() | ResponseParserError() | AnymailAPIError():
                 verdict = Verdict.UNREACHABLE if has_failed_to_connect(error) else Verdict.AMBIGUOUS
+            case _ if is_raised_in(error, {BaseClient._make_api_call.__code__}):
+                verdict = Verdict.AMBIGUOUS  # boto3 raises any error for an answer that it cannot read
             case _:  # from building the message: an invalid header or address
                 verdict = Verdict.PERMANENT
         return Outcome(verdict, self.name, code=code, text=text)
