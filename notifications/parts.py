@@ -19,13 +19,11 @@ from typing import Any, Protocol
 
 from jinja2 import Environment, TemplateSyntaxError
 
+from runtime.texts import one_line
+
 #: The names of the parts, and of their files.
 PARTS = ("subject.txt", "body.txt", "body.html")
 CATALOGUES = Path(__file__).parent / "locale"
-_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_INVISIBLE = re.compile(
-    r"[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-)  # bidi too
 _BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 _INDENT = re.compile(r"\n\s+")
 SUBJECT_LIMIT = 255
@@ -92,13 +90,6 @@ def find_place(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, TemplateSyntaxError):
         places.append((str(error.filename), error.lineno))
     return next((place for place in reversed(places) if place[0].endswith((".txt", ".html"))), None)
-
-
-def one_line(value: str) -> str:
-    """Return the text as one line without control characters."""
-    if not value.isprintable():
-        value = _INVISIBLE.sub("", _BREAKS.sub(" ", value))
-    return " ".join(value.split())
 
 
 @functools.cache

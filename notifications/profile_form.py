@@ -12,10 +12,11 @@ from django import forms
 from django.conf import settings
 
 from notifications.models import MailProfile
-from notifications.providers.base import formatted_address
+from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
 from notifications.rendering import is_locale
 from runtime.addresses import NotAnAddress, read_address
+from runtime.texts import name_invisible, one_line
 
 #: WCAG 2.2, 1.4.3: the contrast of text and background.
 _LEAST_CONTRAST = 4.5
@@ -188,10 +189,13 @@ def form_of(document: Mapping[str, Any], *, instance: MailProfile) -> ProfileFor
     return ProfileForm(values, instance=instance)
 
 
-def _read_line(text: Any) -> str:
-    if not str(text).isprintable():
+def _read_line(given: Any) -> str:
+    text = str(given)
+    if invisible := name_invisible(text):
+        raise forms.ValidationError(invisible)
+    if len(text.splitlines()) > 1:
         raise forms.ValidationError("Write it in one line.")
-    return str(text)
+    return one_line(text)
 
 
 def _read_sender(text: Any) -> str:

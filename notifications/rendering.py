@@ -40,8 +40,9 @@ from jinja2 import (
 )
 
 from notifications import published
-from notifications.parts import RenderedEmail, install_sentences, one_line, place_of, render_parts
+from notifications.parts import RenderedEmail, install_sentences, place_of, render_parts
 from notifications.profiles import Profile, from_settings
+from runtime.texts import one_line
 
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}")
 _LETTER_BY_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")

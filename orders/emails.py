@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from notifications.profiles import find_profile
 from orders.fields import ORDER_FIELDS, Kind
+from runtime.texts import one_line
 
 if TYPE_CHECKING:
     from orders.models import Order
@@ -77,7 +78,7 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
     refunded = order.refunded_amount
     return {
         **dict(zip(_SHOWN, _values(order), strict=True)),
-        "reference": order.reference or _short_id(order),
+        "reference": one_line(order.reference) or _short_id(order),
         "items": items[:SHOWN_ITEMS],
         "more_items": max(0, len(items) - SHOWN_ITEMS),
         "charges_amount": order.total_amount - listed if 0 < listed < order.total_amount else None,

@@ -1,6 +1,6 @@
 """Read e-mail addresses: which ones are accepted, and the form in which they are stored and searched.
 
-Every address that enters is read here. All may import this module, because it imports nothing of ours.
+Every address that enters is read here. All may import this module.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 
 import idna
+
+from runtime.texts import name_invisible
 
 #: RFC 3696 (erratum 1690) and RFC 5321: no address is longer.
 LONGEST = 254
@@ -35,6 +37,8 @@ def read_address(text: str) -> str:
     ('Ann@xn--exmple-cua.com', 'Ann@Example.com')
     """
     local, at, domain = text.rpartition("@")
+    if invisible := name_invisible(local):
+        raise NotAnAddress(invisible)
     if not (local and at and domain):
         raise NotAnAddress("Use an e-mail address like alice@example.com.")
     if not _LOCAL.fullmatch(local) or _ENCODED_WORD.search(local):
@@ -71,4 +75,6 @@ def _to_ascii(domain: str) -> str:
             return idna.encode(domain, uts46=True).decode()
     except idna.IDNAError:
         pass
-    raise NotAnAddress("After the @, use a domain like exämple.com, or its registered form xn--….")
+    raise NotAnAddress(
+        name_invisible(domain) or "After the @, use a domain like exämple.com, or its registered form xn--…."
+    )

@@ -13,6 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from notifications.models import EmailNotification
 from notifications.profiles import find_profile
 from notifications.providers.base import build_message
+from notifications.providers.headers import encode_headers
 
 POLICY = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -41,7 +42,9 @@ class PreviewPage(admin.ModelAdmin[EmailNotification]):
 
 def mime_of(mail: EmailNotification) -> Message:
     """Build the message as providers get it. Its Date is when the e-mail was sent, or else saved."""
-    message: Message = build_message(mail, None).message()
+    built = build_message(mail, None)
+    encode_headers(built)
+    message: Message = built.message()
     del message["Date"]
     message["Date"] = format_datetime(mail.sent_at or mail.created_at)
     return message

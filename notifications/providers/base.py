@@ -6,7 +6,6 @@ import functools
 import threading
 import time
 from abc import ABC, abstractmethod
-from email.headerregistry import Address
 from email.utils import parseaddr
 from typing import Any
 
@@ -14,6 +13,7 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 
 from notifications.models import EmailNotification
+from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
 from notifications.states.outcomes import Outcome, Verdict
 
@@ -151,10 +151,3 @@ def message_id(mail: EmailNotification) -> str:
 @functools.lru_cache(maxsize=1024)
 def _domain_of(address: str) -> str:
     return parseaddr(address)[1].rpartition("@")[2] or "localhost"
-
-
-def formatted_address(*, name: str, recipient_email: str) -> str:
-    """Return a header's "name <address>", without the control characters of the name."""
-    name = " ".join("".join(c if c.isprintable() else " " for c in name).split())
-    user, _, domain = recipient_email.rpartition("@")
-    return str(Address(display_name=name, username=user, domain=domain)) if name else recipient_email

@@ -26,6 +26,7 @@ from django.core.mail import EmailMultiAlternatives
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from notifications.providers.base import Provider
+from notifications.providers.headers import break_encoded_words
 from notifications.providers.session import NeverConnected, Session, make_session
 from notifications.states.outcomes import Outcome, Verdict
 
@@ -42,19 +43,31 @@ _CONNECT = frozenset({HTTPConnection.connect.__code__, HTTPSConnection.connect._
 
 
 def split_addresses(addresses: str | Sequence[str]) -> list[EmailAddress]:
-    """Split headers with addresses that were checked when they were stored or configured."""
+    """Split headers with addresses that were checked when they were stored or configured.
+
+    Mail programs cannot decode the names.
+    """
     found = email.utils.getaddresses([addresses] if isinstance(addresses, str) else addresses)
     parts = [(name, *address.rpartition("@")) for name, address in found]
     return [
-        EmailAddress(name, username=user, domain=domain)  # type: ignore[no-untyped-call]
+        EmailAddress(break_encoded_words(name), username=user, domain=domain)  # type: ignore[no-untyped-call]
         for name, user, _, domain in parts
     ]
 
 
-# Anymail's converter checks each address again, which takes a tenth of the CPU that a send costs its worker.
+def _our_converter(attribute: str, theirs: Any) -> Any:
+    """Return what reads an attribute of a message in place of anymail's converter.
+
+    That of addresses checks each one again, which takes a tenth of the CPU that a send costs its worker.
+    """
+    if attribute == "subject":
+        return break_encoded_words
+    return split_addresses if theirs is parse_address_list else theirs
+
+
 BasePayload.base_message_attrs = tuple(  # type: ignore[assignment]
-    (name, combiner, split_addresses if convert is parse_address_list else convert)
-    for name, combiner, convert in BasePayload.base_message_attrs
+    (name, combiner, _our_converter(name, converter))
+    for name, combiner, converter in BasePayload.base_message_attrs
 )
 
 

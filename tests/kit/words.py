@@ -31,8 +31,9 @@ from notifications.bulk_actions import RESEND, email_actions
 from notifications.failure_causes import dead_causes
 from notifications.models import EmailNotification, Suppression
 from notifications.providers import session
-from notifications.providers.base import formatted_address, message_id
+from notifications.providers.base import message_id
 from notifications.providers.dialect import Dialect
+from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
 from notifications.providers.sendgrid import make_key
 from notifications.providers.sendgrid.sandbox import sign

@@ -18,6 +18,7 @@ from django.utils.text import get_text_list
 from rest_framework import serializers
 
 from runtime.addresses import LONGEST, NotAnAddress, read_address
+from runtime.texts import has_visible, name_invisible
 
 _CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _INSTANT = re.compile(
@@ -96,9 +97,16 @@ class Nothing(StrictSerializer):
 
 
 class Text(serializers.CharField):
-    """A string, not trimmed. It may be empty with `allow_blank`, but never only blanks."""
+    """A string, not trimmed. It may be empty with `allow_blank`, but never only blanks.
 
-    default_error_messages = {"invalid": "This must be a string.", "only_blanks": "This is only blanks."}
+    Otherwise a reader must see something of it.
+    """
+
+    default_error_messages = {
+        "invalid": "This must be a string.",
+        "only_blanks": "This is only blanks.",
+        "invisible": "{invisible}",
+    }
 
     def __init__(self, **options: Any) -> None:
         super().__init__(trim_whitespace=False, **options)
@@ -108,6 +116,8 @@ class Text(serializers.CharField):
             self.fail("invalid")
         if data and not data.strip():
             self.fail("only_blanks")
+        if data and not self.allow_blank and not has_visible(data):
+            self.fail("invisible", invisible=name_invisible(data))
         return data
 
 
@@ -185,6 +195,8 @@ class WebAddress(Text):
     def to_internal_value(self, data: Any) -> str:
         """Accept what Django's validator accepts if every character is printable."""
         value = super().to_internal_value(data)
+        if invisible := name_invisible(value):
+            self.fail("invisible", invisible=invisible)
         try:
             _is_web_address(value)
         except DjangoValidationError:

@@ -34,6 +34,7 @@ from django.core.mail.backends.smtp import EmailBackend
 
 from notifications.models import EmailNotification
 from notifications.providers.base import Provider, metadata_of
+from notifications.providers.headers import encode_headers
 from notifications.providers.session import is_open
 from notifications.states.outcomes import Outcome, Verdict
 
@@ -52,7 +53,11 @@ class SmtpProvider(Provider):
     backend = "notifications.providers.smtp.backend.Backend"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Send the ids as headers, because SMTP has no metadata. Give the e-mail to the connection."""
+        """Send the ids as headers, because SMTP has no metadata. Encode texts in headers.
+
+        Give the e-mail to the connection.
+        """
+        encode_headers(message)
         for key, value in metadata_of(mail).items():
             message.extra_headers[f"X-{key.replace('_', '-').title()}"] = value
         connection = getattr(message.connection, "connection", None)

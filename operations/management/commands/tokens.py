@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models.functions import Now
 
+from runtime.texts import name_invisible
 from web.models import ApiToken
 
 ALL = "all"
@@ -57,6 +58,8 @@ class Command(BaseCommand):
     def _create(self, name: str, scopes: list[str], source: str, days: int | None) -> None:
         name = name.strip()
         longest = ApiToken._meta.get_field("name").max_length or 0
+        if invisible := name_invisible(name):
+            raise CommandError(f"NAME: {invisible}")
         if not name or len(name) > longest or not name.isprintable():
             raise CommandError(f"NAME must have 1 to {longest} printable characters.")
         if days is not None and not 1 <= days <= 36_500:

@@ -19,6 +19,8 @@ HOSTILE = (
     "\r\nBcc: victim@example.com\x00\u202egpj.exe"
 )
 
+WALES = "\U0001f3f4\U000e0067\U000e0062\U000e0077\U000e006c\U000e0073\U000e007f"
+
 
 def paid(*, locale="en", **context):
     """Render the e-mail of a paid order."""
@@ -128,6 +130,24 @@ def test_it_drops_a_lone_surrogate_so_that_the_mail_can_be_encoded():
 def test_it_leaves_ordinary_text_as_it_is():
     assert "Zoë O’Néill 👩‍🚀 & Søn," in paid(name="Zoë O’Néill 👩‍🚀 & Søn").body_text
     assert "Zoë O’Néill 👩‍🚀 &amp; Søn," in paid(name="Zoë O’Néill 👩‍🚀 & Søn").body_html
+
+
+@pytest.mark.parametrize(
+    "name", ["علی‌رضا", "👨‍👩‍👧", WALES, "葛\U000e0100城", "Donau\u00addampf", "김\u3164수"]
+)
+def test_it_keeps_what_words_and_emoji_need(name):
+    mail = paid(name=name)
+    assert f"Hello {name}," in mail.body_text and f"Hello {name}," in mail.body_html
+
+
+@pytest.mark.parametrize("name", [*"\u3164\u2800\u00ad\u115f\ufe0f\u200d\u200b\u034f\uffa0", "\u3164 \u200c"])
+def test_it_greets_nobody_by_a_name_without_a_visible_character(name):
+    mail = paid(name=name)
+    assert "Hello,\n" in mail.body_text and "Hello,</p>" in mail.body_html
+
+
+def test_it_drops_tags_that_are_no_flag():
+    assert "Hello Ann," in paid(name="Ann\U000e0049\U000e0067").body_text
 
 
 def completed(url):

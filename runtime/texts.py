@@ -1,0 +1,52 @@
+"""Texts that people read: in one line, and without characters that nobody sees. Pure.
+
+All may import this module, because it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: Invisible characters that change the order of others or hide text, and tags outside the flags that need
+#: them. Joiners (U+200C, U+200D), variation selectors and soft hyphens stay, because words and emoji do.
+_DROPPED = re.compile(
+    "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
+    r"|[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+#: No space, and neither a default ignorable code point of Unicode nor one with an empty glyph.
+_VISIBLE = re.compile(
+    r"[^\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3"
+    r"\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+def one_line(text: str) -> str:
+    r"""Return a text as one line, without invisible characters that no word needs.
+
+    A text without any visible character is empty.
+
+    >>> one_line("A\r\nB\u202e"), one_line("\u3164\u200d")
+    ('A B', '')
+    """
+    if not text.isprintable():
+        text = _DROPPED.sub(r"\1", _BREAKS.sub(" ", text))
+    return " ".join(text.split()) if text.isascii() or has_visible(text) else ""
+
+
+def has_visible(text: str) -> bool:
+    """Return whether a reader sees anything of a text."""
+    return _VISIBLE.search(text) is not None
+
+
+def name_invisible(text: str) -> str:
+    r"""Return an error that names the first character that `one_line` would drop, or "".
+
+    >>> name_invisible("Shop\u200f")
+    'Contains an invisible character (U+200F). Remove it.'
+    """
+    dropped = next((hit[0] for hit in _DROPPED.finditer(text) if not hit[1]), "")
+    if not dropped and text.strip() and not has_visible(text):
+        dropped = text.strip()[0]
+    return f"Contains an invisible character (U+{ord(dropped):04X}). Remove it." if dropped else ""
