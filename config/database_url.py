@@ -46,7 +46,10 @@ def parse_archive(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     endpoint = options.pop("endpoint_url", None)
-    path = unquote(parts.path)
+    try:
+        path = unquote(parts.path, errors="strict")
+    except UnicodeDecodeError:
+        raise ValueError("Percent-encode the folder as UTF-8.") from None
     if options or parts.fragment or "@" in parts.netloc:
         raise ValueError("The only option is endpoint_url, and boto3 finds the credentials.")
     if parts.scheme == "file" and not parts.netloc and path.strip("/") and endpoint is None:

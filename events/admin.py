@@ -152,7 +152,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     list_display = ["topic", "event_id", "state", "short", "failed"]
     list_filter = [PeriodFilter]
     csv_columns = (
-        *("id", "topic", "key", "event_id", "consumer", "error"),
+        *("id", "topic", "key", "event_id", "consumer", "is_exact", "error"),
         *("failed_at", "replay_requested_at", "replayed_at", "discarded_at"),
     )
     search_fields = ["event_id"]
@@ -165,7 +165,9 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
             return pill("sent", "replayed")
         if letter.discarded_at:
             return pill("discarded")
-        return pill("pending", "to replay") if letter.replay_requested_at else pill("dead_lettered", "dead")
+        if letter.replay_requested_at:
+            return pill("pending", "to replay")
+        return pill("dead_lettered", "dead" if letter.is_exact else "dead, not exact")
 
     @admin.display(description="error")
     def short(self, letter: InboundDeadLetter) -> str:
@@ -186,7 +188,10 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     def has_resolve_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("events.resolve_inbounddeadletter")
 
-    @admin.action(description="Replay (the consumer processes it again)", permissions=["resolve"])
+    @admin.action(
+        description="Replay what is exactly as it came (the consumer processes it again)",
+        permissions=["resolve"],
+    )
     def replay(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> HttpResponse | None:
         if _all_of_a_period(request):
             return start_for_list(request, action="events.replay")

@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from events.models import DomainEvent, InboundDeadLetter
+from events.models.states import REPLAYABLE
 from runtime.bulk_jobs import BatchResult, BulkAction, register
 from runtime.database import periods
 
@@ -35,9 +36,13 @@ def _dead_events(params: Mapping[str, str], started_at: dt.datetime | None) -> Q
     return periods.narrow_to_period(rows, params, now=started_at or timezone.now())
 
 
-def _dead_inbound(params: Mapping[str, str], started_at: dt.datetime | None) -> QuerySet[Any]:
+def _undecided(params: Mapping[str, str], started_at: dt.datetime | None) -> QuerySet[Any]:
     rows = InboundDeadLetter.objects.undecided()
     return periods.narrow_to_period(rows, params, now=started_at or timezone.now())
+
+
+def _replayable(params: Mapping[str, str], started_at: dt.datetime | None) -> QuerySet[Any]:
+    return _undecided(params, started_at).filter(REPLAYABLE.rows)
 
 
 def _describe(what: str) -> Callable[[Mapping[str, str]], str]:
@@ -49,12 +54,24 @@ def _describe(what: str) -> Callable[[Mapping[str, str]], str]:
 
 
 _EVENTS = (DomainEvent, "dead events", "events.resolve_domainevent", _dead_events)
-_INBOUND = (InboundDeadLetter, "inbound dead letters", "events.resolve_inbounddeadletter", _dead_inbound)
+_INBOUND = (InboundDeadLetter, "inbound dead letters", "events.resolve_inbounddeadletter")
 for (model, what, permission, rows), name, title, verb, done in (
     (_EVENTS, "events.republish", "Republish", DomainEvent.objects.republish, "Republished"),
     (_EVENTS, "events.discard", "Discard", DomainEvent.objects.discard, "Discarded"),
-    (_INBOUND, "events.replay", "Replay", InboundDeadLetter.objects.request_replay, "Replayed"),
-    (_INBOUND, "events.discard_inbound", "Discard", InboundDeadLetter.objects.discard, "Discarded"),
+    (
+        (*_INBOUND, _replayable),
+        "events.replay",
+        "Replay",
+        InboundDeadLetter.objects.request_replay,
+        "Replayed",
+    ),
+    (
+        (*_INBOUND, _undecided),
+        "events.discard_inbound",
+        "Discard",
+        InboundDeadLetter.objects.discard,
+        "Discarded",
+    ),
 ):
     register(
         BulkAction(

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from rest_framework.request import Request
 
-from events.consuming.cloudevents import envelope_from
+from events.consuming.cloudevents import ATTRIBUTES, envelope_from
 from events.consuming.envelope import DEEPEST, Envelope, Rejected, check_storable, envelope_of
 from events.schemas.schemas import Name, find_schemas, read_schema
 from web.api.bodies import NotStrict, Unfit, parse_json
+from web.api.headers import single_value
 from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
 from web.api.problems import Fault, Problem, invalid, malformed
 
@@ -106,13 +108,8 @@ def read_events(request: Request) -> SentEvents:
     """Return the events of a request. Raise the 400, 413 or 415 problem if its body cannot be read."""
     content_type = (request.content_type or "").partition(";")[0].strip().lower()
     body: bytes = request._request.body
-    attributes = {
-        name.removeprefix(_HEADER).lower(): unquote(_unquoted(value))
-        for name, value in request.META.items()
-        if name.startswith(_HEADER)
-    }
-    if "specversion" in attributes and content_type not in (CLOUD_EVENT, CLOUD_EVENTS):
-        event: dict[str, Any] = dict(attributes)
+    if f"{_HEADER}SPECVERSION" in request.META and content_type not in (CLOUD_EVENT, CLOUD_EVENTS):
+        event: dict[str, Any] = _read_attributes(request.META)
         if body:
             if not content_type.endswith("+json"):
                 _check_type(content_type)
@@ -132,6 +129,28 @@ def read_events(request: Request) -> SentEvents:
     if len(documents) > MOST_EVENTS:
         raise invalid([Fault((), f"A list has at most {MOST_EVENTS} events, not {len(documents)}.")])
     return SentEvents([SentEvent(one, is_cloud_event) for one in documents], is_list)
+
+
+def _read_attributes(meta: Mapping[str, str]) -> dict[str, Any]:
+    """Return a CloudEvent's attributes from its headers. Raise the 400 problem that names unreadable ones.
+
+    The server passes on a value of other bytes than ASCII as an empty one.
+    """
+    attributes, faults = {}, []
+    for name in ATTRIBUTES:
+        value = meta.get(_HEADER + name.upper())
+        if value is None:
+            continue
+        text = _unquoted(single_value(value))
+        try:
+            attributes[name] = unquote_to_bytes(text.encode("ascii")).decode()
+        except UnicodeError:
+            text = ""
+        if not text:
+            faults.append(Fault((f"ce-{name}",), "Percent-encode this as UTF-8: ä is %C3%A4.", "header"))
+    if faults:
+        raise invalid(faults)
+    return attributes
 
 
 def _unquoted(value: str) -> str:

@@ -17,6 +17,8 @@ from events.consuming.envelope import Rejected, read_json
 
 #: Attribute -> member of the envelope's `metadata`.
 EXTENSIONS = {"correlationid": "correlationId", "traceparent": "traceparent", "sequence": "sequence"}
+#: The attributes that are read.
+ATTRIBUTES = ("specversion", "type", "id", "source", "time", "subject", "datacontenttype", *EXTENSIONS)
 _VERSION = re.compile(r".*\.v([1-9][0-9]{0,8})", re.DOTALL)
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _JSON = re.compile(r"[a-z0-9.+-]+/(?:[a-z0-9.-]+\+)?json", re.IGNORECASE)

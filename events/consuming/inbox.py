@@ -142,8 +142,8 @@ class Batch:
         letters = InboundDeadLetter.objects.filter(
             event_id=envelope.id, consumer=self._consumer, replayed_at=None
         )
-        # A letter that was erased or cut does not tell its source. It had no effect, so its event is not a
-        # repeat.
+        # A letter that was erased or is not exact does not tell its source. It had no effect, so its event is
+        # not a repeat.
         if any(_producer_of(letter) in (receipt.source, "") for letter in letters):
             raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
         return "repeat"
@@ -233,8 +233,8 @@ def is_own(message: Message, own_topics: Collection[str]) -> bool:
 
 
 def _producer_of(letter: InboundDeadLetter) -> str:
-    """Return what the inbox recorded as the source of a letter's event."""
-    return open_message(_received(letter)).known.producer[:100]
+    """Return what the inbox recorded as the source of a letter's event, or an empty text if unknown."""
+    return open_message(_received(letter)).known.producer[:100] if letter.is_exact else ""
 
 
 def _received(letter: InboundDeadLetter) -> Received:
@@ -263,6 +263,7 @@ def dead_letter(*, message: Message, consumer: str, reason: str) -> Literal["dea
     received, known = message.received, message.known
     event_id = known.id
     text = make_storable(received.value[:LARGEST].decode("utf-8", "replace"))
+    is_exact = text.encode() == received.value
     reason = make_storable(reason)[:1000]
     with transaction.atomic(durable=True):
         if _record(known, consumer).first_at is not None:
@@ -273,6 +274,7 @@ def dead_letter(*, message: Message, consumer: str, reason: str) -> Literal["dea
             event_id=event_id,
             consumer=consumer,
             envelope=text,
+            is_exact=is_exact,
             error=reason,
         )
         write_event(
@@ -282,7 +284,7 @@ def dead_letter(*, message: Message, consumer: str, reason: str) -> Literal["dea
             sequence=1,
             payload={
                 "eventId": str(event_id),
-                "originalEvent": _original(text),
+                "originalEvent": _original(text, is_exact=is_exact),
                 "errorMessage": reason,
                 "failedAt": dt.datetime.now(dt.UTC).isoformat(),
                 "consumerService": consumer,
@@ -323,12 +325,18 @@ def replay_next(
 def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
     """Make a letter dead again after its replay failed, unless it was discarded or erased meanwhile.
 
-    The reason may quote the event, so it must not be written into an erased letter.
+    The first reason stays in the first line. The reason may quote the event, so it must not be written into
+    an erased letter.
     """
+    first = letter.error.partition("\n")[0]
     if (
         InboundDeadLetter.objects.unresolved()
         .filter(id=letter.id)
-        .update(error=make_storable(reason)[:1000], failed_at=Now(), replay_requested_at=None)
+        .update(
+            error=f"{first}\nReplayed: {make_storable(reason)[:1000]}",
+            failed_at=Now(),
+            replay_requested_at=None,
+        )
     ):
         after_commit(lambda: log.error("event is dead", **_ids_of(letter), topic=letter.topic, reason=reason))
 
@@ -388,12 +396,15 @@ def _check_age(envelope: Envelope, written_at: dt.datetime | None, now: dt.datet
         raise Rejected(f"it is of {written}, and the inbox remembers {days} days: it may be a repeat")
 
 
-def _original(text: str) -> Any:
-    """Return the envelope as parsed JSON or as text. Cut a long one, because the broker has a limit."""
+def _original(text: str, *, is_exact: bool) -> Any:
+    """Return the envelope as parsed JSON, or as text if it is not exactly what came.
+
+    Cut a long one, because the broker has a limit.
+    """
     if len(text) > LARGEST // 4:
         return text[:1000]
     try:
-        original = read_json(text.encode())
+        original = read_json(text.encode()) if is_exact else text
     except Rejected:
         original = text
     # PostgreSQL writes a control character as six characters, and 1e300 as 301 digits.

@@ -212,7 +212,7 @@ class InboundDeadLetterQuerySet(models.QuerySet["InboundDeadLetter"]):
         return self.filter(REPLAY_REQUESTED.rows)
 
     def request_replay(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
-        """Ask the consumer to process dead letters. Return the ids of those not yet requested."""
+        """Ask the consumer to process dead letters. Return the ids of those that were replayable."""
         return self._resolve(ids, REQUEST_REPLAY)
 
     def discard(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
@@ -228,7 +228,10 @@ class InboundDeadLetterQuerySet(models.QuerySet["InboundDeadLetter"]):
 
 
 class InboundDeadLetter(models.Model):
-    """An event of another service that could not be processed, as it was received."""
+    """An event of another service that could not be processed.
+
+    PostgreSQL stores no NUL and only UTF-8, and a long event is cut, so its text may differ from what came.
+    """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     topic = models.CharField(max_length=255)
@@ -236,6 +239,12 @@ class InboundDeadLetter(models.Model):
     event_id = models.UUIDField()
     consumer = models.CharField(max_length=100)
     envelope = models.TextField()
+    is_exact = models.BooleanField(
+        db_default=True,
+        help_text="Whether the envelope is exactly what came. Otherwise it was not UTF-8, had a NUL"
+        " character in it or was too long, and cannot be replayed: have its sender correct it and send it"
+        " again.",
+    )
     error = models.TextField()
     failed_at = models.DateTimeField(db_default=Now(), editable=False)
     replay_requested_at = models.DateTimeField(null=True, editable=False)

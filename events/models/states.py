@@ -66,11 +66,13 @@ UNDECIDED = State(
     Q(replay_requested_at__isnull=True, replayed_at__isnull=True, discarded_at__isnull=True),
     f"replay_requested_at IS NULL AND {UNRESOLVED.sql}",
 )
+#: Undecided, and what is stored is exactly what came. A damaged copy must not become an order or an e-mail.
+REPLAYABLE = State(UNDECIDED.rows & Q(is_exact=True), f"{UNDECIDED.sql} AND is_exact")
 #: Unresolved, and its consumer must process it now. It becomes replayed, or undecided again.
 REPLAY_REQUESTED = State(
     Q(replay_requested_at__isnull=False, replayed_at__isnull=True, discarded_at__isnull=True),
     f"replay_requested_at IS NOT NULL AND {UNRESOLVED.sql}",
 )
 
-REQUEST_REPLAY = Transition(UNDECIDED, {"replay_requested_at": Now()})
+REQUEST_REPLAY = Transition(REPLAYABLE, {"replay_requested_at": Now()})
 DISCARD_LETTER = Transition(UNRESOLVED, {"discarded_at": Now()})

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 #: The most bytes of an event, out and in. Kafka's default limit.
 LARGEST = 1_000_000
+#: How to decode a received key, so that two keys of any bytes are two keys.
+KEY_ERRORS = "surrogateescape"
 
 
 class BrokerAway(RuntimeError):

@@ -309,7 +309,7 @@ class KafkaConsumer(base.BrokerConsumer):
             place = (message.topic(), message.partition())
             self._open[place].add(message.offset())
             self._next[place] = message.offset() + 1
-            key = (message.key() or b"").decode("utf-8", "replace")
+            key = (message.key() or b"").decode("utf-8", base.KEY_ERRORS)
             token = (place, message.offset())
             written_at = _time(message.timestamp())
             found.append(Received(message.topic(), key, message.value() or b"", token, written_at))

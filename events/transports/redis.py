@@ -311,10 +311,13 @@ class RedisConsumer(base.BrokerConsumer):
         return [self._received(stream.topic, id, fields) for id, fields in entries if fields]
 
     def _received(self, topic: str, id: bytes, fields: Sequence[bytes]) -> Received:
-        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        pairs = list(zip(fields[::2], fields[1::2], strict=True))
         written_at = time_of(int(id.partition(b"-")[0]))
-        key, value = _text(named.get(b"key", b"")), named.get(b"value", b"")
-        return Received(topic, key, value, (topic, id), written_at)
+        # An entry may have a field twice. Both values together are no JSON, so nobody chooses one of them.
+        key, value = (
+            b"\n".join(text for name, text in pairs if name == field) for field in (b"key", b"value")
+        )
+        return Received(topic, key.decode("utf-8", base.KEY_ERRORS), value, (topic, id), written_at)
 
     def _wait(self, seconds: float) -> None:
         """Return when a stream has a new entry, or after `seconds`."""

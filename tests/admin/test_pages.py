@@ -151,6 +151,18 @@ class TestInboundDeadLetters:
         run_jobs()
         assert InboundDeadLetter.objects.replay_requested().count() == 3
 
+    def test_are_shown_but_not_replayed_if_they_are_not_exactly_what_came(self, admin_client):
+        letter, other = dead_letter(is_exact=False), dead_letter()
+        assert "dead, not exact" in admin_client.get(LETTERS).content.decode()
+        assert "have its sender" in admin_client.get(f"{LETTERS}{letter.id}/change/").content.decode()
+        press(admin_client, LETTERS, "replay", letter.id)
+        press(admin_client, LETTERS, "replay", letter.id, select_across="1")
+        run_jobs()
+        assert list(InboundDeadLetter.objects.replay_requested()) == [other]
+        press(admin_client, LETTERS, "discard", letter.id)
+        letter.refresh_from_db()
+        assert letter.discarded_at
+
     def test_are_viewed_but_not_replayed_without_the_permission(self):
         letter = dead_letter()
         viewer = staff_client("view_inbounddeadletter")

@@ -238,6 +238,20 @@ def test_a_quoted_key_means_the_same_as_the_bare_one(api, bare, other):
     assert api.post("/api/v1/orders", body, key=other).content == first.content
 
 
+@pytest.mark.parametrize("joined", ["k,k", "k, k", '"k","k"', "k , k"])
+def test_a_key_that_was_sent_twice_in_a_request_is_that_key_once(api, joined):
+    body = order_body()
+    first = api.post("/api/v1/orders", body, key=joined)
+    assert api.post("/api/v1/orders", body, key="k").content == first.content
+
+
+def test_two_keys_in_one_request_are_one_key_with_a_comma(api):
+    body = order_body()
+    keys = ("k", "l", "k,l", "l,k", "k,k,l", '"k,l,m"')
+    assert len({api.post("/api/v1/orders", body, key=key).json()["id"] for key in keys}) == len(keys)
+    assert api.post("/api/v1/orders", body, key="k,l,k,l").headers["Idempotency-Replayed"] == "true"
+
+
 @pytest.mark.parametrize(
     "key", ["", " ", '""', "a b", '"a', '"a"b', r'"a\c"', "x" * 256, "\xe9", "a\tb", '"a b"', "\x7f", '"']
 )

@@ -10,9 +10,18 @@ from typing import Any
 import pytest
 
 from tests.kit.api import Api, assert_problem, order_body
-from tests.kit.events import REFUNDED, envelope, handle, order, received, refunded
+from tests.kit.events import REFUNDED, SHOP, envelope, handle, order, received, refunded, told
 from tests.kit.orders import pay_order
-from tests.kit.words import InboundDeadLetter, Order, Received, inbox
+from tests.kit.words import (
+    HANDLERS,
+    NAME,
+    DomainEvent,
+    InboundDeadLetter,
+    Order,
+    Received,
+    inbox,
+    replay_next,
+)
 
 URL = "/api/v1/events"
 CE, BATCH = "application/cloudevents+json", "application/cloudevents-batch+json"
@@ -200,3 +209,122 @@ class TestEarly:
     )
     def test_it_takes_no_producer_that_is_not_named_once(self, text: str) -> None:
         assert self.early(text)[1] == ""
+
+
+def shops(order_id: str, number: int, **attributes: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the body and the headers of a shop's event in binary mode."""
+    event = told("placed", order_id, number)
+    del event["data"]["orderId"]
+    names = {"specversion": "1.0", "id": event["eventId"], "type": event["eventType"], "source": SHOP}
+    names |= {"sequence": str(number), "subject": order_id} | attributes
+    return event["data"], {f"ce-{name}": value for name, value in names.items()}
+
+
+class TestHeaders:
+    """The attributes of a CloudEvent in binary mode are headers."""
+
+    @pytest.fixture(autouse=True)
+    def _shop(self, settings: Any) -> None:
+        settings.ORDER_SOURCES = [SHOP]
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "A%FF1",
+            "A%FE1",
+            "%ED%A0%80",
+            "\u00c4-1",  # as a server that keeps the bytes passes them on
+            "",  # as Granian passes on other bytes than ASCII
+        ],
+    )
+    @pytest.mark.parametrize("name", ["subject", "source", "id", "type", "time", "sequence"])
+    def test_it_refuses_a_value_that_is_not_utf_8_and_names_the_header(
+        self, api: Api, name: str, value: str
+    ) -> None:
+        body, headers = shops("A-1", 1, **{name: value})
+        problem = assert_problem(api.post(URL, body, **headers), 400, "validation")
+        (error,) = problem["errors"]
+        assert (error["pointer"], error["in"]) == (f"#/ce-{name}", "header")
+        assert "Percent-encode" in error["detail"] and not Order.objects.exists()
+
+    def test_it_keeps_the_orders_of_two_customers_apart(self, api: Api) -> None:
+        for number, text in enumerate(("A%C3%BF1", "A%C3%BE1"), 1):
+            body, headers = shops(text, number)
+            assert api.post(URL, body, **headers).status_code == 200
+        assert Order.objects.count() == 2
+
+    def test_it_ignores_headers_that_it_does_not_read(self, api: Api) -> None:
+        body, headers = shops("A-1", 1, partitionkey="%FF", data="x", data_base64="e30=")
+        assert api.post(URL, body, **headers).status_code == 200
+        assert api.post(URL, told("paid", "A-1", 2), **{"ce-subject": "%FF"}).status_code == 200
+
+    @pytest.mark.parametrize("name", ["subject", "source", "id", "sequence", "type", "specversion"])
+    def test_it_takes_a_header_that_was_sent_twice_once(self, api: Api, name: str) -> None:
+        body, headers = shops("A-1", 1)
+        value = headers[f"ce-{name}"]
+        assert api.post(URL, body, **headers).json()["result"] == "processed"
+        for joined in (f"{value},{value}", f"{value}, {value}"):
+            assert api.post(URL, body, **headers | {f"ce-{name}": joined}).json()["result"] == "repeated"
+        assert Order.objects.count() == 1
+
+
+#: Bytes of which PostgreSQL stores only a changed text, made of a readable event.
+INEXACT: dict[str, Callable[[bytes], bytes]] = {
+    "in Latin-1": lambda raw: raw.replace(b"Ann", "Jos\u00e9 Pe\u00f1a".encode("latin-1")),
+    "with a NUL": lambda raw: raw.replace(b"Ann", b"An\x00n"),
+    "cut": lambda raw: raw + b" " * 1_000_012,
+}
+
+
+class TestDeadLetters:
+    @pytest.fixture(autouse=True)
+    def _shop(self, settings: Any) -> None:
+        settings.ORDER_SOURCES = [SHOP]
+
+    def dead(self, change: Callable[[bytes], bytes]) -> tuple[InboundDeadLetter, dict[str, Any]]:
+        event = told("paid", "A-1", 1)
+        assert handle(received(event["eventType"], change(json.dumps(event).encode()))) == "dead"
+        return InboundDeadLetter.objects.get(), event
+
+    @pytest.mark.parametrize("change", INEXACT.values(), ids=INEXACT)
+    def test_it_never_replays_what_is_not_exactly_what_came(self, change: Callable[[bytes], bytes]) -> None:
+        letter, _ = self.dead(change)
+        first = letter.error
+        assert not letter.is_exact and "A-1" in letter.envelope
+        assert InboundDeadLetter.objects.request_replay(ids=[letter.id]) == []
+        assert replay_next(consumer=NAME, handlers=dict(HANDLERS)) is None
+        letter.refresh_from_db()
+        assert letter.error == first and not Order.objects.exists()
+
+    @pytest.mark.parametrize("change", INEXACT.values(), ids=INEXACT)
+    def test_it_quotes_a_changed_text_as_text_alone(self, change: Callable[[bytes], bytes]) -> None:
+        """Whoever sends `originalEvent` again must not send an event that nobody has made."""
+        self.dead(change)
+        assert isinstance(DomainEvent.objects.get(event_type__endswith=".dlt").payload["originalEvent"], str)
+
+    @pytest.mark.parametrize("change", INEXACT.values(), ids=INEXACT)
+    def test_it_takes_the_event_when_it_comes_again_as_it_should_be_or_says_why_not(
+        self, api: Api, change: Callable[[bytes], bytes]
+    ) -> None:
+        """Of a long one the id could be read, so a person has to decide about it."""
+        letter, event = self.dead(change)
+        answer = api.post(URL, event)
+        if str(letter.event_id) == event["eventId"]:
+            assert "dead letter" in assert_problem(answer, 422, "unusable-event")["detail"]
+        else:
+            assert answer.json()["result"] == "processed"
+
+    def test_it_keeps_the_first_reason_next_to_the_last_one(self) -> None:
+        it = order()
+        assert handle(received(REFUNDED, event_of(it, b'"amount": 5000'))) == "dead"
+        letter = InboundDeadLetter.objects.get()
+        first = letter.error
+        assert letter.is_exact
+        pay_order(order_id=it.id)
+        for _ in range(2):
+            assert InboundDeadLetter.objects.request_replay(ids=[letter.id]) == [letter.id]
+            assert replay_next(consumer=NAME, handlers=dict(HANDLERS)) is not None
+            letter.refresh_from_db()
+            assert letter.error.splitlines()[0] == first
+            assert letter.error.splitlines()[1].startswith("Replayed: ") and "5000" in letter.error
+            assert len(letter.error.splitlines()) == 2

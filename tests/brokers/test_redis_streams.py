@@ -263,6 +263,19 @@ def test_an_entry_of_another_shape_is_received_as_it_can_be(client):
     assert (found.key, found.value) == ("", b"")
 
 
+def test_an_entry_that_has_a_field_twice_has_no_value_of_its_own(client):
+    client.execute_command("XADD", "t.v1", "*", "value", '{"a": 1}', "key", "k", "value", '{"a": 2}')
+    (received,) = consumer("a").receive(seconds=0.1)
+    assert (received.key, received.value) == ("k", b'{"a": 1}\n{"a": 2}')
+
+
+def test_two_keys_that_are_not_utf_8_are_two_keys(client):
+    for key in (b"\xff", b"\xfe"):
+        client.xadd("t.v1", {"key": key, "value": b"1"})
+    first, second = consumer("a").receive(seconds=0.1)
+    assert first.key != second.key
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_key_of_another_type_stops_its_own_stream_alone_and_only_while_it_is_there(client, late):
     one = consumer("a", "t.v1", "wrong.v1")

@@ -129,6 +129,8 @@ def test_the_url_of_a_mail_server_is_read(url: str, read: list[Any]) -> None:
         "imap://ann:hidden@mail.example.com",
         "smtp://:hidden@mail.example.com",
         "smtp://ann:hidden@mail.example.com/?tls=true",
+        "smtp://ann:hid%FF@mail.example.com",
+        "smtp://ann%FF:hidden@mail.example.com",
     ],
 )
 def test_a_bad_url_of_a_mail_server_is_refused_without_its_password(url: str) -> None:
@@ -381,6 +383,8 @@ def test_archives_may_be_in_a_bucket(url, bucket, location, endpoint):
         "s3://key:secret@bucket",
         "s3://bucket?endpoint_url=s3.example.com",
         "s3://bucket?region=eu-central-1",
+        "file:///folder%FF",
+        "s3://bucket/prefix%FF",
     ],
 )
 def test_another_place_of_archives_is_refused_without_its_secret(url):

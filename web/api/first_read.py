@@ -16,6 +16,7 @@ from rest_framework.request import Request
 
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.row_change import JoinedRead
+from web.api.headers import single_value
 from web.api.problems import Fault, Problem, invalid
 from web.models import ApiToken
 
@@ -56,7 +57,7 @@ def read_key(request: Request) -> str | None:
     header = request.META.get(_HEADER)
     if header is None:
         return None
-    key: str = header.strip()
+    key = single_value(header.strip())
     if key.startswith('"'):
         quoted = _QUOTED.fullmatch(key)
         key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else ""

@@ -28,11 +28,15 @@ def parse_url(url: str) -> dict[str, Any]:
         )
     if bool(parts.username) != bool(parts.password):
         raise ValueError("must have both a user and a password, or neither.")
+    try:
+        user, password = (unquote(text or "", errors="strict") for text in (parts.username, parts.password))
+    except UnicodeDecodeError:
+        raise ValueError("must have its user and password percent-encoded as UTF-8.") from None
     return {
         "EMAIL_HOST": parts.hostname,
         "EMAIL_PORT": port or _PORTS[parts.scheme],
-        "EMAIL_HOST_USER": unquote(parts.username or ""),
-        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_HOST_USER": user,
+        "EMAIL_HOST_PASSWORD": password,
         "EMAIL_USE_TLS": parts.scheme == "smtp+tls",
     }
 

@@ -202,7 +202,7 @@ class TestReplays:
             lambda: not InboundDeadLetter.objects.get().replay_requested_at,
             meanwhile=lambda: it.step(seconds=0.01),
         )
-        assert InboundDeadLetter.objects.get().error == "ZeroDivisionError: x"
+        assert InboundDeadLetter.objects.get().error == f"{letter.error}\nReplayed: ZeroDivisionError: x"
 
 
 PAID_V2 = "payment.payment.succeeded.v2"

@@ -15,7 +15,7 @@ from tests.kit.words import DomainEvent, InboundDeadLetter
 pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)
 EVENTS = ("UNPUBLISHED", "STUCK", "BLOCKED", "DEAD", "PUBLISHED", "DISCARDED")
-LETTERS = ("UNRESOLVED", "UNDECIDED", "REPLAY_REQUESTED")
+LETTERS = ("UNRESOLVED", "UNDECIDED", "REPLAYABLE", "REPLAY_REQUESTED")
 
 
 @pytest.fixture
@@ -40,7 +40,13 @@ def letters():
     """Insert an inbound dead letter of each kind."""
     now = dt.datetime.now(dt.UTC)
     for requested, replayed, discarded in itertools.product((None, now), repeat=3):
-        dead_letter(replay_requested_at=requested, replayed_at=replayed, discarded_at=discarded)
+        for is_exact in (True, False):
+            dead_letter(
+                replay_requested_at=requested,
+                replayed_at=replayed,
+                discarded_at=discarded,
+                is_exact=is_exact,
+            )
 
 
 def test_the_list_is_complete():
