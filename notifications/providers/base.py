@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 import time
@@ -13,6 +14,7 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 
 from notifications.models import EmailNotification
+from notifications.providers.causes import judge_refusal
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
 from notifications.states.outcomes import Outcome, Verdict
@@ -97,6 +99,14 @@ class Provider(ABC):
     @abstractmethod
     def refused(self, error: Exception) -> Outcome:
         """Return the outcome of a send that raised `error`."""
+
+    def refusal(
+        self, verdict: Verdict, *, code: str, text: str, wait_seconds: float | None = None
+    ) -> Outcome:
+        """Return the outcome of a provider's answer whose code has this verdict."""
+        outcome = Outcome(verdict, self.name, code=code, text=text, wait_seconds=wait_seconds)
+        verdict = judge_refusal(verdict, provider=self.name, error=outcome.error)
+        return dataclasses.replace(outcome, verdict=verdict)
 
     def is_open(self, connection: Any) -> bool:
         """Return whether a kept connection can be used. By default the backend itself finds out."""

@@ -1,4 +1,4 @@
-"""Explain a provider's error, and name the setting that may cause it. Pure.
+"""Explain a provider's error, name the setting that may cause it, and tell whose failure it is. Pure.
 
 Written from RFC 3463 (enhanced codes), RFC 5321 and the documents that each provider's `backend` names. A
 provider's declaration has the patterns of errors that only it gives.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable, Sequence
 
 from notifications.providers.explanations import (
     ACCOUNT,
@@ -32,14 +33,39 @@ from notifications.providers.explanations import (
     Explanation,
 )
 from notifications.providers.registry import Protocol, declarations
+from notifications.states.outcomes import Verdict
 
 ANY, HTTP, SMTP = None, Protocol.HTTP, Protocol.SMTP
+
+_PERIOD = r"per (\d+ )?(second|minute|hour|day|month)s?"
+#: Refusals of our account or sender, which come with the code of a permanent refusal of the message, such as
+#: Gmail's 550 5.4.5 and Exchange's 554 5.2.0 and 550 5.1.90. They must not match what a server says of a
+#: recipient: a full or disabled mailbox, mails that come to it too fast, the size of a message.
+_ABOUT_US: list[tuple[Protocol | None, str, Explanation]] = [
+    (ANY, r"\b5\.4\.5\b|\b5\.1\.90\b|\b5\.7\.(232|233|705)\b|submission ?quota", NO_CREDIT),
+    (
+        ANY,
+        r"\b(daily|hourly|monthly|sending|outgoing|outbound)( \w+){0,3} (limit|quota)"
+        r"|\b(limit|quota) for sending",
+        NO_CREDIT,
+    ),
+    (ANY, rf"\b(messages|e-?mails|rcpts|recipients) {_PERIOD}\b", NO_CREDIT),
+    (HTTP, r"^(?!.*\b[45]\.\d+\.\d+).*\bquota\b(?!@)", NO_CREDIT),
+    (ANY, r"\baccount( \w+){0,3} under review|\bsending( \w+){0,3} (paused|suspended|disabled)", ACCOUNT),
+    (
+        ANY,
+        r"\byour( \w+){0,2} account( \w+){0,4} (suspended|disabled|deactivated|paused|frozen|blocked|locked)",
+        ACCOUNT,
+    ),
+    (SMTP, r"verified sender identity|email address is not verified", SENDER),
+]
 
 #: The protocol, a pattern of `last_error`, and its explanation. Special patterns come before general ones.
 _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
     (ANY, r"^lease expired\b", LEASE),
     (ANY, r"^restored\b", RESTORED),
     (HTTP, r"^(2\d\d|502|504|520|524)\b", NO_ANSWER),  # a proxy or gateway wrote the text
+    *_ABOUT_US,
     (HTTP, r"suppress(ed|ion) list|inactive (address|recipient)", INACTIVE),
     (
         ANY,
@@ -120,10 +146,39 @@ _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
 
 @functools.cache
 def _compiled(provider: str) -> list[tuple[re.Pattern[str], Explanation]]:
+    own = declared.causes if (declared := declarations().get(provider)) else ()
+    return _compile(own) + _compile(_spoken(_KNOWN, provider))
+
+
+@functools.cache
+def _compiled_about_us(provider: str) -> list[tuple[re.Pattern[str], Explanation]]:
+    return _compile(_spoken(_ABOUT_US, provider))
+
+
+def _spoken(
+    rows: Sequence[tuple[Protocol | None, str, Explanation]], provider: str
+) -> list[tuple[str, Explanation]]:
+    """Return the patterns of the provider's protocol."""
     declared = declarations().get(provider)  # a row may name a provider that a later release dropped
-    own, spoken = (declared.causes, declared.protocol) if declared else ((), ANY)
-    known = [(pattern, explanation) for protocol, pattern, explanation in _KNOWN if protocol in (ANY, spoken)]
-    return [(re.compile(pattern, re.IGNORECASE), explanation) for pattern, explanation in (*own, *known)]
+    spoken = declared.protocol if declared else ANY
+    return [(pattern, explanation) for protocol, pattern, explanation in rows if protocol in (ANY, spoken)]
+
+
+def _compile(rows: Iterable[tuple[str, Explanation]]) -> list[tuple[re.Pattern[str], Explanation]]:
+    return [(re.compile(pattern, re.IGNORECASE), explanation) for pattern, explanation in rows]
+
+
+def judge_refusal(verdict: Verdict, *, provider: str, error: str) -> Verdict:
+    """Return the verdict of a refusal by its text, if the code blames the message for what is ours.
+
+    Another provider may take the e-mail, and the same one after our account or sender is accepted again.
+    """
+    if verdict not in (Verdict.PERMANENT, Verdict.SENDER_REFUSED):
+        return verdict
+    for pattern, explanation in _compiled_about_us(provider):
+        if pattern.search(error):
+            return Verdict.SENDER_REFUSED if explanation is SENDER else Verdict.MISCONFIGURED
+    return verdict
 
 
 def explain(*, provider: str, error: str) -> Explanation:

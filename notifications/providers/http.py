@@ -155,7 +155,7 @@ class HttpProvider(Provider):
         ambiguous = status in FROM_A_GATEWAY  # ignore the body, which the gateway wrote
         verdict = Verdict.AMBIGUOUS if ambiguous else self.verdict(status=status, name=name, text=text)
         wait = pause_asked_for(response.headers) if verdict is Verdict.THROTTLED else None
-        return Outcome(verdict, self.name, code=str(status), text=text, wait_seconds=wait)
+        return self.refusal(verdict, code=str(status), text=text, wait_seconds=wait)
 
 
 def by_status(status: int) -> Verdict:

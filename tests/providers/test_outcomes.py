@@ -83,6 +83,7 @@ OWN = [
     ("postmark", status(422, message="300 Invalid 'To' address: 'x'."), Verdict.PERMANENT),
     ("postmark", status(422, message="300 Invalid 'From' address: 'x'."), Verdict.SENDER_REFUSED),
     ("postmark", status(422, message="406 You tried to send to an inactive recipient."), Verdict.PERMANENT),
+    ("postmark", status(422, message="300 Invalid 'To' address: 'quota@a'."), Verdict.PERMANENT),
     ("postmark", status(422, message="411 Forbidden attachment type"), Verdict.PERMANENT),
     ("postmark", status(401, message="10 Bad or missing API token"), Verdict.MISCONFIGURED),
     ("postmark", status(422, message="100 Maintenance"), Verdict.TRANSIENT),
@@ -101,7 +102,19 @@ OWN = [
     ("mailgun", status(200, message="Mailgun Magnificent API"), Verdict.MISCONFIGURED),
     ("mailgun", status(200, message="Hello from a proxy"), Verdict.AMBIGUOUS),
 ]
-ROWS = [(name, fault, verdict) for name in HTTP for fault, verdict in COMMON] + GATEWAYS + OWN
+#: Limits of our account that come with a status about the message.
+LIMITS = [
+    (name, status(400, message=message), Verdict.MISCONFIGURED)
+    for name in HTTP
+    for message in (
+        "account under review",
+        "Your account is under review. Contact support.",
+        "You have exceeded your messaging quota.",
+        "Daily sending limit exceeded",
+        "Your account has been temporarily disabled",
+    )
+]
+ROWS = [(name, fault, verdict) for name in HTTP for fault, verdict in COMMON] + GATEWAYS + OWN + LIMITS
 
 
 def send(name: str, **fields: Any) -> Outcome:

@@ -77,6 +77,61 @@ def test_a_connection_that_is_refused_means_that_the_server_cannot_be_reached(sm
     assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.UNREACHABLE
 
 
+GMAIL = """550-5.4.5 Daily user sending limit exceeded. For more information on Gmail\r
+550-5.4.5 sending limits go to\r
+550 5.4.5  https://support.google.com/a/answer/166852 d2e1a72fcca58 - gsmtp"""
+EXCHANGE = (
+    "554 5.2.0 STOREDRV.Submission.Exception:SubmissionQuotaExceededException; Failed to process message"
+    " due to a permanent exception with message The message can't be submitted because the sender's"
+    " submission quota was exceeded."
+)
+RECIPIENTS = (
+    "550 5.1.90 Your message can't be sent because you've reached your daily limit for message recipients"
+)
+
+
+@pytest.mark.parametrize("command", ["MAIL", "RCPT", "DATA", "DOT"])
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        (GMAIL, Verdict.MISCONFIGURED),
+        (EXCHANGE, Verdict.MISCONFIGURED),
+        (RECIPIENTS, Verdict.MISCONFIGURED),
+        ("550 5.7.233 Your tenant has exceeded its limit for sending to recipients", Verdict.MISCONFIGURED),
+        ("550 Domain a.test has exceeded the max emails per hour (201/200 (100%))", Verdict.MISCONFIGURED),
+        ("554 5.7.1 Data command rejected: limit of 400 rcpts per 24 hours reached", Verdict.MISCONFIGURED),
+        ("554 5.7.1 Data command rejected: only 10 messages per day", Verdict.MISCONFIGURED),
+        ("554 Sending paused for this account", Verdict.MISCONFIGURED),
+        ("550 5.7.1 Your SMTP account has been temporarily suspended", Verdict.MISCONFIGURED),
+        ("550 The from address does not match a verified Sender Identity.", Verdict.SENDER_REFUSED),
+        ("554 Message rejected: Email address is not verified.", Verdict.SENDER_REFUSED),
+    ],
+)
+def test_a_permanent_code_about_our_account_is_not_the_emails_fault(smtp, command, reply, verdict):
+    smtp.replies[command] = reply
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is verdict
+
+
+@pytest.mark.parametrize("command", ["RCPT", "DOT"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "552 5.2.2 The email account that you tried to reach is over quota",
+        "552 5.2.2 mailbox exceeded its storage limit",
+        "550 5.2.1 The email account that you tried to reach is disabled",
+        "550 5.2.1 The user you are trying to contact is receiving mail at a rate that prevents more",
+        "550 5.1.1 Quota exceeded (mailbox for user is full)",
+        "550 This account has been suspended",
+        "552 5.3.4 Message size exceeds fixed limit",
+        "552 message exceeds the maximum message size limit of 10 MB",
+        "550 5.7.1 Message rejected as spam",
+    ],
+)
+def test_a_permanent_code_about_the_recipient_or_the_message_stays_permanent(smtp, command, reply):
+    smtp.replies[command] = reply
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.PERMANENT
+
+
 SESSION = "452 4.4.5 Maximum number of messages per session exceeded"
 
 

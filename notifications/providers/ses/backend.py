@@ -119,4 +119,4 @@ class SesProvider(Provider):
             verdict = Verdict.MISCONFIGURED
         else:
             verdict = by_status(status)
-        return Outcome(verdict, self.name, code=code or str(status), text=text)
+        return self.refusal(verdict, code=code or str(status), text=text)

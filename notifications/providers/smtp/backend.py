@@ -9,8 +9,8 @@ transient      4yz (421, 450, 451, 452, …); a new connection lost, or any time
 unreachable    refused connection, connect timeout, no such host, TLS handshake; these and 4yz before MAIL
 throttled      454 to MAIL, RCPT or DATA ("Throttling failure" of SES' SMTP interface)
 misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO or the greeting (554); 530; no AUTH or STARTTLS
-               where one is set; a certificate that cannot be trusted
-sender refused 5yz to MAIL, except 530 and 552
+               where one is set; a certificate that cannot be trusted; 5yz about a limit of our account
+sender refused 5yz to MAIL, except 530 and 552; 5yz about an unverified sender
 ambiguous      connection lost, read timeout or unreadable reply after the final dot was sent: the server
                may have taken the mail (RFC 5321, 6.1)
 
@@ -129,7 +129,7 @@ class SmtpProvider(Provider):
 
     def _outcome(self, verdict: Verdict, *, code: str, text: bytes | str) -> Outcome:
         text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-        return Outcome(verdict, self.name, code=code, text=text)
+        return self.refusal(verdict, code=code, text=text)
 
 
 def _reply_of(error: smtplib.SMTPException) -> tuple[int, str]:
