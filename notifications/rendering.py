@@ -42,11 +42,13 @@ from jinja2 import (
 from notifications import published
 from notifications.parts import RenderedEmail, install_sentences, place_of, render_parts
 from notifications.profiles import Profile, from_settings
-from runtime.texts import one_line
+from runtime.texts import break_links, one_line
 
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}")
 _LETTER_BY_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+#: The texts that a shop writes. Customers could advertise by links in the others.
+_OF_THE_SHOP = frozenset(["reason"])
 # Digits of the minor unit if not 2, from ISO 4217 list one. Amounts here count ISO's units. Babel has CLDR's
 # digits, which say how people write amounts (RSD 0, IQD 0).
 _MINOR_DIGITS = {
@@ -126,7 +128,8 @@ def show(*, locale: str, context: Mapping[str, object], profile: Profile) -> Sho
     - an int under `…_amount` as money in minor units of `context["currency"]`;
     - a datetime under `…_at` as its date in UTC;
     - a string under `…_url` unchanged if it is an http(s) URL, else as an empty string;
-    - every other string as one line without control characters;
+    - a `reason`, which is the shop's, as one line without invisible characters;
+    - every other string likewise, and so that mail programs link nothing in it;
     - a list of mappings by the same rules.
     """
     reader = _reader(locale)
@@ -253,7 +256,9 @@ def _money(amount: int, currency: str, locale: Locale) -> str:
 def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> object:
     match value:
         case str():
-            return _safe_url(value) if key.endswith("_url") else one_line(value)
+            if key.endswith("_url"):
+                return _safe_url(value)
+            return one_line(value) if key in _OF_THE_SHOP else break_links(one_line(value))
         case bool():
             return value
         case int() if key.endswith("_amount"):

@@ -18,6 +18,7 @@ from notifications.providers.causes import judge_refusal
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
 from notifications.states.outcomes import Outcome, Verdict
+from runtime.texts import break_links, one_line
 
 #: Open a new connection after so many idle seconds. The server may be about to close the old one, and a reset
 #: at that moment looks like a reset after it took the mail.
@@ -137,7 +138,7 @@ def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlterna
         subject=mail.subject,
         body=mail.body_text,
         from_email=sender_of(mail),
-        to=[formatted_address(name=mail.to_name, recipient_email=mail.recipient_email)],
+        to=[recipient_of(mail)],
         reply_to=[reply_to] if reply_to else [],
         # RFC 3834: holiday notices and other responders do not answer such a message.
         headers={"Message-ID": message_id(mail), "Auto-Submitted": "auto-generated"},
@@ -146,6 +147,11 @@ def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlterna
     message.attach_alternative(mail.body, "text/html")
     message.metadata = metadata_of(mail)  # type: ignore[attr-defined]  # anymail's attribute
     return message
+
+
+def recipient_of(mail: EmailNotification) -> str:
+    """Return the To header. Mail programs quote it in forwarded e-mails, so its name has no links."""
+    return formatted_address(name=break_links(one_line(mail.to_name)), recipient_email=mail.recipient_email)
 
 
 def sender_of(mail: EmailNotification) -> str:

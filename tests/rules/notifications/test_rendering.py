@@ -109,7 +109,8 @@ def test_it_makes_a_hostile_value_harmless(event_type, field):
     assert "\n" not in mail.subject
     shown = field != "reason" or event_type == "order.cancelled"
     # The value is data: what looks like a template or a placeholder stays as it was written.
-    assert ("{{ shop_name }}{% now 'Y' %}%(name)s Bcc: victim@example.com gpj.exe" in mail.body_text) is shown
+    victim = "victim@example.com gpj.exe" if field == "reason" else "victim@ example.\u200ccom gpj.\u200cexe"
+    assert ("{{ shop_name }}{% now 'Y' %}%(name)s Bcc: " + victim in mail.body_text) is shown
 
 
 def test_it_keeps_the_subject_on_one_line():
