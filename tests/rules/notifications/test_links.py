@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notifications.models import EmailNotification
+from notifications.parts import RenderedEmail
 from notifications.providers.base import build_message
-from notifications.rendering import RenderedEmail
 from runtime.texts import break_links
 from tests.kit.words import SAMPLE, event_types, new_id, render_email
 
