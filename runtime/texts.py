@@ -14,9 +14,10 @@ _DROPPED = re.compile(
     "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
     r"|[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-#: No space, and neither a default ignorable code point of Unicode nor one with an empty glyph.
+#: No space, and neither a default ignorable code point of Unicode nor one with an empty glyph. Most texts
+#: have a letter of ASCII, which is found sooner.
 _VISIBLE = re.compile(
-    r"[^\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"[A-Za-z]|[^\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3"
     r"\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
@@ -48,7 +49,7 @@ def one_line(text: str) -> str:
     """
     if not text.isprintable():
         text = _DROPPED.sub(r"\1", _BREAKS.sub(" ", text))
-    return " ".join(text.split()) if text.isascii() or has_visible(text) else ""
+    return " ".join(text.split()) if text.isascii() or _VISIBLE.search(text) else ""
 
 
 def has_visible(text: str) -> bool:
