@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -134,6 +138,42 @@ def test_a_malformed_or_endless_head_is_refused(
         connection.sendall(text.encode())
         first = connection.recv(4096).decode()
     assert re.match(rf"HTTP/1.1 {status}\b", first), first[:200]
+
+
+def post(shop: Shop, path: str, body: object, headers: list[tuple[str, bytes]]) -> tuple[int, dict[str, Any]]:
+    """Send a request with its headers as they are, also twice or in any bytes."""
+    connection = HTTPConnection(HOST, shop.port, timeout=30)
+    connection.putrequest("POST", f"/api/v1{path}")
+    raw = json.dumps(body).encode()
+    own = [
+        ("Authorization", str(shop.session.headers["Authorization"]).encode()),
+        ("Content-Type", b"application/json"),
+        ("Content-Length", str(len(raw)).encode()),
+    ]
+    for name, value in own + headers:
+        connection.putheader(name, value)
+    connection.endheaders(raw)
+    with closing(connection), connection.getresponse() as answer:
+        return answer.status, json.loads(answer.read())
+
+
+def test_a_key_that_is_sent_twice_in_a_request_opens_one_order(shop: Shop) -> None:
+    body = {"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount": 100}
+    key = ("Idempotency-Key", str(uuid.uuid4()).encode())
+    answers = [post(shop, "/orders", body, headers) for headers in ([key, key], [key], [key, key])]
+    assert [status for status, _ in answers] == [201] * 3
+    assert len({answer["id"] for _, answer in answers}) == 1
+
+
+@pytest.mark.parametrize("name", ["ce-subject", "ce-source"])
+@pytest.mark.parametrize("value", [b"\xc3\x84-1", b"M\xfcller", b"A%FF1"])
+def test_a_header_of_other_bytes_than_ascii_is_refused_by_its_name(
+    shop: Shop, name: str, value: bytes
+) -> None:
+    attributes = {"ce-specversion": b"1.0", "ce-id": str(uuid.uuid4()).encode(), "ce-source": b"s"}
+    attributes |= {"ce-type": b"payment.payment.succeeded.v1", name: value}
+    status, problem = post(shop, "/events", {}, list(attributes.items()))
+    assert (status, problem["errors"][0]["pointer"]) == (400, f"#/{name}")
 
 
 def test_a_stop_ends_the_request_under_way_first_and_leaves_no_process(shop: Shop) -> None:
