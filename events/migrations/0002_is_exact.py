@@ -5,6 +5,8 @@ class Migration(migrations.Migration):
     dependencies = [("events", "0001_initial")]
 
     operations = [
+        # Consumers write to the table.
+        migrations.RunSQL("SET LOCAL lock_timeout = '3s'", migrations.RunSQL.noop),
         migrations.AddField(
             "inbounddeadletter",
             "is_exact",
