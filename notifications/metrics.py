@@ -54,6 +54,11 @@ FEEDBACK = counter(
     "first reports of `delivered`, `bounced` or `complained`",
     ["provider", "event"],
 )
+UNMATCHED = counter(
+    "orderpost_webhook_events_unmatched",
+    "events of providers that are about no e-mail of ours, such as those of newsletters on the same account",
+    ["provider"],
+)
 WEBHOOKS = counter(
     "orderpost_webhooks",
     "posts to `/webhooks/<provider>`: `accepted`, `unsigned`, `malformed`, `too_large`, `unverifiable`,"
@@ -69,6 +74,7 @@ def show_zeros() -> None:
             ATTEMPTS.labels(provider, str(outcome))
         for event in ("delivered", "bounced", "complained"):
             FEEDBACK.labels(provider, event)
+        UNMATCHED.labels(provider)
         for result in ("accepted", "unsigned", "malformed", "too_large", "unverifiable", "error"):
             WEBHOOKS.labels(provider, result)
     for event_type in settings.NOTIFY_ON:

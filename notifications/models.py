@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import random
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from django.conf import settings
@@ -101,6 +102,9 @@ class Reported(NamedTuple):
     status: str
     recipient_email: str
     traceparent: str
+    provider: str
+    provider_message_id: str
+    errors: Sequence[attempts.ErrorEntry]
     times: EventTimes
 
 
@@ -220,21 +224,63 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
 
     def read_reported(self, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Reported]:
         """Return the rows with these ids, as far as they exist, without a lock."""
-        if not ids:
+        return self._read_reported("id = ANY(%s)", [list(ids)]) if ids else {}
+
+    def read_accepted(self, *, provider: str, message_ids: Collection[str]) -> dict[uuid.UUID, Reported]:
+        """Return the rows that the provider accepted under these message ids, without a lock.
+
+        Each attached partition has a hash index of the ids, whose condition the statement repeats.
+        """
+        if not message_ids:
             return {}
+        return self._read_reported(
+            "provider_message_id = ANY(%s) AND provider_message_id <> '' AND provider = %s",
+            [list(message_ids), provider],
+        )
+
+    def _read_reported(self, condition: str, values: list[Any]) -> dict[uuid.UUID, Reported]:
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(
+                "SELECT id, status, recipient_email, traceparent, provider, provider_message_id, errors,"  # noqa: S608
+                f" delivered_at, bounced_at, complained_at FROM email_notifications WHERE {condition}",
+                values,
+            )
+            rows = cursor.fetchall()
+        return {
+            id: Reported(
+                status,
+                recipient_email,
+                traceparent,
+                provider,
+                message_id,
+                json.loads(errors),
+                EventTimes(id, *times),
+            )
+            for id, status, recipient_email, traceparent, provider, message_id, errors, *times in rows
+        }
+
+    def accepted_lately(self, *, provider: str, addresses: Collection[str]) -> set[str]:
+        """Return those of the addresses, in any case, to which the provider accepted an e-mail lately.
+
+        Lately means within 30 days. Of each address, only the newest e-mails count, because a shop's own
+        address may have millions.
+        """
+        if not addresses:
+            return set()
         with connections[self.db].cursor() as cursor:
             cursor.execute(
                 """
-                SELECT id, status, recipient_email, traceparent, delivered_at, bounced_at, complained_at
-                FROM email_notifications WHERE id = ANY(%s)
+                SELECT address FROM unnest(%s::text[]) AS address WHERE EXISTS (
+                    SELECT FROM (
+                        SELECT provider, sent_at FROM email_notifications
+                        WHERE upper(recipient_email::text) = upper(address) ORDER BY id DESC LIMIT 100
+                    ) AS newest
+                    WHERE provider = %s AND sent_at > statement_timestamp() - interval '30 days'
+                )
                 """,
-                [list(ids)],
+                [list(addresses), provider],
             )
-            found = cursor.fetchall()
-        return {
-            id: Reported(status, recipient_email, traceparent, EventTimes(id, *times))
-            for id, status, recipient_email, traceparent, *times in found
-        }
+            return {address for (address,) in cursor.fetchall()}
 
     def keep_earliest(self, times: Iterable[EventTimes]) -> set[uuid.UUID]:
         """Write the times that are earlier than the stored ones. Return the ids of the changed rows."""

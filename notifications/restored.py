@@ -15,10 +15,10 @@ from django.db import transaction
 
 from notifications import by_hand
 from notifications.by_hand import NO_ROW, Refusal
+from notifications.evidence import record_evidence
 from notifications.log import log_changes
 from notifications.models import EmailNotification
 from notifications.providers.webhook import Evidence
-from notifications.services import record_evidence
 from notifications.states import transitions
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status

@@ -1,41 +1,35 @@
-"""The operations on e-mails: insert, preview, resend, withdraw, give up, record evidence.
+"""The operations on e-mails: insert, preview, resend, withdraw, give up.
 
 Every change is logged. Called by orders (in its transaction), the API, the admin, webhooks and commands.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 from django.conf import settings
-from django.db import transaction
 
-from notifications import by_hand, insert, metrics
+from notifications import by_hand, insert
 from notifications.by_hand import Refusal
 from notifications.log import log_changes, log_created
-from notifications.models import EmailNotification, EventTimes
+from notifications.models import EmailNotification
 from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.providers.sending import PROVIDERS
-from notifications.providers.webhook import Evidence
 from notifications.rendering import render_email
 from notifications.states import transitions
-from notifications.states.outcomes import SET_ASIDE, Outcome, Verdict
+from notifications.states.outcomes import SET_ASIDE, Verdict
 from notifications.states.transitions import Status
-from notifications.suppressions import SuppressionReason, suppress, suppressed_among
-from notifications.trials import record_events
+from notifications.suppressions import suppressed_among
 from notifications.wake import Reason, wake
 from runtime.database.ids import new_id
 from runtime.database.statement import StatementPart
 from runtime.database.transactions import after_commit, require_transaction
 from runtime.personal_data import ERASED, ERASED_ADDRESS
 from runtime.telemetry import context as work_context
-from runtime.telemetry import tracing
 
 log = structlog.get_logger(__name__)
 
@@ -209,83 +203,6 @@ def resend_dead_letters() -> tuple[int, int]:
             return changed, refused
         changes, refusals = resend(ids=ids)
         changed, refused, last = changed + len(changes), refused + len(refusals), ids[-1]
-
-
-def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
-    """Write a provider's evidence: mark unsent e-mails `sent`, keep times, suppress addresses.
-
-    The number of statements does not depend on the number of events. The delivery of a sent e-mail, which
-    most posts report, takes two: a read and an update. A repeated event changes nothing. If events of a kind
-    have several times, the earliest counts.
-    """
-    facts = list(evidence)
-    by_id: dict[uuid.UUID, list[Evidence]] = {}
-    for fact in facts:
-        if fact.id is not None:
-            by_id.setdefault(fact.id, []).append(fact)
-    changes: list[EmailNotification] = []
-    # No verb leaves `sent`, and a time can only become earlier, so a single such row needs no lock.
-    stored = EmailNotification.objects.read_reported(by_id) if len(by_id) == 1 else {}
-    is_sent = all(row.status == Status.SENT for row in stored.values()) and len(stored) == len(by_id)
-    is_quick = is_sent and not any(fact.suppress for fact in facts)
-    with contextlib.nullcontext() if is_quick else transaction.atomic():
-        if not is_quick:
-            changes = EmailNotification.objects.accept(
-                {id: Outcome(Verdict.ACCEPTED, provider, some[0].message_id) for id, some in by_id.items()}
-            )
-            stored = EmailNotification.objects.read_reported(by_id)
-        times = [_times(id, by_id[id]) for id in stored]
-        with tracing.span("record evidence", links=[row.traceparent for row in stored.values()]) as span:
-            span.set_attribute("orderpost.provider", provider)
-            changed = EmailNotification.objects.keep_earliest(times)
-            suppress(
-                SuppressionReason(row.recipient_email, fact.suppress, provider, id)
-                for id, row in stored.items()
-                for fact in by_id[id]
-                if fact.suppress and not _is_repeat(fact, row.times)
-            )
-    log_changes(changes)
-    strangers = [fact for fact in facts if fact.id not in stored]
-    unknown = len(strangers) - (record_events(provider=provider, facts=strangers) if strangers else 0)
-
-    def tell() -> None:
-        news = Counter(
-            kind
-            for time in times
-            if time.id in changed
-            for kind in metrics.newly_reported(time, stored[time.id].times)
-        )
-        metrics.count_feedback(provider, news=news)
-        log.info(
-            "webhook events",
-            provider=provider,
-            events=len(facts),
-            unknown=unknown,
-            changed=len(changes),
-            kinds=dict(Counter(fact.kind for fact in facts)),
-        )
-
-    after_commit(tell)
-
-
-def _is_repeat(fact: Evidence, known: EventTimes) -> bool:
-    """Return whether a bounce or complaint was recorded before. A person may have lifted it since."""
-    bounced = fact.bounced_at is not None and fact.bounced_at == known.bounced_at
-    return bounced or (fact.complained_at is not None and fact.complained_at == known.complained_at)
-
-
-def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:
-    """Return the earliest time of each kind of event."""
-
-    def earliest(times: Iterable[dt.datetime | None]) -> dt.datetime | None:
-        return min((time for time in times if time), default=None)
-
-    return EventTimes(
-        id,
-        delivered_at=earliest(fact.delivered_at for fact in facts),
-        bounced_at=earliest(fact.bounced_at for fact in facts),
-        complained_at=earliest(fact.complained_at for fact in facts),
-    )
 
 
 def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[Refusal]]:

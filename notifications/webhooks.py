@@ -16,9 +16,9 @@ from django.utils.module_loading import import_string
 from django.views.decorators.csrf import csrf_exempt
 
 from notifications import metrics
+from notifications.evidence import record_evidence
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.webhook import Malformed, Unsigned, Unverifiable, Webhook
-from notifications.services import record_evidence
 from notifications.trials import refused_beat
 from runtime.models import Heartbeat
 from web.api.problem_types import MALFORMED, METHOD_NOT_ALLOWED, TOO_LARGE, ProblemType, Repeat, declare_type

@@ -13,6 +13,7 @@ from events.conditions import KAFKA_AWAY, LAGS, UNFINISHED_EVENTS
 from events.consuming.consumer import GROUP
 from events.transports import BrokerAway, consumer_lags
 from notifications.conditions import UNFINISHED_EMAILS
+from notifications.evidence import count_unmatched
 from orders.conditions import STUCK_ORDERS
 from orders.subscriptions import subscribed
 from outbox import cdc
@@ -101,6 +102,7 @@ def _unless_away(read: Callable[[], T]) -> T | None:
 def _providers(
     now: float, breakers: Mapping[str, Breaker], rates: Sums, jobs: Mapping[str, float]
 ) -> list[Document]:
+    unmatched = count_unmatched()
     return [
         {
             "provider": name,
@@ -111,6 +113,7 @@ def _providers(
             "sent": rates.counts.get(f"sent:{name}", 0),
             "failed": rates.counts.get(f"failed:{name}", 0),
             "webhook_seconds": jobs.get(f"webhook:{name}"),
+            "unmatched": unmatched.get(name, 0),
         }
         for name, breaker in breakers.items()
     ]

@@ -18,6 +18,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from notifications.evidence import count_unmatched
 from notifications.models import EmailNotification
 from notifications.rendering import event_types
 from notifications.trials import default_event, start_trial
@@ -114,13 +115,15 @@ def providers(request: HttpRequest) -> SafeString:
 
 
 def provider_lines() -> list[dict[str, Any]]:
-    """Return each provider's circuit breaker and the time of its last webhook event."""
+    """Return each provider's circuit breaker, the time of its last webhook event, and the unmatched ones."""
+    unmatched = count_unmatched()
     beats = dict(Heartbeat.objects.filter(name__startswith="webhook:").values_list("name", "beat_at"))
     return [
         {
             "view": view,
             "changed": "–" if view.changed_ago_seconds is None else f"{view.changed_ago_seconds:.0f} s ago",
             "events": ago(beats.get(f"webhook:{view.provider}")),
+            "unmatched": unmatched.get(view.provider, 0),
         }
         for view in gate().read_providers()
     ]

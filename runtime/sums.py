@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from django.db import connections, transaction
 from django.db.models import Max, Q
+from django.db.models.functions import Now
 
 from runtime.database.clock import read_database_time
 from runtime.models import Heartbeat, TrafficSum
@@ -213,6 +214,27 @@ def store(span: int, steps: Mapping[dt.datetime, Sums]) -> None:
                 [json.dumps(sums.samples) for sums in steps.values()],
             ],
         )
+
+
+def add_to_hour(numbers: Mapping[str, int]) -> None:
+    """Add to the samples of the present hour what no reader finds in a table later."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO traffic_sums AS old (span, start, counts, spreads, samples)
+            VALUES (%s, date_trunc('hour', statement_timestamp(), 'UTC'), '{}', '{}', %s)
+            ON CONFLICT (span, start) DO UPDATE SET samples = old.samples || (
+                SELECT jsonb_object_agg(series, number::bigint + coalesce((old.samples->>series)::bigint, 0))
+                FROM jsonb_each_text(excluded.samples) AS new (series, number))
+            """,
+            [TrafficSum.HOUR, json.dumps(numbers)],
+        )
+
+
+def read_last_day() -> Mapping[str, int]:
+    """Return the samples of the present hour and of the 23 before it, by series."""
+    hours = TrafficSum.objects.filter(span=TrafficSum.HOUR, start__gt=Now() - 24 * HOUR)
+    return Sums.total(Sums(samples=samples) for samples in hours.values_list("samples", flat=True)).samples
 
 
 def read_spans(*, since: Mapping[int, dt.datetime], until: dt.datetime) -> dict[int, dict[dt.datetime, Sums]]:

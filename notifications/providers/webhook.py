@@ -1,6 +1,6 @@
 """The base class of the providers' webhooks: it verifies posts and turns each event into evidence.
 
-Anymail parses a provider's events. An event counts for the e-mail whose id is in its metadata.
+Anymail parses a provider's events. `notifications.evidence` finds the e-mail that an event is about.
 
 | event (anymail's name) | evidence |
 | --- | --- |
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 import time
 import uuid
 import warnings
@@ -35,6 +36,9 @@ from anymail.signals import AnymailTrackingEvent, EventType, RejectReason
 from django.http import HttpRequest
 
 from notifications.models import Suppression
+from notifications.states.settle_sql import MESSAGE_ID_LIMIT
+from runtime.addresses import LONGEST
+from runtime.database.texts import make_storable
 
 #: The errors that parsing any body can raise.
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)
@@ -49,17 +53,24 @@ warnings.simplefilter("ignore", AnymailInsecureWebhookWarning)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evidence:
-    """One event: the provider has the e-mail `id`. Times are the provider's.
+    """One event: the provider has an e-mail. Times are the provider's.
 
-    `notifications.services.record_evidence` writes it.
+    `notifications.evidence` writes it. An event with `is_proof` false is only counted.
 
-    `id` is None if the event names none of our e-mails or proves nothing. It is then only counted. `suppress`
-    is the reason to suppress the address, or None.
+    id               the e-mail's id, from the event's metadata
+    message_id       the id with which the provider accepted the e-mail
+    header_id        the e-mail's id, from the Message-ID that the event names
+    suppress         the reason to suppress the address, or None
+    bounced_address  the address of a verified hard bounce without metadata, which is not the event of another
+                     sender at the same provider
     """
 
     id: uuid.UUID | None
     message_id: str = ""
+    header_id: uuid.UUID | None = None
     kind: str = ""
+    is_proof: bool = True
+    bounced_address: str = ""
     delivered_at: dt.datetime | None = None
     bounced_at: dt.datetime | None = None
     complained_at: dt.datetime | None = None
@@ -113,6 +124,10 @@ class Webhook(ABC):
         """Return the id with which the provider accepted the e-mail."""
         return str(event.message_id or "")
 
+    def header(self, event: AnymailTrackingEvent) -> str:
+        """Return the Message-ID of the e-mail's own header, or an empty text if the event has none."""
+        return ""
+
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
         """Return whether a bounce is permanent, unlike a block or a full mailbox."""
         return True
@@ -127,21 +142,34 @@ class Webhook(ABC):
 
     def _evidence(self, event: AnymailTrackingEvent) -> Evidence:
         kind = event.event_type
-        try:
-            id = uuid.UUID(self.metadata(event)["notification_id"])
-        except (KeyError, ValueError, AttributeError, TypeError):
-            id = None
+        metadata = self.metadata(event)
         at = _plausible(event.timestamp)
-        fact = Evidence(id, self.message_id(event)[:255], str(kind))
+        fact = Evidence(
+            _as_id(metadata.get("notification_id")),
+            make_storable(self.message_id(event))[:MESSAGE_ID_LIMIT],
+            _as_id(self.header(event).strip("<> ").partition("@")[0]),
+            str(kind),
+        )
         if kind in _PROVES_NOTHING:
-            return dataclasses.replace(fact, id=None)
+            return dataclasses.replace(fact, id=None, is_proof=False)
         if kind == EventType.DELIVERED:
             return dataclasses.replace(fact, delivered_at=at)
         if kind == EventType.COMPLAINED:
             return dataclasses.replace(fact, complained_at=at, suppress=self.why_suppressed(event))
         if kind == EventType.REJECTED or (kind == EventType.BOUNCED and self.is_permanent(event)):
-            return dataclasses.replace(fact, bounced_at=at, suppress=self.why_suppressed(event))
+            why = self.why_suppressed(event)
+            fact = dataclasses.replace(fact, bounced_at=at, suppress=why)
+            if self.key and why == Suppression.Reason.HARD_BOUNCE and not metadata:
+                address = make_storable(str(event.recipient or ""))[:LONGEST]
+                return dataclasses.replace(fact, bounced_address=address)
         return fact
+
+
+def read_json(body: bytes | str) -> Any:
+    """Parse JSON without the members that are null, because anymail would take null for a value."""
+    return json.loads(
+        body, object_pairs_hook=lambda pairs: {name: value for name, value in pairs if value is not None}
+    )
 
 
 def raw(event: AnymailTrackingEvent) -> dict[str, Any]:
@@ -154,9 +182,16 @@ def check_time(sent_at: float, *, retried_for_seconds: float = 0.0) -> None:
 
     A provider retries a batch with its first time for `retried_for_seconds`.
     """
-    allowed = retried_for_seconds + TOLERANCE_SECONDS
-    if not abs(time.time() - sent_at) <= allowed:  # this form refuses NaN, too
+    age = time.time() - sent_at
+    if not -TOLERANCE_SECONDS <= age <= retried_for_seconds + TOLERANCE_SECONDS:  # refuses NaN, too
         raise Unsigned
+
+
+def _as_id(text: Any) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text)
+    except (ValueError, AttributeError, TypeError):
+        return None
 
 
 def _plausible(at: Any) -> dt.datetime:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from notifications.states.outcomes import Outcome, Verdict
+from notifications.states.transitions import Status
 from runtime.database.texts import make_storable
 
 ErrorEntry = Mapping[str, Any]
@@ -64,6 +65,17 @@ def last_doubt(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> D
     """Return the newest attempt since the last resend that may have been accepted."""
     found = find_doubts(errors, resent_at)
     return found[-1] if found else None
+
+
+def may_have(*, asked: str, provider: str, status: str, errors: Sequence[ErrorEntry]) -> bool:
+    """Return whether the provider `asked` may have a row's e-mail, so that its evidence about it counts.
+
+    `provider` is that of the row. While the row is `processing`, and after an entry without a provider, any
+    provider may have it: the process that knew which one may have died.
+    """
+    if status == Status.PROCESSING or provider == asked:
+        return True
+    return any(entry.get("provider", "") in ("", asked) for entry in errors)
 
 
 def time_of(entry: ErrorEntry) -> dt.datetime:

@@ -18,7 +18,9 @@ class TrafficSum(models.Model):
     start = models.DateTimeField()
     counts = models.JSONField(default=dict)  # by series: {"placed": 12, "sent:<provider>": 9}
     spreads = models.JSONField(default=dict)  # durations by series, in the form of runtime.spread
-    samples = models.JSONField(default=dict)  # states when the minute was summed: {"open:<provider>": 1}
+    # States when the minute was summed: {"open:<provider>": 1}. An hour's also has numbers that other
+    # processes add: {"unmatched:<provider>": 3}.
+    samples = models.JSONField(default=dict)
 
     class Meta:
         db_table = "traffic_sums"

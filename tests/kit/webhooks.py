@@ -9,9 +9,15 @@ from typing import Any
 
 from django.test import Client
 
+from tests.kit.mails import make_mail
 from tests.kit.words import EmailNotification
 
 URL = "/webhooks/sendgrid"
+
+
+def offered_mail(**fields: Any) -> EmailNotification:
+    """Insert an e-mail that was offered to SendGrid, so that SendGrid's events about it count."""
+    return make_mail(**{"provider": "sendgrid"} | fields)
 
 
 def event(mail: Any, kind: str, **more: Any) -> dict[str, Any]:

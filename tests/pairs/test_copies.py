@@ -95,6 +95,7 @@ class TestTheWebhookOfTheOriginal:
 
     def copied(self, to: str = "") -> tuple[EmailNotification, EmailNotification]:
         mail = dead_letter()
+        EmailNotification.objects.filter(id=mail.id).update(provider="sendgrid")
         copy_id = send_copy(notification_id=mail.id, recipient_email=to)
         return mail, EmailNotification.objects.get(id=copy_id)
 

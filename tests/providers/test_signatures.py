@@ -58,7 +58,7 @@ class TestSendGrid:
         return Client().post("/webhooks/sendgrid", body, "application/json", headers=wanted)
 
     def test_a_signed_batch_counts(self, settings, key):
-        mail = make_mail()
+        mail = make_mail(provider="sendgrid")
         assert self.signed(settings, key, json.dumps([delivered(mail)]).encode()).status_code == 200
         assert fresh(mail).status == "sent"
 
@@ -73,14 +73,14 @@ class TestSendGrid:
         ],
     )
     def test_unsigned_and_forged_batches_are_refused_and_change_nothing(self, settings, key, wrong):
-        mail = make_mail()
+        mail = make_mail(provider="sendgrid")
         body = json.dumps([delivered(mail)]).encode()
         assert self.signed(settings, key, body, **wrong).status_code in (400, 401)
         assert fresh(mail).status == "pending"
 
     @pytest.mark.parametrize("age", [310, -310, 86400 * 365])
     def test_a_stale_batch_is_refused(self, settings, key, age):
-        mail = make_mail()
+        mail = make_mail(provider="sendgrid")
         body = json.dumps([delivered(mail)]).encode()
         assert self.signed(settings, key, body, age=age).status_code == 401
         assert fresh(mail).status == "pending"
@@ -109,7 +109,7 @@ class TestResend:
         return Client().post("/webhooks/resend", body, "application/json", headers=headers).status_code
 
     def test_svix_signs_body_and_time(self):
-        mail = make_mail(status=Status.FAILED)
+        mail = make_mail(status=Status.FAILED, provider="resend")
         header = {"name": "X-Metadata", "value": json.dumps({"notification_id": str(mail.id)})}
         assert self.post("delivered", age=dt.timedelta(hours=1), headers=[header]) == 401
         assert fresh(mail).status == "failed"
@@ -120,7 +120,7 @@ class TestResend:
 
     @pytest.mark.parametrize("as_list", [True, False])
     def test_the_id_is_also_found_in_the_tags(self, as_list):
-        mail = make_mail(status=Status.FAILED)
+        mail = make_mail(status=Status.FAILED, provider="resend")
         value = str(mail.id)
         tags = [{"name": "notification_id", "value": value}] if as_list else {"notification_id": value}
         assert self.post("delivered", tags=tags) == 200
@@ -131,7 +131,7 @@ class TestResend:
         [({"type": "Permanent"}, ["hard_bounce"]), ({"type": "Transient"}, []), (None, ["hard_bounce"])],
     )
     def test_only_a_permanent_bounce_suppresses(self, bounce, reasons):
-        mail = make_mail(status=Status.FAILED)
+        mail = make_mail(status=Status.FAILED, provider="resend")
         tags = {"notification_id": str(mail.id)}
         assert self.post("bounced", tags=tags, **({"bounce": bounce} if bounce else {})) == 200
         assert list(Suppression.objects.values_list("reason", flat=True)) == reasons
@@ -174,7 +174,7 @@ def test_each_kind_of_event_has_its_effect(settings, name, kind):
         return
     signs, verifies = declarations()[name].make_key()
     setattr(settings, declarations()[name].webhook_key, verifies)
-    mail = make_mail(status=Status.FAILED)
+    mail = make_mail(status=Status.FAILED, provider=name)
     assert send(name, played(name, mail, kind, signs)) == 200
     row, (times, reason) = fresh(mail), EFFECTS[kind]
     assert (row.status, row.provider) == ("sent", name) and "m-1" in row.provider_message_id
@@ -194,14 +194,14 @@ class TestPostmark:
         [None, "postmark", "postmark:wrong", "other:secret", ":", "postmark:secret\n", "postmark:sécret"],
     )
     def test_without_its_password_nothing_is_believed(self, given):
-        mail = make_mail(status=Status.FAILED)
+        mail = make_mail(status=Status.FAILED, provider="postmark")
         login = None if given is None else "Basic " + base64.b64encode(given.encode()).decode()
         assert send("postmark", played("postmark", mail, "bounce", ""), Authorization=login) == 401
         assert fresh(mail).status == "failed" and not Suppression.objects.exists()
 
     @pytest.mark.parametrize("kind", ["SoftBounce", "SpamNotification", "Blocked", "DnsError", "Transient"])
     def test_an_address_that_postmark_keeps_active_is_not_suppressed(self, kind):
-        mail = make_mail(status=Status.FAILED)
+        mail = make_mail(status=Status.FAILED, provider="postmark")
         body = {"RecordType": "Bounce", "Type": kind, "Inactive": False, "Email": "a@example.com"}
         body |= {"MessageID": "m-1", "Metadata": {"notification_id": str(mail.id)}}
         post = Post(json.dumps(body).encode(), played("postmark", mail, "bounce", "postmark:secret").headers)
@@ -222,7 +222,7 @@ class TestMailgun:
 
     def test_a_signature_counts_for_as_long_as_mailgun_posts_again(self):
         for age, status in ((0, 200), (8 * 3600, 200), (9 * 3600, 401), (-900 - 8 * 3600, 401)):
-            mail = make_mail(status=Status.FAILED)
+            mail = make_mail(status=Status.FAILED, provider="mailgun")
             timestamp = str(int(time.time() - age))
             assert self.post(mail, signature("key-of-mailgun", timestamp=timestamp, token="t")) == status
             assert fresh(mail).status == ("sent" if status == 200 else "failed")
@@ -235,7 +235,7 @@ class TestMailgun:
         ],
     )
     def test_a_changed_signature_is_refused(self, change):
-        mail = make_mail(status=Status.FAILED)
+        mail = make_mail(status=Status.FAILED, provider="mailgun")
         signed = signature("key-of-mailgun", timestamp=str(int(time.time())), token="t")
         assert self.post(mail, {**signed, **change}) in (400, 401)
         assert self.post(mail, signature("another", timestamp=signed["timestamp"], token="t")) == 401
@@ -243,18 +243,18 @@ class TestMailgun:
 
     @pytest.mark.parametrize("signed", [{}, None, 5, [], "x"])
     def test_no_signature_is_refused(self, signed):
-        mail = make_mail(status=Status.FAILED)
+        mail = make_mail(status=Status.FAILED, provider="mailgun")
         assert self.post(mail, signed) in (400, 401) and fresh(mail).status == "failed"
 
     def test_the_form_of_before_2018_is_refused(self):
-        mail = make_mail(status=Status.FAILED)
+        mail = make_mail(status=Status.FAILED, provider="mailgun")
         form = {"event": "delivered", "notification_id": str(mail.id)}
         form |= signature("key-of-mailgun", timestamp=str(int(time.time())), token="t")
         assert Client().post("/webhooks/mailgun", form).status_code == 400
         assert fresh(mail).status == "failed"
 
     def test_a_failure_that_is_not_the_addresss_suppresses_nothing(self):
-        mail = make_mail(status=Status.FAILED)
+        mail = make_mail(status=Status.FAILED, provider="mailgun")
         made = played("mailgun", mail, "bounce", "key-of-mailgun")
         body = json.loads(made.body)
         body["event-data"]["reason"] = "generic"

@@ -145,7 +145,7 @@ def fresh(mail: EmailNotification) -> EmailNotification:
 @pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize("subject", [{}, {"Subject": "Amazon SES Email Event Notification"}])
 def test_a_signed_notification_counts(amazon, version, subject):
-    mail = make_mail(status=Status.FAILED)
+    mail = make_mail(status=Status.FAILED, provider="ses")
     assert post(note(mail, version=version, **subject)).status_code == 200
     row = fresh(mail)
     assert (row.status, row.provider, row.provider_message_id) == ("sent", "ses", "ses-1")
@@ -154,7 +154,7 @@ def test_a_signed_notification_counts(amazon, version, subject):
 
 @pytest.mark.parametrize("kind", ["Transient", "Undetermined"])
 def test_a_temporary_bounce_suppresses_nothing(amazon, kind):
-    mail = make_mail(status=Status.FAILED)
+    mail = make_mail(status=Status.FAILED, provider="ses")
     message = json.loads(note(mail)["Message"])
     message["bounce"]["bounceType"] = kind
     assert post(note(Message=json.dumps(message))).status_code == 200
@@ -162,7 +162,7 @@ def test_a_temporary_bounce_suppresses_nothing(amazon, kind):
 
 
 def test_a_certificate_is_fetched_once_and_then_verifies_without_the_network(amazon):
-    mails = [make_mail(status=Status.FAILED) for _ in range(3)]
+    mails = [make_mail(status=Status.FAILED, provider="ses") for _ in range(3)]
     assert post(note(mails[0])).status_code == 200
     amazon.status = 500
     assert post(note(mails[1])).status_code == 200
@@ -173,7 +173,7 @@ def test_a_certificate_is_fetched_once_and_then_verifies_without_the_network(ama
 
 
 def test_while_the_certificate_cannot_be_had_the_answer_is_503_so_that_sns_posts_again(amazon):
-    mail = make_mail(status=Status.FAILED)
+    mail = make_mail(status=Status.FAILED, provider="ses")
     amazon.status = 503
     answer = post(note(mail))
     assert answer.status_code == 503 and answer["Retry-After"] and fresh(mail).status == "failed"
@@ -187,7 +187,7 @@ def test_while_the_certificate_cannot_be_had_the_answer_is_503_so_that_sns_posts
     "headers", [{}, {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer sns:secret"}]
 )
 def test_a_strangers_topic_is_signed_too_so_the_password_must_be_right_and_comes_first(amazon, headers):
-    mail = make_mail(status=Status.FAILED)
+    mail = make_mail(status=Status.FAILED, provider="ses")
     answer = post(note(mail), headers)
     assert answer.status_code == 401 and fresh(mail).status == "failed"
     assert "WWW-Authenticate" in answer  # SNS posts without first
@@ -211,7 +211,7 @@ def test_a_strangers_topic_is_signed_too_so_the_password_must_be_right_and_comes
     ],
 )
 def test_a_changed_message_is_refused(amazon, changed):
-    mail = make_mail(status=Status.FAILED)
+    mail = make_mail(status=Status.FAILED, provider="ses")
     assert post(note(mail) | changed).status_code == 401
     assert fresh(mail).status == "failed"
 
@@ -233,19 +233,19 @@ def test_a_changed_message_is_refused(amazon, changed):
     ],
 )
 def test_no_other_host_is_asked_for_a_certificate(amazon, url):
-    mail = make_mail(status=Status.FAILED)
+    mail = make_mail(status=Status.FAILED, provider="ses")
     assert post(note(mail, SigningCertURL=url)).status_code == 401
     assert fresh(mail).status == "failed" and amazon.connections == []
 
 
 def test_an_expired_certificate_signs_nothing(amazon):
     amazon.body = certificate(days=-1)
-    mail = make_mail(status=Status.FAILED)
+    mail = make_mail(status=Status.FAILED, provider="ses")
     assert post(note(mail)).status_code == 401 and fresh(mail).status == "failed"
 
 
 def test_an_old_message_is_refused(amazon):
-    mail = make_mail(status=Status.FAILED)
+    mail = make_mail(status=Status.FAILED, provider="ses")
     old = dt.datetime.now(dt.UTC) - dt.timedelta(hours=2)
     assert post(note(mail, Timestamp=old.isoformat())).status_code == 401
     assert fresh(mail).status == "failed"

@@ -287,7 +287,7 @@ class TestTheWebhook:
         assert list(BulkJob.objects.order_by("id").values_list("steps", flat=True)) == [[], None]
 
     def test_does_not_look_for_a_trial_if_an_email_has_the_id(self):
-        mail = make_mail(status=Status.SENT)
+        mail = make_mail(status=Status.SENT, provider="sendgrid")
         with CaptureQueriesContext(connection) as queries:
             post([event(mail, "delivered")])
         assert "bulk_jobs" not in str(queries.captured_queries)

@@ -15,7 +15,7 @@ from anymail.webhooks.mailgun import MailgunTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.webhook import Webhook, check_time, raw
+from notifications.providers.webhook import Webhook, check_time, raw, read_json
 
 #: Mailgun retries an event for eight hours. It does not document whether with the first time, so allow that.
 _RETRIED_FOR_SECONDS = 8 * 3600.0
@@ -37,7 +37,11 @@ class MailgunWebhook(Webhook):
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
         reader = MailgunTrackingWebhookView(webhook_signing_key=self.key)
-        return [cast("AnymailTrackingEvent", reader.esp_to_anymail_event(json.loads(request.body)))]
+        return [cast("AnymailTrackingEvent", reader.esp_to_anymail_event(read_json(request.body)))]
+
+    def header(self, event: AnymailTrackingEvent) -> str:
+        """Return the id of the message, because Mailgun keeps ours."""
+        return self.message_id(event)
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
         """Read `severity`."""

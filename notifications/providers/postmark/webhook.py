@@ -14,7 +14,7 @@ from anymail.webhooks.postmark import PostmarkTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.webhook import Webhook, raw
+from notifications.providers.webhook import Webhook, raw, read_json
 
 
 class PostmarkWebhook(Webhook):
@@ -24,12 +24,12 @@ class PostmarkWebhook(Webhook):
         PostmarkTrackingWebhookView(webhook_secret=self.key).run_validators(request)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
-        events = cast("list[AnymailTrackingEvent]", PostmarkTrackingWebhookView().parse_events(request))
-        for event in events:
-            if raw(event).get("Type") == "SpamNotification":
-                # The recipient's server classified it as spam, which anymail calls a complaint.
-                event.event_type = EventType.BOUNCED
-        return events
+        reader = PostmarkTrackingWebhookView()
+        event = cast("AnymailTrackingEvent", reader.esp_to_anymail_event(read_json(request.body)))
+        if raw(event).get("Type") == "SpamNotification":
+            # The recipient's server classified it as spam, which anymail calls a complaint.
+            event.event_type = EventType.BOUNCED
+        return [event]
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
         """Read the bounce's `Type`, and whether Postmark has deactivated the address."""

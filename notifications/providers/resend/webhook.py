@@ -9,7 +9,7 @@ from anymail.signals import AnymailTrackingEvent
 from anymail.webhooks.resend import ResendTrackingWebhookView
 from django.http import HttpRequest
 
-from notifications.providers.webhook import Webhook, raw
+from notifications.providers.webhook import Webhook, raw, read_json
 
 
 class ResendWebhook(Webhook):
@@ -18,8 +18,9 @@ class ResendWebhook(Webhook):
         ResendTrackingWebhookView(signing_secret=self.key).run_validators(request)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
-        events = ResendTrackingWebhookView(signing_secret=None).parse_events(request)
-        return cast("list[AnymailTrackingEvent]", events)
+        reader = ResendTrackingWebhookView(signing_secret=None)
+        event = reader.esp_to_anymail_event(read_json(request.body), request)
+        return [cast("AnymailTrackingEvent", event)]
 
     def metadata(self, event: AnymailTrackingEvent) -> Mapping[str, Any]:
         """Return the e-mail's X-Metadata, else its tags, which are an object or a list."""
@@ -29,6 +30,10 @@ class ResendWebhook(Webhook):
         if isinstance(tags, list):
             return {str(tag.get("name")): tag.get("value") for tag in tags if isinstance(tag, dict)}
         return tags if isinstance(tags, dict) else {}
+
+    def header(self, event: AnymailTrackingEvent) -> str:
+        headers = _data(event).get("headers") or []
+        return next((str(one["value"]) for one in headers if one["name"].lower() == "message-id"), "")
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
         """Read `bounce.type`: Permanent, Transient or Undetermined."""

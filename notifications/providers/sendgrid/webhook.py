@@ -5,9 +5,8 @@ From "Event Webhook Reference" and "Event Webhook Security Features". SendGrid s
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import structlog
 from anymail.signals import AnymailTrackingEvent, EventType
@@ -15,9 +14,12 @@ from anymail.webhooks.sendgrid import SendGridTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.webhook import UNREADABLE, Webhook, check_time, raw
+from notifications.providers.webhook import UNREADABLE, Webhook, check_time, raw, read_json
 
 log = structlog.get_logger(__name__)
+
+#: Members of SendGrid's events that anymail would take for metadata, besides `sg_…`.
+_OWN_MEMBERS = frozenset({"bounce_classification"})
 
 
 class SendGridWebhook(Webhook):
@@ -28,7 +30,7 @@ class SendGridWebhook(Webhook):
 
     def parse(self, request: HttpRequest) -> Iterator[AnymailTrackingEvent]:
         """Yield the events that can be read, so that one bad event does not lose the others."""
-        batch = json.loads(request.body)
+        batch = read_json(request.body)
         if not isinstance(batch, list):
             raise TypeError("not a list")
         reader = SendGridTrackingWebhookView()
@@ -37,6 +39,17 @@ class SendGridWebhook(Webhook):
                 yield cast("AnymailTrackingEvent", reader.esp_to_anymail_event(one))
             except UNREADABLE as error:
                 log.info("webhook event cannot be read", provider="sendgrid", error=type(error).__name__)
+
+    def metadata(self, event: AnymailTrackingEvent) -> Mapping[str, Any]:
+        """Leave out SendGrid's own members that anymail does not know."""
+        return {
+            name: value
+            for name, value in super().metadata(event).items()
+            if name not in _OWN_MEMBERS and not name.startswith("sg_")
+        }
+
+    def header(self, event: AnymailTrackingEvent) -> str:
+        return str(raw(event).get("smtp-id") or "")
 
     def message_id(self, event: AnymailTrackingEvent) -> str:
         """Return the X-Message-Id of SendGrid's answer, which is the first part of `sg_message_id`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import structlog
@@ -16,7 +16,7 @@ from anymail.webhooks.amazon_ses import AmazonSESTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.providers.ses import sns
-from notifications.providers.webhook import Webhook, check_time, raw
+from notifications.providers.webhook import Webhook, check_time, raw, read_json
 
 log = structlog.get_logger(__name__)
 
@@ -44,13 +44,23 @@ class SesWebhook(Webhook):
             case "Notification" if message.get("Message") == _GREETING:
                 return []
             case "Notification":
-                event = json.loads(message["Message"])
+                event = read_json(message["Message"])
                 reader = AmazonSESTrackingWebhookView()
                 return cast("list[AnymailTrackingEvent]", reader.esp_to_anymail_events(event, message))
             case "SubscriptionConfirmation" if self.key:
                 sns.confirm(message)
                 log.info("SNS subscription confirmed", topic=message.get("TopicArn"))
         return []
+
+    def metadata(self, event: AnymailTrackingEvent) -> Mapping[str, Any]:
+        """Add the tags of other senders. SES itself adds some whose names begin with "ses:"."""
+        tags = (raw(event).get("mail") or {}).get("tags") or {}
+        others = {name: value for name, value in tags.items() if not name.startswith("ses:")}
+        return {**others, **super().metadata(event)}
+
+    def header(self, event: AnymailTrackingEvent) -> str:
+        mail = raw(event).get("mail") or {}
+        return str((mail.get("commonHeaders") or {}).get("messageId") or "")
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
         """Read `bounceType`: Permanent, Transient or Undetermined."""

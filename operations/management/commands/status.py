@@ -163,7 +163,7 @@ def _show_providers(console: Console, providers: Sequence[Mapping[str, Any]] | N
     _table(
         console,
         "providers",
-        ["provider", "breaker", "since", "why", "sent", "failed attempts", "last webhook"],
+        ["provider", "breaker", "since", "why", "sent", "failed attempts", "last webhook", "unmatched"],
         [
             [
                 one["provider"],
@@ -173,6 +173,7 @@ def _show_providers(console: Console, providers: Sequence[Mapping[str, Any]] | N
                 one["sent"],
                 one["failed"],
                 age(one["webhook_seconds"]),
+                one["unmatched"],
             ]
             for one in providers or []
         ],

@@ -13,8 +13,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from notifications.checks import check_unsigned, check_webhook_keys
-from tests.kit.mails import claim_one, make_mail, make_mails, settled, statuses
-from tests.kit.webhooks import URL, event, post
+from tests.kit.mails import claim_one, make_mails, settled, statuses
+from tests.kit.webhooks import URL, event, offered_mail, post
 from tests.kit.words import (
     EmailNotification,
     Heartbeat,
@@ -55,7 +55,7 @@ class TestEffects:
     @pytest.mark.parametrize("kind", ["processed", "deferred", "delivered", "open", "click", "spamreport"])
     def test_whatever_shows_that_the_provider_has_it_makes_an_unsent_mail_sent(self, kind):
         for status in Status:
-            mail = make_mail(status=status)
+            mail = offered_mail(status=status)
             assert post([event(mail, kind)]).status_code == 200
             row = fresh(mail)
             assert row.status == "sent" and row.sent_at and row.claim_token is row.claimed_at is None
@@ -63,20 +63,20 @@ class TestEffects:
                 assert (row.provider, row.provider_message_id) == ("sendgrid", "14c5d75ce93")
 
     def test_a_workers_later_word_changes_nothing_after_it(self):
-        make_mail()
+        offered_mail()
         claimed = claim_one()
         post([event(claimed, "processed")])
         assert settled(claimed, Verdict.PERMANENT, code="x") == []
         assert fresh(claimed).status == "sent" and fresh(claimed).errors == []
 
     def test_delivered_keeps_the_earliest_time(self):
-        mail = make_mail(status=Status.SENT)
+        mail = offered_mail(status=Status.SENT)
         for at in (NOW + 5, NOW, NOW + 9):
             post([event(mail, "delivered", timestamp=at)])
         assert fresh(mail).delivered_at == dt.datetime.fromtimestamp(NOW, dt.UTC)
 
     def test_a_hard_bounce_is_kept_and_its_address_suppressed_as_a_hash(self):
-        mail = make_mail(status=Status.SENT, recipient_email="Gone@Example.com")
+        mail = offered_mail(status=Status.SENT, recipient_email="Gone@Example.com")
         post([event(mail, "bounce", type="bounce", status="5.1.1")])
         assert fresh(mail).bounced_at and fresh(mail).status == "sent"
         row = Suppression.objects.get()
@@ -84,12 +84,12 @@ class TestEffects:
         assert (row.provider, row.notification_id) == ("sendgrid", mail.id)
 
     def test_a_block_is_no_hard_bounce(self):
-        mail = make_mail(status=Status.SENT)
+        mail = offered_mail(status=Status.SENT)
         post([event(mail, "bounce", type="blocked")])
         assert fresh(mail).bounced_at is None and not Suppression.objects.exists()
 
     def test_a_complaint_is_kept_and_suppresses(self):
-        mail = make_mail(status=Status.SENT)
+        mail = offered_mail(status=Status.SENT)
         post([event(mail, "spamreport")])
         assert fresh(mail).complained_at and Suppression.objects.get().reason == "complaint"
 
@@ -103,7 +103,7 @@ class TestEffects:
         ],
     )
     def test_dropped_was_taken_and_will_not_arrive(self, reason, suppressed):
-        mail = make_mail(status=Status.FAILED)
+        mail = offered_mail(status=Status.FAILED)
         post([event(mail, "dropped", reason=reason)])
         assert fresh(mail).status == "sent" and fresh(mail).bounced_at
         assert list(Suppression.objects.values_list("reason", flat=True)) == [suppressed] * bool(suppressed)
@@ -111,7 +111,7 @@ class TestEffects:
     def test_repeats_and_any_order_end_in_the_same(self):
         ends = set()
         for number, order in enumerate(itertools.permutations(["processed", "delivered", "spamreport"])):
-            mail = make_mail(status=Status.FAILED, recipient_email=f"{number}@example.com")
+            mail = offered_mail(status=Status.FAILED, recipient_email=f"{number}@example.com")
             for kind in (*order, *order):
                 post([event(mail, kind, timestamp=NOW)])
             row = fresh(mail)
@@ -120,7 +120,7 @@ class TestEffects:
 
     @pytest.mark.parametrize(("kind", "more"), [("bounce", {"type": "bounce"}), ("spamreport", {})])
     def test_a_repeat_does_not_suppress_an_address_that_a_person_has_lifted(self, kind, more):
-        mail = make_mail(status=Status.SENT)
+        mail = offered_mail(status=Status.SENT)
         told = event(mail, kind, timestamp=NOW, **more)
         post([told])
         Suppression.objects.all().delete()
@@ -130,7 +130,7 @@ class TestEffects:
         assert Suppression.objects.count() == 1
 
     def test_unknown_ids_are_ignored(self):
-        mail = make_mail()
+        mail = offered_mail()
         ids = [str(new_id()), str(uuid.uuid4()), "", "x", None, 5, [], {}, str(uuid.UUID(int=0))]
         assert post([event(id, "delivered") for id in ids]).status_code == 200
         missing = event(mail, "delivered")
@@ -139,13 +139,14 @@ class TestEffects:
         assert statuses() == {"pending": 1}
 
     def test_one_bad_event_does_not_keep_the_others_away(self):
-        mail = make_mail()
+        mail = offered_mail()
         batch = [None, 5, {}, {"event": 7}, event(mail, "delivered", timestamp="x"), event(mail, "delivered")]
         assert post(batch).status_code == 200
         assert fresh(mail).status == "sent"
 
     def test_a_thousand_events_take_a_few_statements(self, django_assert_max_num_queries):
         make_mails(500, status="failed")
+        EmailNotification.objects.update(provider="sendgrid")
         ids = list(EmailNotification.objects.values_list("id", flat=True))
         batch = [event(str(id), kind) for id in ids for kind in ("processed", "spamreport")]
         with django_assert_max_num_queries(10):
@@ -153,17 +154,17 @@ class TestEffects:
         assert statuses() == {"sent": 500} and Suppression.objects.count() == 500
 
     def test_the_delivery_of_a_sent_email_takes_a_read_and_an_update(self, beats, django_assert_num_queries):
-        mail = make_mail(status=Status.SENT)
+        mail = offered_mail(status=Status.SENT)
         with django_assert_num_queries(2):
             assert post([event(mail, "processed"), event(mail, "delivered")]).status_code == 200
         assert fresh(mail).delivered_at
 
     def test_arrival_leaves_a_mark(self, beats):
-        post([event(make_mail(), "delivered")])
+        post([event(offered_mail(), "delivered")])
         assert beats == ["webhook:sendgrid"]
 
     def test_an_impossible_time_becomes_now(self):
-        mail = make_mail(status=Status.SENT)
+        mail = offered_mail(status=Status.SENT)
         for at in (-(10**18), 10**18, 10**11, 0, 1e300):
             assert post([event(mail, "delivered", timestamp=at)]).status_code == 200
         at = fresh(mail).delivered_at
@@ -173,7 +174,7 @@ class TestEffects:
 class TestAccess:
     def test_without_a_key_nobody_is_believed_however_well_they_know_the_id(self, settings, beats):
         settings.WEBHOOKS_UNSIGNED = False
-        mail = make_mail(status=Status.FAILED)
+        mail = offered_mail(status=Status.FAILED)
         answer = post([event(mail, "delivered")])
         assert answer.status_code == 401 and answer["Content-Type"] == "application/problem+json"
         assert fresh(mail).status == "failed" and fresh(mail).delivered_at is None
@@ -183,7 +184,7 @@ class TestAccess:
     def test_whoever_tries_things_out_may_post_unsigned(self, settings, name):
         settings.WEBHOOKS_UNSIGNED = False
         setattr(settings, name, True)
-        mail = make_mail(status=Status.FAILED)
+        mail = offered_mail(status=Status.FAILED)
         assert post([event(mail, "delivered")]).status_code == 200
         assert fresh(mail).status == "sent"
 
@@ -191,14 +192,14 @@ class TestAccess:
     def test_a_key_is_asked_for_even_then(self, settings, name):
         settings.SENDGRID_WEBHOOK_VERIFICATION_KEY = make_key()[1]
         setattr(settings, name, True)
-        mail = make_mail(status=Status.FAILED)
+        mail = offered_mail(status=Status.FAILED)
         assert post([event(mail, "delivered")]).status_code == 401
         assert fresh(mail).status == "failed"
 
     @pytest.mark.parametrize("provider", ["resend", "ses", "smtp", "x", "sendgrid/", ""])
     def test_a_provider_that_is_not_configured_or_posts_nothing_has_no_address(self, settings, provider):
         settings.EMAIL_PROVIDERS = ["sendgrid", "smtp"]
-        mail = make_mail(status=Status.FAILED)
+        mail = offered_mail(status=Status.FAILED)
         for body in ([event(mail, "delivered")], b"{"):
             answer = post(body, f"/webhooks/{provider}")
             assert answer.status_code == 404 and answer["Content-Type"] == "application/problem+json"
@@ -235,7 +236,7 @@ class TestWhateverIsPosted:
         ],
     )
     def test_is_never_a_500_and_changes_nothing(self, provider, body):
-        make_mail()
+        offered_mail()
         headers = {"x-amz-sns-message-type": "Notification"}
         answer = post(body, f"/webhooks/{provider}", **headers)
         assert answer.status_code in (200, 400, 401), answer.content
