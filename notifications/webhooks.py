@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -23,6 +24,7 @@ from notifications.trials import refused_beat
 from runtime.models import Heartbeat
 from web.api.problem_types import MALFORMED, METHOD_NOT_ALLOWED, TOO_LARGE, ProblemType, Repeat, declare_type
 from web.api.problems import Problem, problem_response, unknown_path
+from web.models import IdempotencyKey
 
 UNSIGNED = declare_type(
     slug="unsigned",
@@ -90,6 +92,11 @@ def _record(request: HttpRequest, declared: Declaration) -> None:
     except Unverifiable as error:
         detail = "The signature cannot be checked now."
         raise refusal(UNVERIFIABLE, detail, **{"Retry-After": "60"}) from error
+    if key and (signature := webhook.signature_of(request)):
+        body_hash = hashlib.sha256(request.body).hexdigest()
+        scope = f"webhook:{declared.name}"
+        if not IdempotencyKey.objects.is_first(scope=scope, key=signature, request_hash=body_hash):
+            raise refusal(UNSIGNED, "Another event had this signature. Sign each event with its own token.")
     record_evidence(provider=declared.name, evidence=evidence)
     Heartbeat.beat(name=f"webhook:{declared.name}", every=5.0)  # holds depend on it
 

@@ -27,7 +27,7 @@ class Rule:
 
     table: str
     column: str
-    days: int
+    days: float
     keep: str = "false"
 
 

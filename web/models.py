@@ -7,7 +7,8 @@ import hashlib
 import secrets
 
 from django.conf import settings
-from django.db import models
+from django.db import connections, models
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -15,14 +16,34 @@ from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 
 
+class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
+    def is_first(self, *, scope: str, key: str, request_hash: str) -> bool:
+        """Store the key of a post without an answer. Return false if another post had the key before."""
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO idempotency_keys AS old (scope, key, request_hash, answer_body, answer_location)
+                VALUES (%s, %s, %s, '', '')
+                ON CONFLICT (scope, key) DO UPDATE SET request_hash = old.request_hash
+                RETURNING request_hash
+                """,
+                [scope, key, request_hash],
+            )
+            return bool(cursor.fetchone() == (request_hash,))
+
+
 class IdempotencyKey(models.Model):
     """The stored answer to a request with an Idempotency-Key.
 
-    The transaction that does the work writes it. It is kept for IDEMPOTENCY_DAYS.
+    The transaction that does the work writes it. It is kept for IDEMPOTENCY_DAYS. The signature of a
+    provider's post, if it does not cover the event, is a key without an answer, kept for `SIGNATURE_SECONDS`.
     """
 
+    #: Longer than any post with such a signature is accepted: eight hours, and two clocks' tolerance.
+    SIGNATURE_SECONDS = 8 * 3600 + 2 * 300
+
     pk = models.CompositePrimaryKey("scope", "key")
-    scope = models.CharField(max_length=50)  # "token:<id>"
+    scope = models.CharField(max_length=50)  # "token:<id>" or "webhook:<provider>"
     key = models.CharField(max_length=255)
     request_hash = models.CharField(max_length=64, default="")
     answer_status = models.PositiveSmallIntegerField(null=True)
@@ -30,11 +51,23 @@ class IdempotencyKey(models.Model):
     answer_location = models.TextField(default="")
     created_at = models.DateTimeField(db_default=Now())
 
-    purge_rules = (PurgeRule("created_at", lambda: settings.IDEMPOTENCY_DAYS),)
+    purge_rules = (
+        PurgeRule("created_at", lambda: settings.IDEMPOTENCY_DAYS),
+        PurgeRule("created_at", SIGNATURE_SECONDS / 86_400, keep="scope NOT LIKE 'webhook:%%'"),
+    )
+
+    objects = IdempotencyKeyQuerySet.as_manager()
 
     class Meta:
         db_table = "idempotency_keys"
-        indexes = [models.Index(fields=["created_at"], name="idempotency_keys_age")]  # the purge
+        indexes = [  # the purges
+            models.Index(fields=["created_at"], name="idempotency_keys_age"),
+            models.Index(
+                fields=["created_at"],
+                name="idempotency_keys_webhook_age",
+                condition=Q(scope__startswith="webhook:"),
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.scope}/{self.key}"

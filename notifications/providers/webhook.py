@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import re
 import time
 import uuid
 import warnings
@@ -45,6 +46,8 @@ UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticErro
 #: How old a signed post may be, because a replayed one would be older.
 TOLERANCE_SECONDS = 300.0
 _PROVES_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
+#: A reply's code at the start of a text, or an enhanced code anywhere, but no part of an IP address.
+_OTHER_CAUSE = re.compile(r"^\s*(4\d\d|552)\b|(?<![\d.])(4\.\d{1,3}|5\.2\.2|5\.[3-7])(\.\d{1,3})?(?![\d.])")
 _BOUNCED_BEFORE = frozenset({RejectReason.BOUNCED, RejectReason.INVALID})
 
 # A deploy check warns of a missing key, so anymail's own warning would add nothing.
@@ -113,6 +116,13 @@ class Webhook(ABC):
     def verify(self, request: HttpRequest) -> None:
         """Raise `Unsigned` or anymail's error unless `key` proves that the provider posted this now."""
 
+    def signature_of(self, request: HttpRequest) -> str:
+        """Return the signature of a verified post if it does not cover the event, else an empty text.
+
+        Only one event may have it.
+        """
+        return ""
+
     @abstractmethod
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
         """Return the events. Raise anymail's errors or one of `UNREADABLE`."""
@@ -175,6 +185,18 @@ def read_json(body: bytes | str) -> Any:
 def raw(event: AnymailTrackingEvent) -> dict[str, Any]:
     """Return the event as the provider posted it, or {} if that is not an object."""
     return event.esp_event if isinstance(event.esp_event, dict) else {}
+
+
+def blames_address(*texts: object) -> bool:
+    """Return whether no code in a bounce's status or reply says that the cause was another than the address.
+
+    Temporary failures (4xx), a full mailbox (552, 5.2.2), and the causes 5.3 to 5.7 (RFC 3463: system,
+    routing, protocol, content, policy) say nothing about the next e-mail.
+
+    >>> blames_address("5.1.1", "550 no such mailbox"), blames_address("", "552 5.2.2 mailbox full")
+    (True, False)
+    """
+    return not any(_OTHER_CAUSE.search(str(text)) for text in texts)
 
 
 def check_time(sent_at: float, *, retried_for_seconds: float = 0.0) -> None:

@@ -14,9 +14,9 @@ class PurgeRule:
     """Rows whose `column` is older than `days`, by the database's clock, except those to `keep`.
 
     The column has an index, or the table is small. A function of days reads a setting. `keep` is a condition
-    in SQL.
+    in SQL, with `%%` for a percent sign.
     """
 
     column: str
-    days: int | Callable[[], int]
+    days: float | Callable[[], int]
     keep: str = "false"

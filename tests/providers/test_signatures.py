@@ -15,8 +15,19 @@ from svix.webhooks import Webhook as Svix
 
 from notifications.providers.dialect import Event, Post
 from notifications.providers.mailgun.sandbox import signature
+from notifications.providers.mailgun.webhook import RETRIED_FOR_SECONDS
+from notifications.providers.webhook import TOLERANCE_SECONDS
 from tests.kit.mails import make_mail
-from tests.kit.words import Dialect, EmailNotification, Status, Suppression, declarations, make_key, sign
+from tests.kit.words import (
+    Dialect,
+    EmailNotification,
+    IdempotencyKey,
+    Status,
+    Suppression,
+    declarations,
+    make_key,
+    sign,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -221,11 +232,39 @@ class TestMailgun:
         return send("mailgun", Post(json.dumps(body).encode(), made.headers))
 
     def test_a_signature_counts_for_as_long_as_mailgun_posts_again(self):
-        for age, status in ((0, 200), (8 * 3600, 200), (9 * 3600, 401), (-900 - 8 * 3600, 401)):
+        for age, status in ((0, 200), (8 * 3600, 200), (9 * 3600, 401), (-290, 200), (-400, 401)):
             mail = make_mail(status=Status.FAILED, provider="mailgun")
             timestamp = str(int(time.time() - age))
             assert self.post(mail, signature("key-of-mailgun", timestamp=timestamp, token="t")) == status
             assert fresh(mail).status == ("sent" if status == 200 else "failed")
+
+    def test_a_signature_counts_for_one_event_alone(self):
+        first, second = (make_mail(status=Status.FAILED, provider="mailgun") for _ in range(2))
+        signed = signature("key-of-mailgun", timestamp=str(int(time.time())), token="e0t")
+        assert self.post(first, signed) == 200
+        assert self.post(second, signed) == 401
+        # The same signature, with two characters of the token in the time, which is still a number.
+        moved = {**signed, "timestamp": signed["timestamp"] + "e0", "token": "t"}
+        assert self.post(second, moved) == 401
+        assert fresh(first).status == "sent" and fresh(second).status == "failed"
+
+    def test_a_repeat_of_the_same_post_counts_again(self, django_assert_num_queries):
+        """Mailgun posts again after any answer but 200."""
+        mail = make_mail(status=Status.SENT, provider="mailgun")
+        made = played("mailgun", mail, "delivered", "key-of-mailgun")
+        assert [send("mailgun", made) for _ in range(3)] == [200, 200, 200]
+        with django_assert_num_queries(3):  # one more than the post of another provider
+            assert send("mailgun", made) == 200
+        assert IdempotencyKey.objects.get().scope == "webhook:mailgun"
+
+    def test_a_forged_post_is_not_remembered(self):
+        mail = make_mail(status=Status.FAILED, provider="mailgun")
+        signed = signature("another", timestamp=str(int(time.time())), token="t")
+        assert self.post(mail, signed) == 401
+        assert not IdempotencyKey.objects.exists()
+
+    def test_a_signature_is_kept_for_longer_than_it_counts(self):
+        assert IdempotencyKey.SIGNATURE_SECONDS >= RETRIED_FOR_SECONDS + 2 * TOLERANCE_SECONDS
 
     @pytest.mark.parametrize(
         "change",

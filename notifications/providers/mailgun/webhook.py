@@ -1,7 +1,7 @@
 """Mailgun's webhooks: one event each, with an HMAC of a time and a token.
 
 From the user manual's "Securing Webhooks", "Automatic Retries" and "Event structure". The signature does not
-cover the event. It keeps strangers out only because they never see a signed time and token.
+cover the event, so each is accepted with one body only.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from anymail.webhooks.mailgun import MailgunTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.webhook import Webhook, check_time, raw, read_json
+from notifications.providers.webhook import Webhook, blames_address, check_time, raw, read_json
 
 #: Mailgun retries an event for eight hours. It does not document whether with the first time, so allow that.
-_RETRIED_FOR_SECONDS = 8 * 3600.0
+RETRIED_FOR_SECONDS = 8 * 3600.0
 _REASONS = {
     "bounce": Suppression.Reason.HARD_BOUNCE,
     "suppress-bounce": Suppression.Reason.HARD_BOUNCE,
@@ -33,7 +33,11 @@ class MailgunWebhook(Webhook):
             raise TypeError("not JSON")  # anymail would read the form of before 2018
         MailgunTrackingWebhookView(webhook_signing_key=self.key).run_validators(request)
         signed = float(json.loads(request.body)["signature"]["timestamp"])
-        check_time(signed, retried_for_seconds=_RETRIED_FOR_SECONDS)
+        check_time(signed, retried_for_seconds=RETRIED_FOR_SECONDS)
+
+    def signature_of(self, request: HttpRequest) -> str:
+        """Return the signature, not its token: characters moved from one to the other sign the same."""
+        return str(json.loads(request.body)["signature"]["signature"])
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
         reader = MailgunTrackingWebhookView(webhook_signing_key=self.key)
@@ -48,10 +52,19 @@ class MailgunWebhook(Webhook):
         return _data(event).get("severity") == "permanent"
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        """Read `reason`, because a failure may also be Mailgun's or that of a server that never answered."""
+        """Read `reason`, because a failure may also be Mailgun's or that of a server that never answered.
+
+        A bounce may also be soft: Mailgun gave up, but the address may take the next e-mail.
+        """
         if event.event_type == EventType.COMPLAINED:
             return Suppression.Reason.COMPLAINT
-        return _REASONS.get(str(_data(event).get("reason")))
+        data = _data(event)
+        if data.get("reason") == "bounce":
+            answer = data.get("delivery-status") or {}
+            codes = (answer.get("enhanced-code"), answer.get("code"), answer.get("message"))
+            if answer.get("bounce-type") == "soft" or not blames_address(*codes):
+                return None
+        return _REASONS.get(str(data.get("reason")))
 
 
 def _data(event: AnymailTrackingEvent) -> dict[str, Any]:

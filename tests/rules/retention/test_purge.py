@@ -56,6 +56,33 @@ def test_keeps_keys_for_7_days_processed_events_for_30_and_tokens_for_30_after_t
     assert set(ApiToken.objects.values_list("name", flat=True)) == {"none", "soon", "over"}
 
 
+def test_keeps_the_signatures_of_providers_posts_for_eight_hours_and_ten_minutes():
+    for minutes in (489, 491):
+        for scope in ("webhook:mailgun", "token:1"):
+            IdempotencyKey.objects.create(scope=scope, key=str(minutes), created_at=ago(minutes=minutes))
+    assert run()["idempotency_keys"] == 1
+    left = IdempotencyKey.objects.values_list("scope", "key").order_by("scope", "key")
+    assert list(left) == [("token:1", "489"), ("token:1", "491"), ("webhook:mailgun", "489")]
+
+
+def test_finds_old_signatures_without_reading_the_answers_of_requests():
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO idempotency_keys"
+            " (scope, key, request_hash, answer_body, answer_location, created_at)"
+            " SELECT CASE WHEN n % 50 = 0 THEN 'webhook:mailgun' ELSE 'token:1' END, n::text, '', '', '',"
+            " now() - interval '1 day' FROM generate_series(1, 20000) AS n"
+        )
+        cursor.execute("ANALYZE idempotency_keys")
+    (rule,) = [rule for rule in purge.rules() if "webhook" in rule.keep]
+    with CaptureQueriesContext(connections[OWNER_DATABASE]) as captured:
+        assert purge.purge(rule=rule) == 400
+    (statement,) = [one["sql"] for one in captured if "DELETE" in one["sql"]]
+    with connections["default"].cursor() as cursor:
+        cursor.execute(f"EXPLAIN {statement}")
+        assert "idempotency_keys_webhook_age" in str(cursor.fetchall())
+
+
 def test_deletes_a_revoked_token_after_30_days_although_it_never_expires():
     for name, revoked in {"live": None, "fresh": ago(days=29), "gone": ago(days=31)}.items():
         ApiToken.objects.create(name=name, prefix="op_", digest=name, scopes=[], revoked_at=revoked)
