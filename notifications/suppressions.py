@@ -39,6 +39,16 @@ def suppress(causes: Iterable[SuppressionReason]) -> None:
     Suppression.objects.bulk_create(ordered, ignore_conflicts=True)
 
 
+def suppress_refused(settled: Iterable[EmailNotification]) -> None:
+    """Suppress the addresses of settled e-mails to which the provider no longer sends."""
+    bounced = Suppression.Reason.HARD_BOUNCE
+    suppress(
+        SuppressionReason(mail.recipient_email, bounced, mail.outcome.provider, mail.id)
+        for mail in settled
+        if mail.outcome and mail.outcome.has_bounced_before
+    )
+
+
 def suppressed_among(mails: Sequence[EmailNotification]) -> Mapping[uuid.UUID, str]:
     """Return the reasons of those e-mails whose address is suppressed or erased, in one statement."""
     hashes = {mail.id: address_hash(mail.recipient_email) for mail in mails}

@@ -27,6 +27,7 @@ from notifications.models import EmailNotification
 from notifications.profiles import profiles
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import DUE_STATES
+from notifications.suppressions import suppress_refused
 from notifications.wake import Reason
 from outbox.claim import Claims, Lookback
 from outbox.gate.breaker import Rules
@@ -275,6 +276,7 @@ class Drain:
                 self._note_due(0.0)
                 self.lookback.forget()
         log_changes(changes)
+        suppress_refused(changes)
 
     def _note_due(self, seconds: float) -> None:
         known = self._done.next_due_seconds

@@ -111,4 +111,10 @@ class SuppressionAdmin(admin.ModelAdmin[Suppression]):
         for row in rows:
             self.log_change(request, row, f"Lifted ({row.reason}).")
         Suppression.objects.filter(id__in=[row.id for row in rows]).delete()
-        self.message_user(request, f"{len(rows)} lifted. Their e-mails can be resent now.")
+        said = f"{len(rows)} lifted. Their e-mails can be resent now."
+        if providers := sorted({row.provider for row in rows} - {""}):
+            said += (
+                f" A provider keeps a list of its own: remove the addresses also at {', '.join(providers)},"
+                " which may otherwise refuse or drop them."
+            )
+        self.message_user(request, said)

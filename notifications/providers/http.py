@@ -6,6 +6,7 @@ says otherwise.
 
 from __future__ import annotations
 
+import dataclasses
 import email.utils
 import math
 import time
@@ -99,6 +100,8 @@ class HttpProvider(Provider):
 
     #: Verdicts by the provider's names of errors, for errors whose status would mislead.
     verdicts: Mapping[str, Verdict] = {}
+    #: The name of the error with which the provider no longer sends to an address that bounced before.
+    bounced_before: str | None = None
 
     @abstractmethod
     def read_error(self, body: Any) -> tuple[str, str]:
@@ -155,7 +158,9 @@ class HttpProvider(Provider):
         ambiguous = status in FROM_A_GATEWAY  # ignore the body, which the gateway wrote
         verdict = Verdict.AMBIGUOUS if ambiguous else self.verdict(status=status, name=name, text=text)
         wait = pause_asked_for(response.headers) if verdict is Verdict.THROTTLED else None
-        return self.refusal(verdict, code=str(status), text=text, wait_seconds=wait)
+        outcome = self.refusal(verdict, code=str(status), text=text, wait_seconds=wait)
+        bounced_before = outcome.verdict is Verdict.PERMANENT and name == self.bounced_before
+        return dataclasses.replace(outcome, has_bounced_before=bounced_before)
 
 
 def by_status(status: int) -> Verdict:

@@ -58,8 +58,9 @@ class Outcome:
 
     `wait_seconds`, if given, replaces the policy's wait, but not the hold of an ambiguous attempt. With
     `has_used_retry`, a failure uses up a retry at once, because the row itself may be what fails. If
-    `is_probe`, the attempt tested a provider whose breaker is open, so a failure is the provider's. `earlier`
-    has the answers of other providers that this attempt asked before.
+    `is_probe`, the attempt tested a provider whose breaker is open, so a failure is the provider's. With
+    `has_bounced_before`, the provider no longer sends to the address. `earlier` has the answers of other
+    providers that this attempt asked before.
     """
 
     verdict: Verdict
@@ -70,6 +71,7 @@ class Outcome:
     wait_seconds: float | None = None
     has_used_retry: bool = False
     is_probe: bool = False
+    has_bounced_before: bool = False
     earlier: tuple[Outcome, ...] = ()
 
     @property

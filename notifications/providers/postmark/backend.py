@@ -35,6 +35,7 @@ from notifications.states.outcomes import Verdict
 class PostmarkProvider(HttpProvider):
     name = "postmark"
     backend = "notifications.providers.postmark.backend.Backend"
+    bounced_before = "406"
     verdicts = {
         "10": Verdict.MISCONFIGURED,
         "100": Verdict.TRANSIENT,

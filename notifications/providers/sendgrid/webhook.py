@@ -14,12 +14,15 @@ from anymail.webhooks.sendgrid import SendGridTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.webhook import UNREADABLE, Webhook, check_time, raw, read_json
+from notifications.providers.webhook import UNREADABLE, Webhook, blames_address, check_time, raw, read_json
 
 log = structlog.get_logger(__name__)
 
 #: Members of SendGrid's events that anymail would take for metadata, besides `sg_…`.
 _OWN_MEMBERS = frozenset({"bounce_classification"})
+
+#: The classifications of bounces whose cause is not the address.
+_OTHER_CAUSES = frozenset({"Content", "Frequency or Volume Too High", "Reputation", "Technical Failure"})
 
 
 class SendGridWebhook(Webhook):
@@ -60,7 +63,17 @@ class SendGridWebhook(Webhook):
         return raw(event).get("type") != "blocked"
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        """Read the reason of a `dropped` event for spam reports, which anymail does not recognise."""
+        """Read why a bounce bounced, because SendGrid also calls a full mailbox or a bad reputation a bounce.
+
+        Read the reason of a `dropped` event for spam reports, which anymail does not recognise.
+        """
+        if event.event_type == EventType.BOUNCED:
+            bounce, classification = raw(event), raw(event).get("bounce_classification")
+            if classification in _OTHER_CAUSES or (
+                classification != "Invalid Address"
+                and not blames_address(bounce.get("status"), bounce.get("reason"))
+            ):
+                return None
         if (
             event.event_type == EventType.REJECTED
             and "spam reporting" in str(raw(event).get("reason")).lower()

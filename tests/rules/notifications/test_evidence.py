@@ -191,6 +191,84 @@ class TestWithoutOurMetadata:
         assert fresh(mail).delivered_at and "provider_message_id = ANY" in sql[0]
 
 
+class TestBouncesThatLie:
+    """They say "bounce", but the address may take the next e-mail."""
+
+    @pytest.mark.parametrize(
+        "told",
+        [
+            {"reason": "452 4.2.2 mailbox full", "status": "4.2.2"},
+            {
+                "reason": "452 4.2.2 The email account that you tried to reach is over quota",
+                "status": "5.0.0",
+            },
+            {"reason": "552 5.2.2 mailbox full", "status": "5.2.2"},
+            {"reason": "552 mailbox full", "status": "5.0.0"},
+            {"reason": "554 5.7.1 blocked using a list", "status": "5.7.1"},
+            {"reason": "550 5.4.4 no route", "status": "5.4.4"},
+            {"reason": "550 bad reputation", "status": "5.0.0", "bounce_classification": "Reputation"},
+            {"reason": "550 spam", "status": "5.1.1", "bounce_classification": "Content"},
+            {"reason": "550 slow down", "bounce_classification": "Frequency or Volume Too High"},
+            {"reason": "unable to get mx info: no such host", "bounce_classification": "Technical Failure"},
+        ],
+        ids=lambda told: told["reason"],
+    )
+    def test_of_sendgrid_suppress_nothing(self, told):
+        mail = make_mail(status=Status.SENT, provider="sendgrid")
+
+        def lie(event: dict[str, Any]) -> None:
+            event["bounce_classification"] = "Mailbox Unavailable"
+            del event["status"]
+            event.update(told)
+
+        assert tell("sendgrid", "bounce", mail=mail, edit=lie) == 200
+        assert fresh(mail).bounced_at and not suppressed()
+        assert tell("sendgrid", "bounce", edit=lie) == 200  # nor if it matches no e-mail
+        assert not suppressed()
+
+    @pytest.mark.parametrize(
+        "told",
+        [
+            {"status": "5.1.1", "reason": "550 5.1.1 no such user at 5.4.3.2"},
+            {"status": "5.2.1", "reason": "550 5.2.1 the account is disabled"},
+            {"status": "5.0.0", "reason": "550 user unknown", "bounce_classification": "Unclassified"},
+            {"status": "5.4.1", "reason": "550 5.4.1 denied", "bounce_classification": "Invalid Address"},
+            {"status": None, "reason": None, "bounce_classification": None},
+        ],
+        ids=lambda told: str(told["reason"]),
+    )
+    def test_of_sendgrid_are_not_those_about_the_address(self, told):
+        mail = make_mail(status=Status.SENT, provider="sendgrid")
+
+        def change(event: dict[str, Any]) -> None:
+            event["bounce_classification"] = "Mailbox Unavailable"
+            event.update(told)
+
+        assert tell("sendgrid", "bounce", mail=mail, edit=change) == 200
+        assert suppressed() == [(address_hash(ALICE), "hard_bounce", "sendgrid")]
+
+    @pytest.mark.parametrize(
+        ("answer", "reasons"),
+        [
+            ({"bounce-type": "soft", "code": 550}, []),
+            ({"bounce-type": "hard", "code": 552, "enhanced-code": "5.2.2"}, []),
+            ({"code": 550, "message": "5.7.1 blocked"}, []),
+            ({"bounce-type": "hard", "code": 550, "enhanced-code": "5.1.1"}, ["hard_bounce"]),
+            ({"code": 550}, ["hard_bounce"]),
+            (None, ["hard_bounce"]),
+        ],
+    )
+    def test_of_mailgun_suppress_nothing(self, answer, reasons):
+        mail = make_mail(status=Status.SENT, provider="mailgun")
+
+        def change(event: dict[str, Any]) -> None:
+            event["delivery-status"] = answer
+
+        assert tell("mailgun", "bounce", mail=mail, edit=change) == 200
+        assert fresh(mail).bounced_at
+        assert list(Suppression.objects.values_list("reason", flat=True)) == reasons
+
+
 class TestThatMatchesNothing:
     def accepted(self, provider: str, **fields: Any) -> EmailNotification:
         return make_mail(**{"status": Status.SENT, "provider": provider} | fields)

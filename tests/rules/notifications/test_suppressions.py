@@ -10,6 +10,7 @@ from django.test import Client
 from notifications.admin import suppressions as admin
 from notifications.suppressions import suppressed_among, suppression_of
 from tests.kit.mails import drained, make_mail, sandbox
+from tests.kit.providers import provider
 from tests.kit.races import together
 from tests.kit.words import (
     ERASED_ADDRESS,
@@ -17,11 +18,12 @@ from tests.kit.words import (
     Status,
     Suppression,
     SuppressionReason,
+    process,
     resend,
     suppress,
 )
 
-__all__ = ["sandbox"]
+__all__ = ["provider", "sandbox"]
 pytestmark = pytest.mark.django_db(transaction=True)
 COMPLAINT = Suppression.Reason.COMPLAINT
 
@@ -34,6 +36,18 @@ def test_a_suppressed_mail_is_not_sent_and_says_why(sandbox):
     assert (rows[mail.id].status, rows[mail.id].retry_count) == (Status.SUPPRESSED, 0)
     assert rows[mail.id].last_error == "not sent: its owner complained"
     assert rows[other.id].status == Status.SENT and len(sandbox.mails) == 1
+
+
+def test_an_address_that_postmark_refuses_as_inactive_is_suppressed(sandbox, provider, settings):
+    settings.EMAIL_PROVIDERS = ["postmark"]
+    process.start_anew()
+    provider.fail(kind="status", status=422, message="406 You tried to send to an inactive recipient.")
+    mail = make_mail()
+    assert drained() == {"dead_lettered": 1}
+    row = Suppression.objects.get()
+    assert (row.reason, row.provider, row.notification_id) == ("hard_bounce", "postmark", mail.id)
+    make_mail()
+    assert drained() == {"dead_lettered": 1, "suppressed": 1}
 
 
 def test_it_is_resent_once_it_is_lifted_and_refused_before(sandbox):
@@ -93,6 +107,15 @@ class TestAdmin:
         assert not Suppression.objects.exists()
         assert LogEntry.objects.count() == 2
         assert "alice" not in str(list(LogEntry.objects.values())).lower()
+
+    @pytest.mark.parametrize(("provider", "named"), [("postmark", True), ("", False)])
+    def test_lifting_says_that_the_provider_keeps_a_list_of_its_own(self, provider, named):
+        suppress([SuppressionReason("a@example.com", Suppression.Reason.HARD_BOUNCE, provider)])
+        client = self.client("view_suppression", "lift_suppression")
+        row = Suppression.objects.get()
+        page = client.post(self.LIST, {"action": "lift", "_selected_action": [str(row.id)]}, follow=True)
+        said = "A provider keeps a list of its own: remove the addresses also at postmark"
+        assert (said in page.content.decode()) is named and "1 lifted." in page.content.decode()
 
     def test_an_address_that_a_bounce_suppresses_meanwhile_is_an_error_of_the_form(self, monkeypatch):
         seen = []
