@@ -166,7 +166,9 @@ def test_a_migration_of_a_table_in_use_waits_for_no_lock_for_long(app, name):
 @pytest.mark.parametrize("has", ["rows", "tables"])
 def test_a_database_of_an_earlier_release_is_refused_with_a_sentence_and_stays_as_it_was(has):
     recorder = MigrationRecorder(connection)
-    recorder.record_unapplied("web", "0001_initial")  # so that there is something to do
+    for app, name in recorder.applied_migrations():
+        if app == "web":  # so that there is something to do
+            recorder.record_unapplied(app, name)
     if has == "rows":
         recorder.record_applied(*EARLIER_MIGRATION)
     else:
