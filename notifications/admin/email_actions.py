@@ -45,7 +45,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str
     ) -> HttpResponse | None:
         """Ask for a confirmation of the ticked rows, a search's results, or all that match the filter."""
-        # A job's filter knows neither a search nor the columns that Django also takes from the address.
+        # A job's filter knows no search.
         others = {name for name, value in request.GET.items() if value} - {*filters.NAMES, "p", "o"}
         if request.POST.get("select_across") != "1" or others:
             ids = queryset.order_by("id").values_list("id", flat=True)[:MAX_ROWS]

@@ -21,12 +21,12 @@ from notifications.profile_form import COLUMNS, ProfileForm, account_fields
 from notifications.profiles import profile_of
 from notifications.rendering import event_types, render_email
 from notifications.trials import default_event
-from web.admin.base import EstimatingPaginator
+from web.admin.base import EstimatingPaginator, ListAdmin
 from web.admin.menu import MenuItem
 
 
 @admin.register(MailProfile)
-class MailProfileAdmin(admin.ModelAdmin[MailProfile]):
+class MailProfileAdmin(ListAdmin[MailProfile]):
     form = ProfileForm
     paginator = EstimatingPaginator
     change_form_template = "admin/notifications/mailprofile/change_form.html"

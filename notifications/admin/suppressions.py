@@ -18,7 +18,7 @@ from notifications.models import Suppression
 from notifications.suppressions import suppression_of
 from runtime.personal_data import address_hash
 from web.admin.address_field import AddressField
-from web.admin.base import ChoiceFilter, EstimatingPaginator, ago
+from web.admin.base import ChoiceFilter, EstimatingPaginator, ListAdmin, ago
 from web.admin.menu import MenuItem
 
 
@@ -44,7 +44,7 @@ class SuppressionForm(forms.ModelForm[Suppression]):
 
 
 @admin.register(Suppression)
-class SuppressionAdmin(admin.ModelAdmin[Suppression]):
+class SuppressionAdmin(ListAdmin[Suppression]):
     form = SuppressionForm
     paginator = EstimatingPaginator
     show_full_result_count = False

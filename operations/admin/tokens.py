@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from web.admin.base import EstimatingPaginator, ago, pill
+from web.admin.base import EstimatingPaginator, ListAdmin, ago, pill
 from web.models import ApiToken
 
 
@@ -34,7 +34,7 @@ class TokenForm(forms.ModelForm[ApiToken]):
 
 
 @admin.register(ApiToken)
-class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
+class ApiTokenAdmin(ListAdmin[ApiToken]):
     """Creates tokens, shows each once, and revokes them. Nobody can change one."""
 
     form = TokenForm

@@ -50,7 +50,10 @@ class CopyPage(admin.ModelAdmin[Order]):
     def copy_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Show the form. A POST sends a copy of the e-mail `id`."""
         user = request.user
-        if not user.has_perm("notifications.copy_emailnotification"):
+        # The page shows the recipient.
+        if not user.has_perms(
+            ["notifications.view_emailnotification", "notifications.copy_emailnotification"]
+        ):
             raise PermissionDenied
         mail = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
         ours = not Order.objects.filter(id=mail.order_id).exclude(source="").exists()

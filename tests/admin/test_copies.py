@@ -64,6 +64,13 @@ def test_nobody_sends_a_copy_without_the_permission():
     assert "Send a copy" not in page
 
 
+def test_the_permission_to_copy_shows_no_recipient():
+    mail = dead()
+    client = staff_client("copy_emailnotification")
+    assert client.get(copy_page(mail)).status_code == 403
+    assert client.post(copy_page(mail), {"recipient_email": "a@example.com"}).status_code == 403
+
+
 @pytest.mark.parametrize(
     ("address", "said"),
     [("nobody", "Use an e-mail address"), ("", "required"), ("a@example.com", "pending")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -17,7 +18,11 @@ from runtime.database.keyset import columns_of, read_page
 
 #: A spreadsheet reads a cell that begins with one of these as a formula.
 #: Source: OWASP, "CSV Injection". The last four are the full-width forms of the first four.
-_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+_SIGNS = "=+-@＝＋－＠"
+_FORMULA = tuple(f"{_SIGNS}\t\r\n")
+#: Where a text may begin another cell. Where `;` or a tab separates cells, quotes that follow a comma do not
+#: protect a text, so it also ends at a line break.
+_NEXT_CELL = re.compile(rf"""([;\t\r\n]["'\s]*)(?=[{re.escape(_SIGNS)}])""")
 #: Rows in one chunk of the response, and in one statement of `rows_by_key`.
 CHUNK = 500
 
@@ -25,7 +30,7 @@ Row = TypeVar("Row", bound=Model)
 
 
 def safe_cell(value: object) -> str | int | float:
-    """Return a value as a cell. Add an apostrophe to a text that a spreadsheet would run as a formula.
+    """Return a value as a cell. Add an apostrophe before what a spreadsheet would run as a formula.
 
     Numbers stay numbers, even negative ones. Times become ISO 8601, and None becomes empty.
     """
@@ -34,6 +39,7 @@ def safe_cell(value: object) -> str | int | float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     text = value.isoformat() if isinstance(value, dt.datetime | dt.date) else str(value)
+    text = _NEXT_CELL.sub(r"\1'", text)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
