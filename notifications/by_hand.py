@@ -14,7 +14,8 @@ from django.utils.text import get_text_list
 
 from notifications.models import CONTENT, EmailNotification
 from notifications.states import attempts
-from notifications.states.transitions import Status, Transition
+from notifications.states.transitions import RESEND, Status, Transition
+from runtime.personal_data import ERASED_ADDRESS
 
 #: The reason of a refusal for an id without a row.
 NO_ROW = "it is not stored, or its month was archived"
@@ -71,6 +72,8 @@ def why_not(*, row: EmailNotification, act: Transition, now: dt.datetime) -> Ref
     """Return why the row must not change at the database's time `now`, or None if it may."""
     if row.status not in act.before:
         return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.before)], 'or')}")
+    if act is RESEND and row.recipient_email == ERASED_ADDRESS:
+        return Refusal(row.id, "its data was erased")
     until = held_until(row) if act.has_to_wait else None
     if until is None or until <= now:
         return None

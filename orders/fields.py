@@ -11,7 +11,7 @@ import enum
 import re
 from dataclasses import KW_ONLY, dataclass
 
-from runtime.personal_data import ERASED_ADDRESS
+from runtime.personal_data import ERASED, ERASED_ADDRESS
 
 MAX_AMOUNT = 10**12
 MAX_ITEMS = 200
@@ -146,7 +146,8 @@ ORDER_FIELDS = (
 #: The fields of one item in the column `items`.
 ITEM_FIELDS = (
     OrderField("sku", Kind.TEXT, Use.GIVEN | Use.ANSWERS | Use.EVENTS, is_required=True, most=100),
-    OrderField("name", Kind.TEXT, Use.GIVEN | Use.ANSWERS, is_required=True, most=200),
+    # A shop may engrave a name, and nothing tells it from a product's.
+    OrderField("name", Kind.TEXT, Use.GIVEN | Use.ANSWERS, is_required=True, most=200, erased=ERASED),
     OrderField(
         "quantity", Kind.NUMBER, Use.GIVEN | Use.ANSWERS | Use.EVENTS, is_required=True, least=1, most=10**6
     ),
@@ -161,6 +162,8 @@ ITEM_FIELDS = (
 )
 #: The columns with personal data, and their values after an erasure.
 ERASED_VALUES = {field.name: field.erased for field in ORDER_FIELDS if field.erased is not None}
+#: The same of each item.
+ERASED_ITEM_VALUES = {field.name: field.erased for field in ITEM_FIELDS if field.erased is not None}
 
 
 def names(use: Use, fields: tuple[OrderField, ...] = ORDER_FIELDS) -> tuple[str, ...]:

@@ -236,13 +236,15 @@ def cold_rows(
     return archive.find_rows(record=record, wanted=is_theirs)
 
 
-def owned_ids(*, model: PartitionedModel, person: Person, using: str, table: str) -> list[uuid.UUID]:
-    """Return the ids of the rows of a table that a person owns."""
+def ids_about(*, model: PartitionedModel, person: Person, using: str, table: str) -> list[uuid.UUID]:
+    """Return the ids of the rows of a table that a person owns, or that are about an order of theirs."""
     owned, values = _owned(model, person, using, table)
+    quote = connections[using].ops.quote_name
+    about = f"{quote(model.retention.owner_column)} = ANY(%s)"
     with no_statement_timeout(using=using) as cursor:
         cursor.execute(
-            f"SELECT id FROM {connections[using].ops.quote_name(table)} WHERE {owned}",  # noqa: S608
-            values,
+            f"SELECT id FROM {quote(table)} WHERE {owned} OR {about}",  # noqa: S608
+            [*values, list(person.owner_ids)],
         )
         return [id for (id,) in cursor.fetchall()]
 

@@ -44,7 +44,7 @@ class IdempotencyKey(models.Model):
 
     pk = models.CompositePrimaryKey("scope", "key")
     scope = models.CharField(max_length=50)  # "token:<id>" or "webhook:<provider>"
-    key = models.CharField(max_length=255)
+    key = models.CharField(max_length=255)  # for a token, runtime.personal_data.key_hash of the caller's key
     request_hash = models.CharField(max_length=64, default="")
     answer_status = models.PositiveSmallIntegerField(null=True)
     answer_body = models.TextField(default="")  # as sent, byte for byte

@@ -20,9 +20,10 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from events.models import DomainEvent
+from notifications.models import EmailNotification
 from notifications.services import withdraw_emails
 from notifications.states.transitions import UNFINISHED, Status
-from orders.fields import ERASED_VALUES
+from orders.fields import ERASED_ITEM_VALUES, ERASED_VALUES
 from orders.models import Order
 from orders.privacy.persons import DIRECT, check_address, own_mails, own_orders
 from orders.privacy.stored_answers import erase_answers, erase_copies
@@ -36,7 +37,7 @@ from retention.rows_of_person import (
     erase_chosen_texts,
     erase_from_cold_file,
     erase_rows,
-    owned_ids,
+    ids_about,
     side_tables,
 )
 from runtime.database.partitioned import partitioned_models
@@ -180,7 +181,7 @@ def _erase_everywhere(email: str, found: _Found, report: Report, force: bool) ->
         table = model._meta.db_table
         for name in side_tables(model=model, using=DIRECT):
             # Erase the reasons first, because an erased row does not lead to them.
-            erased(erase_reasons(ids=owned_ids(model=model, person=person, using=DIRECT, table=name)))
+            erased(erase_reasons(ids=ids_about(model=model, person=person, using=DIRECT, table=name)))
             rows = erase_rows(model=model, person=person, using=DIRECT, table=name)
             if model is DomainEvent:
                 rows += erase_copies(person=person, using=DIRECT, table=name)
@@ -216,10 +217,15 @@ def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
         erased = [order.id for order in orders if order.email == ERASED_ADDRESS]
         person = Person.of(email, frozenset([*mine, *erased]))
         mails = own_mails(email).filter(order_id__in=ids)
-        counts = erase_reasons(ids=[*mine, *erased, *mails.values_list("id", flat=True)])
+        # Also of e-mails about their orders to others, such as a copy to a colleague.
+        about = EmailNotification.objects.filter(order_id__in=[*mine, *erased]).values_list("id", flat=True)
+        counts = erase_reasons(ids=[*mine, *erased, *about, *mails.values_list("id", flat=True)])
         withdraw_emails(ids=mails.filter(status__in=UNFINISHED).values_list("id", flat=True))
         for model in partitioned_models():
             counts[model._meta.db_table] = erase_rows(model=model, person=person, using="default", orders=ids)
+        for order in orders:
+            order.items = [item | ERASED_ITEM_VALUES for item in order.items]
+        Order.objects.bulk_update([order for order in orders if order.id in mine], ["items"])
         counts["orders"] = Order.objects.filter(id__in=mine).update(**ERASED_VALUES, updated_at=Now())
     return counts
 

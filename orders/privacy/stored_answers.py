@@ -14,11 +14,10 @@ from typing import Any
 
 from retention.partitions.locks import no_statement_timeout
 from retention.person import Person
-from runtime.database.ids import new_id
 from runtime.personal_data import ERASED
 
-_ANSWERS = "idempotency_keys WHERE lower(answer_body) LIKE ANY(%s) OR lower(key) LIKE ANY(%s)"
-_ANSWER_TEXTS = ("key", "answer_body")
+_ANSWERS = "idempotency_keys WHERE lower(answer_body) LIKE ANY(%s)"
+_ANSWER_TEXTS = ("answer_body",)
 _DEAD_EVENTS = "inbound_dead_letters WHERE lower(concat_ws(' ', key, envelope, error)) ~ ANY(%s)"
 _EVENT_TEXTS = ("key", "envelope", "error")
 
@@ -48,22 +47,19 @@ def erase_answers(*, person: Person) -> Counter[str]:
     """Erase a person from stored answers and dead events. Return the number of changed rows by table.
 
     A row is the person's if it names an order of theirs or their address. An erased answer keeps only its
-    ids, and a repeated request gets it, so that it does nothing twice. A key that contains the address is
-    replaced, so a repeated request with it counts as new. An erased dead event is marked as discarded,
-    because nothing is left to replay.
+    ids, and a repeated request gets it, so that it does nothing twice. An erased dead event is marked as
+    discarded, because nothing is left to replay.
     """
     counts: Counter[str] = Counter()
     with no_statement_timeout(using="default") as cursor:
-        for row in _rows(cursor, "scope, key, answer_body", _ANSWERS, *_answer_values(person), lock=True):
+        for row in _rows(cursor, "scope, key, answer_body", _ANSWERS, _answer_patterns(person), lock=True):
             if not _names(row, person, _ANSWER_TEXTS):
                 continue
-            has_address = person.is_named_in(row["key"], orders=False)
-            new_key = f"erased-{new_id()}" if has_address else row["key"]
             new_body = _only_ids(row["answer_body"])
-            if (new_key, new_body) != (row["key"], row["answer_body"]):
+            if new_body != row["answer_body"]:
                 cursor.execute(
-                    "UPDATE idempotency_keys SET key = %s, answer_body = %s WHERE scope = %s AND key = %s",
-                    [new_key, new_body, row["scope"], row["key"]],
+                    "UPDATE idempotency_keys SET answer_body = %s WHERE scope = %s AND key = %s",
+                    [new_body, row["scope"], row["key"]],
                 )
                 counts["idempotency_keys"] += 1
         columns = "id, event_id, key, envelope, error"
@@ -114,7 +110,7 @@ def export_answers(*, person: Person) -> dict[str, list[dict[str, Any]]]:
     The returned copies have placeholders for other people's addresses.
     """
     with no_statement_timeout(using="default") as cursor:
-        answers = _rows(cursor, "*", _ANSWERS, *_answer_values(person))
+        answers = _rows(cursor, "*", _ANSWERS, _answer_patterns(person))
         events = _rows(cursor, "*", _DEAD_EVENTS, _event_patterns(person))
     return {
         "idempotency_keys": [
@@ -126,9 +122,8 @@ def export_answers(*, person: Person) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _answer_values(person: Person) -> tuple[list[str], list[str]]:
-    patterns = like_patterns([*map(str, person.owner_ids), *filter(None, [person.address])])
-    return patterns, patterns
+def _answer_patterns(person: Person) -> list[str]:
+    return like_patterns([*map(str, person.owner_ids), *filter(None, [person.address])])
 
 
 def _event_patterns(person: Person) -> list[str]:
@@ -136,10 +131,10 @@ def _event_patterns(person: Person) -> list[str]:
 
 
 def _rows(
-    cursor: Any, columns: str, rows: str, *values: list[str], lock: bool = False
+    cursor: Any, columns: str, rows: str, patterns: list[str], lock: bool = False
 ) -> list[dict[str, Any]]:
     lock_them = " FOR UPDATE" if lock else ""
-    cursor.execute(f"SELECT {columns} FROM {rows} ORDER BY 1, 2{lock_them}", values)  # noqa: S608
+    cursor.execute(f"SELECT {columns} FROM {rows} ORDER BY 1, 2{lock_them}", [patterns])  # noqa: S608
     names = [column.name for column in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 

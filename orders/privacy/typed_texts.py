@@ -1,4 +1,4 @@
-"""Erase a person from texts that operators typed, such as the reasons of jobs, pauses and acts.
+"""Erase a person from texts that somebody typed: the reasons of jobs, pauses and acts, and failed logins.
 
 Called by orders.privacy.erasure.
 """
@@ -41,7 +41,23 @@ def erase_texts_with_address(*, person: Person) -> Counter[str]:
                 update = f"UPDATE {table} SET {column} = %s WHERE {key} = ANY(%s)"  # noqa: S608
                 cursor.execute(update, [ERASED, keys])
                 counts[table] += cursor.rowcount
+    counts["axes_accessattempt"] = _erase_logins(person)
     return +counts
+
+
+def _erase_logins(person: Person) -> int:
+    """Delete the wrong passwords for a person's address, and return their number.
+
+    Their columns are unique together, so a replaced name could be taken already.
+    """
+    with no_statement_timeout(using="default") as cursor:
+        cursor.execute(
+            "SELECT id, username FROM axes_accessattempt WHERE username ~* ANY(%s) ORDER BY id FOR UPDATE",
+            [json_patterns(person.spellings())],
+        )
+        ids = [id for id, name in cursor.fetchall() if person.is_named_in(name, orders=False)]
+        cursor.execute("DELETE FROM axes_accessattempt WHERE id = ANY(%s)", [ids])
+        return int(cursor.rowcount)
 
 
 def erase_reasons(*, ids: Collection[uuid.UUID]) -> Counter[str]:

@@ -147,7 +147,7 @@ def test_a_key_that_another_session_works_on_is_409_until_it_is_done(api):
     scope = f"token:{ApiToken.objects.get().id}"
 
     def lock_of(key: str) -> int:
-        digest = hashlib.sha256(f"{scope}\0{key}".encode()).digest()
+        digest = hashlib.sha256(f"{scope}\0{key_hash(key)}".encode()).digest()
         return int.from_bytes(digest[:8], signed=True)
 
     def place_and_pay(_: int) -> list[Any]:
@@ -299,7 +299,7 @@ def test_refunds_under_other_keys_at_once_are_told_what_is_left(api):
     done, *refused = sorted(answers, key=lambda answer: answer.status_code)
     assert done.json()["refunded_amount"] == Order.objects.get().refunded_amount == 4000
     assert [assert_problem(one, 409, "refund-exceeds-balance")["left"] for one in refused] == [990, 990]
-    assert IdempotencyKey.objects.filter(key__startswith="k").count() == 1
+    assert IdempotencyKey.objects.filter(key__in=[key_hash(f"k{n}") for n in range(20)]).count() == 1
 
 
 def test_two_hundred_identical_requests_at_once_place_one_order_and_owe_one_email(api, settings):
@@ -323,6 +323,6 @@ def test_two_hundred_identical_requests_at_once_place_one_order_and_owe_one_emai
 def test_a_stored_answer_holds_the_hash_of_its_request_and_not_the_request(api):
     body = order_body()
     api.post("/api/v1/orders", body, key="k")
-    stored = IdempotencyKey.objects.get(key="k")
+    stored = IdempotencyKey.objects.get(key=key_hash("k"))
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
     assert stored.request_hash == hashlib.sha256(f"POST /api/v1/orders\n{canonical}".encode()).hexdigest()

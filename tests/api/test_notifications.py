@@ -114,3 +114,12 @@ def test_pressing_twice_sends_once(api):
     mail = make_mail(status="dead_lettered")
     assert api.post(f"/api/v1/notifications/{mail.id}/resend").status_code == 202
     assert_problem(api.post(f"/api/v1/notifications/{mail.id}/resend"), 409, "not-resendable")
+
+
+@pytest.mark.parametrize("status", ["dead_lettered", "discarded", "suppressed", "failed"])
+def test_an_erased_email_is_not_resent(api, status):
+    mail = make_mail(status=status, recipient_email="erased@privacy.invalid")
+    problem = assert_problem(api.post(f"/api/v1/notifications/{mail.id}/resend"), 409, "not-resendable")
+    assert "its data was erased" in problem["detail"] and problem["current_status"] == status
+    mail.refresh_from_db()
+    assert mail.status == status

@@ -23,6 +23,7 @@ from tests.kit.words import (
     Order,
     erasure,
     id_floor,
+    key_hash,
     new_id,
     person_export,
     send_copy,
@@ -56,7 +57,7 @@ def bought(email: str = ADDRESS, *, done: bool = True) -> Order:
         )
     IdempotencyKey.objects.create(
         scope="token:1",
-        key=f"{email}-{order.id}",
+        key=key_hash(f"{email}-{order.id}"),
         answer_status=201,
         answer_body=json.dumps({"id": str(order.id), "email": email, "name": "Anna Example", "items": []}),
     )

@@ -31,6 +31,7 @@ from tests.kit.words import (
     Order,
     RefundExceedsBalance,
     changes,
+    key_hash,
     send_copy,
 )
 
@@ -96,7 +97,7 @@ def test_two_keys_at_once_pay_once_and_the_other_is_told_why():
         answers = together(2, lambda number, s=secret, o=order: pay(o, Api(s), f"k{number}"))
         assert sorted(answer.status_code for answer in answers) == [200, 409]
         assert mails_of(order) == ["order.paid"]
-        assert IdempotencyKey.objects.filter(key__startswith="k").count() == 1
+        assert IdempotencyKey.objects.count() == 1
         IdempotencyKey.objects.all().delete()
 
 
@@ -184,15 +185,15 @@ def test_a_token_that_was_revoked_after_the_read_changes_nothing(after_the_read,
 def test_the_same_change_that_commits_between_snapshot_and_row_lock_is_replayed():
     order, secret = make_order(), make_token()
     first = pay(make_order(), Api(secret), "other")  # for its columns only
-    stored = IdempotencyKey.objects.get(key="other")
+    stored = IdempotencyKey.objects.get(key=key_hash("other"))
 
     def first_request():
         pay_order(order_id=order.id)
         with connection.cursor() as cursor:
             cursor.execute(
                 "INSERT INTO idempotency_keys (scope, key, request_hash, answer_status, answer_body,"
-                " answer_location) VALUES (%s, 'k', %s, 200, 'the first answer', '')",
-                [stored.scope, request_hash(order)],
+                " answer_location) VALUES (%s, %s, %s, 200, 'the first answer', '')",
+                [stored.scope, key_hash("k"), request_hash(order)],
             )
 
     assert first.status_code == 200
@@ -218,12 +219,12 @@ def test_a_key_that_another_session_stores_uncommitted_is_waited_for_and_replaye
     secret, body = make_token(), order_body()
     scope = f"token:{ApiToken.objects.get().id}"
     placed = Api(secret).post("/api/v1/orders", body, key="k")
-    stored = IdempotencyKey.objects.get(key="k", scope=scope)
+    stored = IdempotencyKey.objects.get(key=key_hash("k"), scope=scope)
     IdempotencyKey.objects.all().delete()
     again = behind_a_lock(
         lambda: IdempotencyKey.objects.create(
             scope=scope,
-            key="k",
+            key=key_hash("k"),
             request_hash=stored.request_hash,
             answer_status=201,
             answer_body=stored.answer_body,

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.row_change import JoinedRead
+from runtime.personal_data import key_hash
 from web.api.headers import single_value
 from web.api.problems import Fault, Problem, invalid
 from web.models import ApiToken
@@ -50,7 +51,9 @@ class FirstRead:
 
 
 def read_key(request: Request) -> str | None:
-    """Return the caller's key, or None without one. Raise the 400 problem for a malformed key.
+    """Return the hash of the caller's key, or None without one. Raise the 400 problem for a malformed key.
+
+    Only the hash is stored, because a key may name a person, such as `order-of-ann@example.com`.
 
     A bare key and the same key quoted as in RFC 8941 are equal.
     """
@@ -64,11 +67,11 @@ def read_key(request: Request) -> str | None:
     if not _KEY.fullmatch(key):
         fault = Fault((HEADER,), "A key has 1 to 255 visible ASCII characters, in quotes or bare.", "header")
         raise invalid([fault])
-    return key
+    return key_hash(key)
 
 
 def well_formed_key(request: Request) -> str | None:
-    """Return the caller's key, or None without one or for a malformed one, which `read_key` refuses later."""
+    """Return the key's hash, or None without one or for a malformed one, which `read_key` refuses later."""
     try:
         return read_key(request)
     except Problem:

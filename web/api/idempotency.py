@@ -27,7 +27,6 @@ from rest_framework.request import Request
 
 from runtime.database.row_change import broken_constraint
 from runtime.database.statement import StatementPart, execute
-from runtime.personal_data import key_hash
 from runtime.telemetry import context
 from web.api.first_read import HEADER, LIVE, FirstRead, read_key
 from web.api.problem_types import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
@@ -53,10 +52,9 @@ class IdempotentRequest:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Add the key's hash to the block's events. Raise `KeyTaken` if the block stores a second answer."""
-        hashed = key_hash(self.key) if self.key else ""
+        """Add the key to the block's events. Raise `KeyTaken` if the block stores a second answer."""
         try:
-            with context.working_for(dataclasses.replace(context.current(), idempotency_key=hashed)):
+            with context.working_for(dataclasses.replace(context.current(), idempotency_key=self.key or "")):
                 yield
         except IntegrityError as error:
             if broken_constraint(error) != "idempotency_keys_pkey" or connection.in_atomic_block:

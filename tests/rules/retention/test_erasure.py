@@ -9,16 +9,22 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
+from axes.models import AccessAttempt
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
 from tests.kit import events, warm
+from tests.kit.admin import ORDERS
+from tests.kit.api import Api, make_token, order_body
 from tests.kit.events import handle, received
 from tests.kit.mails import statuses
-from tests.kit.months import Steps, dying_environment, files, make_partition, states
+from tests.kit.months import Steps, dying_environment, files, fill, make_partition, roll, states
 from tests.kit.orders import cancel_order, pay_order, place_order, refund_order
 from tests.kit.people import ADDRESS, BOB, bought, dead_event, erase, everywhere, grep, grep_cold_files
 from tests.kit.words import (
@@ -304,20 +310,62 @@ class TestErase:
 
     def test_a_repeated_request_gets_the_ids_alone_and_other_answers_stay_byte_for_byte(self):
         order, bob = bought(), bought(BOB)
-        bobs = IdempotencyKey.objects.filter(scope="token:1", key__contains=str(bob.id))
+        bobs = IdempotencyKey.objects.filter(answer_body__contains=str(bob.id))
         before = bobs.get().answer_body
         call_command("privacy", "erase", "--email", ADDRESS)
         answer = IdempotencyKey.objects.get(answer_body__contains=str(order.id)).answer_body
         assert json.loads(answer) == {"id": str(order.id)}
         assert bobs.get().answer_body == before
 
-    def test_a_key_with_the_address_is_erased_again_after_the_client_used_it_again(self):
-        for _ in range(2):
-            answer = json.dumps({"id": str(uuid.uuid4()), "email": ADDRESS})
-            IdempotencyKey.objects.create(scope="token:1", key=f"refund:{ADDRESS}", answer_body=answer)
-            call_command("privacy", "erase", "--email", ADDRESS)
-            assert grep(ADDRESS) == []
-        assert IdempotencyKey.objects.count() == 2
+    def test_leaves_nothing_of_a_key_that_has_the_address_and_a_repeat_stays_a_repeat(self):
+        api, body = Api(make_token()), order_body(email=ADDRESS, name="Anna Example")
+        placed = api.post("/api/v1/orders", body, key=f"order-of-{ADDRESS}")
+        call_command("privacy", "erase", "--email", ADDRESS, "--force")
+        assert grep(ADDRESS) == []
+        again = api.post("/api/v1/orders", body, key=f"order-of-{ADDRESS}")
+        ids = {name: placed.json()[name] for name in ("id", "user_id")}
+        assert (again.status_code, again.json()) == (201, ids)
+        assert again.headers["Idempotency-Replayed"] == "true" and Order.objects.count() == 1
+
+    def test_leaves_no_name_in_an_item(self):
+        items = [
+            {"sku": f"S-{n}", "name": name, "quantity": n, "unit_amount": 250}
+            for n, name in ((1, "Ring, engraved ‘Anna Example’"), (2, "Tea"))
+        ]
+        api = Api(make_token())
+        path = api.place(email=ADDRESS, total_amount=500, items=items)
+        bob = api.place(email=BOB, total_amount=500, items=items)
+        call_command("privacy", "erase", "--email", ADDRESS, "--force")
+        assert api.get(path).json()["items"] == [item | {"name": "[erased]"} for item in items]
+        assert api.get(bob).json()["items"] == items
+
+    def test_leaves_no_login_that_failed_with_the_address(self, client):
+        get_user_model().objects.create_user("ann", password="right horse", is_staff=True)
+        for name in (ADDRESS, f" {ADDRESS.upper()}", BOB, "ann"):
+            search = f"/admin/login/?next={quote(f'/admin/search/?q={quote(ADDRESS)}')}"
+            client.post(search, {"username": name, "password": "wrong"})
+        assert AccessAttempt.objects.count() == 4
+        call_command("privacy", "erase", "--email", ADDRESS)
+        assert sorted(AccessAttempt.objects.values_list("username", flat=True)) == ["ann", BOB]
+        assert grep(ADDRESS) == grep(quote(ADDRESS)) == []
+
+    @pytest.mark.parametrize("is_warm", [False, True])
+    def test_leaves_no_reason_of_a_copy_to_a_colleague(self, admin_client, is_warm):
+        order = bought()
+        mail = EmailNotification.objects.filter(order_id=order.id).first()
+        form = {"recipient_email": "colleague@example.com", "reason": "Anna Example called"}
+        admin_client.post(f"{ORDERS}copies/{mail.id}/", form)
+        copy = EmailNotification.objects.get(resend_of=mail.id)
+        if is_warm:
+            old = make_partition(EmailNotification, back=4)
+            (id,) = fill(old, 1, order_id=order.id, recipient_email=copy.recipient_email)
+            LogEntry.objects.filter(object_id=str(copy.id)).update(object_id=str(id))
+            copy.delete()
+            roll()
+        said = LogEntry.objects.filter(change_message__contains="Anna Example")
+        assert said.count() == 2
+        call_command("privacy", "erase", "--email", ADDRESS, "--force")
+        assert said.count() == 0
 
     def test_an_events_link_is_erased_and_its_numbers_stay(self):
         order = bought()

@@ -40,6 +40,7 @@ from tests.kit.words import (
     Order,
     claim,
     erasure,
+    key_hash,
     new_id,
     send_copy,
 )
@@ -110,7 +111,7 @@ class TestNamesakes:
         )
         answer = {"id": str(uuid.uuid4()), "email": address, "name": "Jo", "last_error": f"<{address}>?"}
         IdempotencyKey.objects.create(
-            scope="token:1", key=f"refund:{address}", answer_status=200, answer_body=json.dumps(answer)
+            scope="token:1", key=key_hash(address), answer_status=200, answer_body=json.dumps(answer)
         )
 
     def kept(self) -> tuple[list[Any], list[Any]]:
@@ -133,7 +134,7 @@ class TestNamesakes:
             self.keep(other, escaped=escaped)
             document = export(other)
             assert [one["key"] for one in document["inbound_dead_letters"]] == [other]
-            assert [one["key"] for one in document["idempotency_keys"]] == [f"refund:{other}"]
+            assert [one["key"] for one in document["idempotency_keys"]] == [key_hash(other)]
             assert erase(other).counts == {"inbound_dead_letters": 1, "idempotency_keys": 1}
             assert InboundDeadLetter.objects.exclude(discarded_at=None).count() == number
         assert grep("example.co") == []
@@ -368,8 +369,8 @@ class TestStoredAnswers:
 
     def test_are_exported_without_the_address_of_somebody_else(self):
         order = self.both()
-        self.answer(f"{BOB}-2", id=str(order.id), email=ANN, name="Ann")
-        for email, other, count in ((BOB, ANN, 3), (ANN, BOB, 4)):
+        self.answer("pay", id=str(order.id), email=ANN, name="Ann")
+        for email, other, count in ((BOB, ANN, 2), (ANN, BOB, 4)):
             answers = export(email)["idempotency_keys"]
             assert len(answers) == count
             assert other not in json.dumps(answers, default=str)
