@@ -306,12 +306,16 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
-# After five wrong passwords, a name and address may not log in for five minutes.
+# After five wrong passwords, a name and address may not log in for five minutes, and after
+# web.admin.logins.LIMIT_OF_ADDRESS of any names, the address may not. A refused try is not counted and stores
+# no row, so nobody can fill the table or make a pause longer.
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
+AXES_HANDLER = "web.admin.logins.Handler"
 AXES_FAILURE_LIMIT = 5
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_COOLOFF_TIME = dt.timedelta(minutes=5)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
@@ -341,6 +345,7 @@ TEMPLATES = [
         "OPTIONS": {"environment": "notifications.rendering.make_environment"},
     },
 ]
+PASSWORD_HASHERS = ["web.admin.logins.OneAtATime"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")

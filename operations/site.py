@@ -19,6 +19,7 @@ from django.urls import URLPattern, URLResolver, path, reverse
 from runtime.database import replica
 from web.admin.menu import MenuItem, Page
 from web.admin.reading import note_change, walk_of
+from web.admin.turns import RETRY_SECONDS, Refused, takes_turn
 
 
 class Site(admin.AdminSite):
@@ -41,16 +42,31 @@ class Site(admin.AdminSite):
         ]
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """Let the primary answer a user for some seconds after a change."""
+        """Let the primary answer a user for some seconds after a change. Answer what was refused."""
         inner = super().admin_view(view, cacheable)
 
         @functools.wraps(inner)
         def noted(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-            response = inner(request, *args, **kwargs)
+            try:
+                response = inner(request, *args, **kwargs)
+            except Refused as refusal:
+                return self._wait_page(request, refusal)
             note_change(request, response)
             return response
 
         return noted
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the form, or check a password unless another one is being checked."""
+        try:
+            return super().login(request, extra_context)
+        except Refused as refusal:
+            return self._wait_page(request, refusal)
+
+    def _wait_page(self, request: HttpRequest, refusal: Refused) -> HttpResponse:
+        context = {**self.each_context(request), "title": "Please wait", "text": str(refusal)}
+        headers = {"Retry-After": str(RETRY_SECONDS)} if refusal.status == 429 else {}
+        return TemplateResponse(request, "admin/wait.html", context, status=refusal.status, headers=headers)
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         context = super().each_context(request)
@@ -72,6 +88,7 @@ class Site(admin.AdminSite):
         template = "admin/_front.html" if "part" in request.GET else "admin/front.html"
         return TemplateResponse(request, template, context)
 
+    @takes_turn("search")
     def search_view(self, request: HttpRequest) -> HttpResponse:
         """Open the only hit of the search box, or list all hits."""
         from web.admin.search import search_page

@@ -43,6 +43,15 @@ def no_cached_rows() -> Iterator[None]:
     yield
 
 
+@pytest.fixture(autouse=True)
+def no_turns() -> Iterator[None]:
+    """Take back the turns of answers that an earlier test did not close."""
+    from web.admin.turns import TURNS  # needs Django's settings
+
+    TURNS._working.clear()
+    yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_list_of_static_files() -> None:
     """Find a static file when it is requested. Otherwise each test client would list all of them first."""

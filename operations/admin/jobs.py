@@ -28,6 +28,7 @@ from runtime.models import BulkJob
 from web.admin.acts import record_act
 from web.admin.base import ChoiceFilter, TriageAdmin, ago, pill
 from web.admin.menu import MenuItem
+from web.admin.turns import takes_turn
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
 
@@ -152,6 +153,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             )
         return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
 
+    @takes_turn("download")
     def result_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Answer with the result of the user's own job as a file, and record the download."""
         job = self._job(request, id)

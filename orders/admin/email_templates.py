@@ -30,6 +30,7 @@ from orders.events import EMAILS
 from orders.models import NEWEST_FIRST, Order
 from web.admin.base import TriageAdmin, ago, as_uuid
 from web.admin.menu import MenuItem
+from web.admin.turns import takes_turn
 
 EDIT = "notifications.edit_templates"
 #: The fields of the editor, by the parts that they have.
@@ -141,6 +142,7 @@ class EmailTemplateAdmin(TriageAdmin[EmailTemplate]):
             raise PermissionDenied
         return self._act(request, template)
 
+    @takes_turn("preview", is_newest_wanted=True)
     def preview_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Answer with the preview of a text that is not saved, for the script of the editor."""
         if request.method != "POST" or not request.user.has_perm(EDIT):

@@ -23,6 +23,7 @@ from orders.models import Order
 from runtime.addresses import NotAnAddress, read_address
 from runtime.personal_data import address_hash
 from web.admin.acts import record_act
+from web.admin.turns import TURNS, takes_turn
 
 
 class TemplateForm(forms.Form):
@@ -33,6 +34,10 @@ class TemplateForm(forms.Form):
 class PreviewPages(admin.ModelAdmin[Order]):
     def preview_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Render an e-mail of the order with the current templates. A POST sends it to the user."""
+        is_read = request.method != "POST"
+        return TURNS.answer(request, "preview", lambda: self._preview(request, id), is_newest_wanted=is_read)
+
+    def _preview(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         order, form, mail = self._rendered(request, id)
         if request.method == "POST" and mail is not None:
             self._send_to_me(request, order, form, mail)
@@ -49,6 +54,7 @@ class PreviewPages(admin.ModelAdmin[Order]):
         }
         return TemplateResponse(request, "admin/orders/order/emails.html", context)
 
+    @takes_turn("preview", is_newest_wanted=True)
     def preview_body(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Answer with the HTML part, which the page shows in a frame."""
         order, _, mail = self._rendered(request, id)

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pytest
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.contrib.auth.models import User
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import connection, connections
 from django.http import HttpResponse
 from django.test import RequestFactory
+from django.utils.crypto import get_random_string
+from django.utils.http import urlencode
 
+import config.settings as shipped
+from config.web import THREADS
+from orders.admin import previews
 from runtime.process import slots
 from tests.kit.api import assert_problem, make_token, order_body, row_counts
+from tests.kit.orders import make_order
+from tests.kit.people import staff_client
 from tests.kit.races import together
+from tests.kit.waiting import PATIENCE, until
+from web.admin.turns import TURNS
 from web.api import admission
 from web.api.admission import Admission
 
@@ -26,9 +41,9 @@ class Server:
 
     made: ClassVar[list[Server]] = []
 
-    def __init__(self, application: Any = None) -> None:
+    def __init__(self, application: Any = None, *, slots: int = 1) -> None:
         self.headers = {"Authorization": f"Bearer {make_token()}"}
-        self.admission = Admission(application or WSGIHandler(), slots=1)
+        self.admission = Admission(application or WSGIHandler(), slots=slots)
         self.made.append(self)
 
     def close(self) -> None:
@@ -42,7 +57,17 @@ class Server:
     def ask_here(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
         raw = b"" if body is None else json.dumps(body).encode()
         factory = RequestFactory(headers=self.headers | headers)
-        environ = factory.generic(method, path, raw, "application/json").environ
+        return self.answer(factory.generic(method, path, raw, "application/json").environ)
+
+    def browse(self, method: str, path: str, form: dict[str, str] | None = None, session: str = "") -> int:
+        """Send a request as a browser does, and return the status of its answer."""
+        factory, secret = RequestFactory(), get_random_string(32)
+        factory.cookies.load({"csrftoken": secret, "sessionid": session})
+        values = urlencode({**(form or {}), "csrfmiddlewaretoken": secret}) if method == "POST" else ""
+        form_type = "application/x-www-form-urlencoded"
+        return self.answer(factory.generic(method, path, values, form_type).environ).status_code
+
+    def answer(self, environ: dict[str, Any]) -> HttpResponse:
         answered: list[Any] = []
         chunks = self.admission(environ, lambda status, fields: answered.extend((status, fields)))
         content = b"".join(chunks)
@@ -50,6 +75,43 @@ class Server:
             chunks.close()
         status, fields = answered
         return HttpResponse(content, status=int(status.split()[0]), headers=dict(fields))
+
+
+class Stuck:
+    """Replaces a function by one that lets its callers in and none of them out, until `release`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self._free, self._counting = threading.Event(), threading.Lock()
+        self.inside = self.most = 0
+        real = getattr(owner, name)
+
+        def stuck(*args: Any, **kwargs: Any) -> Any:
+            with self._counting:
+                self.inside += 1
+                self.most = max(self.most, self.inside)
+            self._free.wait(PATIENCE)
+            with self._counting:
+                self.inside -= 1
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, stuck)
+
+    def release(self) -> None:
+        self._free.set()
+
+
+@contextmanager
+def in_flight(
+    stuck: Stuck, count: int, ask: Callable[[int], int], *, refused: int
+) -> Iterator[list[Future[int]]]:
+    """Send requests until all but those inside `stuck`, or behind it, have an answer. Then run the block."""
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            asked = [pool.submit(ask, number) for number in range(count)]
+            until(lambda: stuck.inside and sum(one.done() for one in asked) == refused, "the rest is refused")
+            yield asked
+        finally:
+            stuck.release()
 
 
 @pytest.fixture(autouse=True)
@@ -189,3 +251,62 @@ def test_an_error_gives_the_slot_back():
         with pytest.raises(Failed):
             server.ask("GET", "/x")
     assert len(server.admission.slots._free) == 1
+
+
+LOGINS, PREVIEWS = 30, 16
+
+
+def test_a_process_hashes_one_password_of_thirty_and_accepts_orders_meanwhile(monkeypatch, settings):
+    User.objects.create_user("ann", password="right horse", is_staff=True)
+    settings.PASSWORD_HASHERS = shipped.PASSWORD_HASHERS
+    hashes = Stuck(monkeypatch, PBKDF2PasswordHasher, "encode")
+    server = Server(slots=THREADS)
+
+    def log_in(number: int) -> int:
+        form = {"username": f"name-{number}", "password": "wrong"}
+        status: int = server.browse("POST", "/admin/login/", form)
+        return status
+
+    with in_flight(hashes, LOGINS, log_in, refused=LOGINS - 1) as logins:
+        assert hashes.inside == 1
+        placed = [server.ask("POST", "/api/v1/orders", order_body()).status_code for _ in range(5)]
+        assert placed == [201] * 5
+    assert Counter(one.result() for one in logins) == {429: LOGINS - 1, 200: 1}
+    assert hashes.most == 1
+
+
+def test_a_person_has_one_preview_in_work_and_the_newest_waits_while_orders_are_accepted(monkeypatch):
+    monkeypatch.setattr(TURNS, "_patience", PATIENCE)
+    session = staff_client("view_order").cookies["sessionid"].value
+    page = f"/admin/orders/order/{make_order().id}/emails/"
+    renders = Stuck(monkeypatch, previews, "render_email")
+    server = Server(slots=THREADS)
+
+    def preview(_: int) -> int:
+        status: int = server.browse("GET", page, session=session)
+        return status
+
+    with in_flight(renders, PREVIEWS, preview, refused=PREVIEWS - 2) as asked:
+        assert (renders.inside, TURNS.waiting) == (1, 1)
+        placed = [server.ask("POST", "/api/v1/orders", order_body()).status_code for _ in range(5)]
+        assert placed == [201] * 5
+    assert Counter(one.result() for one in asked) == {409: PREVIEWS - 2, 200: 2}
+    assert (renders.most, TURNS.in_work, TURNS.waiting) == (1, 0, 0)
+
+
+def test_a_process_has_two_expensive_pages_in_work_and_tells_others_to_wait(monkeypatch):
+    sessions = [
+        staff_client("view_order", name=f"staff-{number}").cookies["sessionid"].value for number in range(6)
+    ]
+    page = f"/admin/orders/order/{make_order().id}/emails/"
+    renders = Stuck(monkeypatch, previews, "render_email")
+    server = Server(slots=THREADS)
+
+    def preview(number: int) -> int:
+        status: int = server.browse("GET", page, session=sessions[number])
+        return status
+
+    with in_flight(renders, len(sessions), preview, refused=len(sessions) - 2) as asked:
+        assert server.ask("POST", "/api/v1/orders", order_body()).status_code == 201
+    assert Counter(one.result() for one in asked) == {429: len(sessions) - 2, 200: 2}
+    assert renders.most == 2

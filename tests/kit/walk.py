@@ -129,6 +129,9 @@ def walk(client: Client, start: str, *, most: int = 250) -> dict[str, int]:
 
 
 def _page(url: str, answer: object) -> Page:
-    if getattr(answer, "streaming", False) or "html" not in answer["Content-Type"]:  # type: ignore[index]
+    if getattr(answer, "streaming", False):
+        answer.getvalue()  # type: ignore[attr-defined]  # until then it keeps its user's turn
+        return Page(url, "")
+    if "html" not in answer["Content-Type"]:  # type: ignore[index]
         return Page(url, "")
     return Page(url, answer.content.decode())  # type: ignore[attr-defined]

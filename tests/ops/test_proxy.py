@@ -67,10 +67,14 @@ class Front:
 
 
 class From(HTTPAdapter):
-    """Connects from CLIENT."""
+    """Connects from an address, by default CLIENT."""
+
+    def __init__(self, address: str = CLIENT) -> None:
+        self._address = address
+        super().__init__()
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        super().init_poolmanager(*arguments, source_address=(CLIENT, 0), **options)
+        super().init_poolmanager(*arguments, source_address=(self._address, 0), **options)
 
 
 def configured(folder: Path, *, changes: dict[str, str]) -> Path:
@@ -161,6 +165,27 @@ def test_a_client_chooses_neither_its_address_nor_its_scheme(front: Front, name:
     assert seen(front) == {CLIENT}
     assert "Strict-Transport-Security" in answer.headers  # Django sends it only over HTTPS
     assert FORGED not in front.shop.log("web")
+
+
+def test_the_proxy_limits_the_posts_of_passwords_from_an_address_and_nothing_else(front: Front) -> None:
+    session = requests.Session()
+    session.trust_env, session.verify = False, str(front.authority)
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, From("127.0.0.3"))
+
+    def post(path: str) -> int:
+        return session.post(front.url + path, data={"username": "ann"}, timeout=30).status_code
+
+    passed = 0  # Django refuses them, because they have no token against forgery
+    while (status := post("/admin/login/?x=1")) != 429:
+        assert status == 403
+        passed += 1
+        assert passed < 200
+    assert passed > 20
+    assert 429 in [post("/admin/%6cogin/") for _ in range(5)]
+    assert session.get(f"{front.url}/admin/login/", timeout=30).status_code == 200
+    assert post("/api/v1/orders") == 401
+    assert front.client().post(f"{front.url}/admin/login/", timeout=30).status_code == 403  # another address
 
 
 def test_without_the_proxy_a_header_with_an_underscore_is_believed(front: Front) -> None:

@@ -170,6 +170,23 @@ class TestLogin:
         AccessAttempt.objects.update(attempt_time=F("attempt_time") - dt.timedelta(minutes=6))
         assert self.log_in("right horse") == 302
 
+    def test_twenty_wrong_passwords_for_any_names_lock_their_address_for_five_minutes(self):
+        from axes.models import AccessAttempt
+
+        tries = [self.log_in("wrong", name=f"name-{number}") for number in range(25)]
+        assert tries == [200] * 19 + [429] * 6
+        assert AccessAttempt.objects.count() == 20  # a refused one stores nothing, and makes no pause longer
+        assert self.log_in("right horse") == 429
+        assert self.log_in("right horse", ip="10.0.0.2") == 302
+        AccessAttempt.objects.update(attempt_time=F("attempt_time") - dt.timedelta(minutes=6))
+        assert self.log_in("right horse") == 302
+
+    def test_a_right_one_forgets_no_wrong_ones_of_other_names(self):
+        for number in range(19):
+            self.log_in("wrong", name=f"name-{number}")
+        assert self.log_in("right horse") == 302
+        assert self.log_in("wrong", name="another") == 429
+
     def test_behind_a_proxy_the_clients_address_is_locked_and_not_the_proxys(self, settings):
         settings.TRUSTED_PROXIES = ["10.0.0.1"]
         assert [self.log_in("wrong", client="198.51.100.1") for _ in range(5)] == [200] * 4 + [429]

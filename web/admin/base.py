@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import structlog
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.exceptions import EmptyResultSet, PermissionDenied
 from django.core.paginator import Paginator
 from django.db import DataError, connections, models
@@ -32,6 +32,7 @@ from runtime.database import periods, replica
 from web.admin.acts import record_download
 from web.admin.csv import csv_response, rows_by_key
 from web.admin.reading import rendered, walk_of
+from web.admin.turns import TURNS, takes_turn
 
 log = structlog.get_logger(__name__)
 
@@ -143,11 +144,16 @@ class TriageAdmin(ListAdmin[Row]):
             query = request.GET.copy()
             query.pop("p", None)
             context["csv_url"] = f"{page}?{query.urlencode()}"
-        return replica.read(
-            lambda: rendered(super(TriageAdmin, self).changelist_view(request, dict(context))),
-            walk=walk_of(request),
-        )
 
+        def read() -> HttpResponse:
+            return replica.read(
+                lambda: rendered(super(TriageAdmin, self).changelist_view(request, dict(context))),
+                walk=walk_of(request),
+            )
+
+        return TURNS.answer(request, "search", read) if request.GET.get(SEARCH_VAR) else read()
+
+    @takes_turn("download")
     def csv_view(self, request: HttpRequest) -> HttpResponseBase:
         """Answer with all rows of the filtered list as a CSV file."""
         if not (self.csv_columns and self.has_view_permission(request)):

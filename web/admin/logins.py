@@ -1,0 +1,56 @@
+"""Limit what wrong passwords may cost: the CPU of their hashes, and tries from one address.
+
+A hash takes a third of a second of CPU. Anybody may ask for one, and would stop the shop's orders with a
+dozen at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from axes.attempts import get_cool_off_threshold
+from axes.handlers.database import AxesDatabaseHandler
+from axes.helpers import get_failure_limit
+from axes.models import AccessAttempt
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.db.models import Sum
+from django.http import HttpRequest
+
+from web.admin.turns import Refused
+
+#: Wrong passwords from an address, for any names, before it must pause.
+LIMIT_OF_ADDRESS = 20
+
+
+class OneAtATime(PBKDF2PasswordHasher):
+    """Django's hash of passwords, of which a process computes one at a time. Refuse the others at once.
+
+    The hasher is the one place that each login, change of a password and new user passes.
+    """
+
+    _turn = threading.Lock()
+
+    def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
+        if not self._turn.acquire(blocking=False):
+            raise Refused("Somebody else's password is being checked at this moment. Try again in a second.")
+        try:
+            return super().encode(password, salt, iterations)
+        finally:
+            self._turn.release()
+
+
+class Handler(AxesDatabaseHandler):  # type: ignore[misc]  # django-axes has no types
+    """Counts the failures of a name with an address, as django-axes does, and those of the address alone."""
+
+    def get_failures(self, request: HttpRequest, credentials: Any = None) -> int:
+        """Return the number for `AXES_FAILURE_LIMIT`, which an address reaches at `LIMIT_OF_ADDRESS`."""
+        of_name = int(super().get_failures(request, credentials))
+        attempts = AccessAttempt.objects.filter(
+            ip_address=request.axes_ip_address,  # type: ignore[attr-defined]
+            attempt_time__gte=get_cool_off_threshold(request),
+        )
+        of_address = attempts.aggregate(total=Sum("failures_since_start"))["total"] or 0
+        if of_address >= LIMIT_OF_ADDRESS:
+            return max(of_name, int(get_failure_limit(request, credentials)))
+        return of_name
