@@ -7,6 +7,7 @@ through structlog. Those of Django, Celery and Granian pass through the same for
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from logging.handlers import WatchedFileHandler
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import structlog
 
 from config.masking import json_line, scrub
+from runtime.database.away import describe_away
 from runtime.telemetry import context
 from runtime.telemetry.log_fields import origin
 
@@ -30,6 +32,23 @@ def _hand_over(logger: Any, method: str, event: structlog.typing.EventDict) -> A
     arguments, extra = structlog.stdlib.ProcessorFormatter.wrap_for_formatter(logger, method, event)
     exc_info = event.get("exc_info")
     return arguments, {**extra, "exc_info": exc_info} if exc_info else extra
+
+
+def _shorten(event: dict[str, Any]) -> dict[str, Any]:
+    """Replace the exception of a line by its first line if the database's state caused it.
+
+    While a disk is full, each request and each task fails in the same way, and a traceback has 45 lines.
+    """
+    error = event["exc_info"]
+    if error is True:
+        error = sys.exception()
+    elif isinstance(error, tuple):
+        error = error[1]
+    short = describe_away(error) if isinstance(error, BaseException) else None
+    if short is None:
+        return event
+    rest = {name: value for name, value in event.items() if name != "exc_info"}
+    return {"error": short} | rest
 
 
 class LineFormatter(logging.Formatter):
@@ -59,6 +78,8 @@ class LineFormatter(logging.Formatter):
             event = self._stamp(None, "", event)
         if self._origin:
             event = origin() | event
+        if "exc_info" in event:
+            event = _shorten(event)
         if "exc_info" in event:
             event = structlog.processors.format_exc_info(None, "", event)
         return self._render(event)

@@ -16,10 +16,11 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 
-from retention.partitions.partitions import ahead_of
+from retention.partitions.partitions import ahead_among, takes_row
 from retention.upkeep import check_ahead
 from runtime.database import partitioned
 from runtime.database.clock import read_database_time
+from runtime.database.ids import id_time, new_id
 from runtime.database.server import count_connections_left
 from runtime.process.redis_client import make_client
 from runtime.telemetry.metrics import exposition
@@ -82,8 +83,14 @@ def _result(check: Callable[[], str]) -> str:
 
 
 def _check_database() -> str:
-    read_database_time()
-    return "ok"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool")
+        is_standby, is_read_only = cursor.fetchone()
+    if not is_read_only:
+        return "ok"
+    # A failover may have made another server the primary, and no request comes that would find out.
+    connection.close()
+    return "refuses writes: it is a standby" if is_standby else "refuses writes: it is read-only"
 
 
 def _check_broker() -> str:
@@ -100,14 +107,23 @@ def _check_migrations() -> str:
 
 
 def _check_partitions() -> str:
-    now = read_database_time()
+    now, here = read_database_time(), id_time(new_id())
     _log_few_partitions(int(time.monotonic() // AHEAD_SECONDS))
-    short = [
-        model._meta.db_table
-        for model in partitioned.partitioned_models()
-        if ahead_of(model=model, now=now) < 1
-    ]
-    return f"no next partition: {', '.join(short)}" if short else "ok"
+    short, strange = [], []
+    for model in partitioned.partitioned_models():
+        among = partitioned.attached(model=model)
+        if ahead_among(model=model, now=now, among=among).partitions_ahead < 1:
+            short.append(model._meta.db_table)
+        elif not takes_row(among=among, id_at=here, created_at=now):
+            strange.append(model._meta.db_table)
+    if short:
+        return f"no next partition: {', '.join(short)}"
+    if strange:
+        seconds = (here - now).total_seconds()
+        return (
+            f"no partition for this host's clock, {seconds:+.0f} s from the database's: {', '.join(strange)}"
+        )
+    return "ok"
 
 
 def _check_connections() -> str:

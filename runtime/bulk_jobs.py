@@ -10,6 +10,7 @@ The export or erasure of a person is one call, which may be repeated after a kil
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import time
@@ -25,10 +26,11 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractUser
 from django.contrib.contenttypes.models import ContentType
-from django.db import InterfaceError, OperationalError, connection, models, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, models, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from runtime.database.away import is_away
 from runtime.database.transactions import after_commit
 from runtime.models import BulkJob
 from runtime.models.jobs import MAX_TRIES
@@ -254,11 +256,16 @@ def _run_one(jobs: QuerySet[BulkJob], report: Report) -> bool:
             else:
                 _work(job.id, action)
     except Exception as error:
-        lost = connection.connection is not session or not connection.is_usable()
+        text = without_addresses(f"{type(error).__name__}: {error}")[:1000]
+        if is_away(error):
+            # A database that cannot be reached leaves this try counted, but then it counts no further one.
+            with contextlib.suppress(DatabaseError, InterfaceError):
+                BulkJob.objects.postpone(id=job.id, error=text)
+            raise
+        lost = connection.connection is not session
         if lost and isinstance(error, OperationalError | InterfaceError):
             raise
         log.exception("bulk job failed, to be tried again", job=str(job.id), tries=job.tries)
-        text = without_addresses(f"{type(error).__name__}: {error}")[:1000]
         if job.tries < MAX_TRIES:
             BulkJob.objects.running().filter(id=job.id).update(error=text, updated_at=Now())
         else:

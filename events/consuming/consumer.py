@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
-from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from django.db import DatabaseError, InterfaceError, connection
 
 from events.consuming.handlers import Handler
 from events.consuming.inbox import (
@@ -33,6 +33,7 @@ from events.consuming.inbox import (
 from events.counters import RECEIVED
 from events.pause_watch import PauseWatch
 from events.transports import BrokerAway, BrokerConsumer, Received
+from runtime.database.away import is_away
 from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
 from runtime.telemetry import context
@@ -135,7 +136,8 @@ class EventConsumer:
         try:
             result = batch.process(message, own_topics=self._own_topics)
         except Exception as error:
-            _raise_if_database_is_away(error)
+            if is_away(error):
+                raise
             failures = self._again.get(key, (0.0, 0))[1] + 1
             envelope = message.known
             if failures < TRIES:
@@ -184,10 +186,11 @@ class EventConsumer:
                 self._replayed_at = now
                 return False
             letter, error = done
+            if error is not None and is_away(error):
+                raise error
             failures = self._replays.pop(letter.id, (0.0, 0))[1] + 1
             if error is None:
                 continue
-            _raise_if_database_is_away(error)
             if failures < TRIES:
                 self._replays[letter.id] = (time.monotonic() + pause_after(failures), failures)
             else:
@@ -224,9 +227,3 @@ def run(
 def _describe(error: Exception) -> str:
     away = "broker" if isinstance(error, BrokerAway) else "database"
     return f"{away} away, consumer waits"
-
-
-def _raise_if_database_is_away(error: Exception) -> None:
-    """Raise `error` again if the database cannot be reached, because other events would fail, too."""
-    if isinstance(error, OperationalError | InterfaceError) and not connection.is_usable():
-        raise error

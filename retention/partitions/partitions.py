@@ -8,7 +8,7 @@ needs a direct connection of the tables' owner: alias `owner`, or the one that m
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import structlog
@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 #: How many future partitions to make. So the process that makes them may be down for a month.
 AHEAD: dict[Interval, int] = {"month": 6, "day": 35}
+#: How far a row's time, by the database's clock, may be outside of the partition of its id.
+CLOCKS_APART = dt.timedelta(days=1)
 #: The heartbeat of keep_partitions.
 MADE = "partitions"
 
@@ -110,11 +112,18 @@ def make_missing(
     return [partition.name for partition in missing if _make(model=model, partition=partition, using=using)]
 
 
+def takes_row(*, among: Iterable[Partition], id_at: dt.datetime, created_at: dt.datetime) -> bool:
+    """Return whether one of the partitions takes a row with the time `id_at` in its id."""
+    return any(
+        one.since <= id_at < one.until and one.since - CLOCKS_APART <= created_at < one.until + CLOCKS_APART
+        for one in among
+    )
+
+
 def _make(*, model: PartitionedModel, partition: Partition, using: str) -> bool:
     """Make one partition. Return False if another process has made it meanwhile."""
     quote = connections[using].ops.quote_name
     parent, table = quote(model._meta.db_table), quote(partition.name)
-    day = dt.timedelta(days=1)
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"partitions:{model._meta.db_table}"])
@@ -134,7 +143,7 @@ def _make(*, model: PartitionedModel, partition: Partition, using: str) -> bool:
             compose(
                 f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + CREATED_CHECK)} "
                 f"CHECK (created_at >= %s AND created_at < %s)",
-                [partition.since - day, partition.until + day],
+                [partition.since - CLOCKS_APART, partition.until + CLOCKS_APART],
                 using=using,
             )
         )

@@ -9,14 +9,21 @@ import socket
 import subprocess
 import sys
 
+import psycopg
 import pytest
 import structlog
+from django.db import InterfaceError, OperationalError, connection
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg import errors
 
 from config import logs, masking
+from runtime.database.postgres.connection import ServerSilent
 from runtime.telemetry.context import working_for
+from tests.kit.api import Api, assert_problem, make_token, order_body
+from tests.kit.races import broken
 from tests.kit.words import Context, health, version
+from web.metrics import REQUESTS
 
 SECRET = "op_" + "Ab-_9" * 8
 
@@ -230,3 +237,41 @@ def test_no_line_is_lost_when_the_file_is_moved_away(written, tmp_path):
     logging.getLogger().handlers[0].close()
     (line,), (next_line,) = moved.read_text().splitlines(), path.read_text().splitlines()
     assert (json.loads(line)["event"], json.loads(next_line)["event"]) == ("before", "after")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("state", ["53100", "57P01", "58030", "25006"])
+def test_a_write_that_postgres_refuses_for_its_own_state_is_one_line_and_counted(written, state):
+    api = Api(make_token())
+    counted = REQUESTS.labels("place_order", 503)._sum.get
+    before = counted()
+    with broken("orders", f"RAISE EXCEPTION 'no space' USING ERRCODE = '{state}'"):
+        assert_problem(api.post("/api/v1/orders", order_body()), 503, "unavailable")
+        connection.close()  # as Django does after a real request
+    (line,) = (one for one in written() if one["event"] == "database did not answer")
+    assert "exception" not in line and line["error"].startswith("no space"), line
+    assert counted() > before
+
+
+@pytest.mark.parametrize(
+    ("error", "is_short"),
+    [
+        (OperationalError("connection refused\nIs the server running?"), True),
+        (InterfaceError("the connection is closed"), True),
+        (ServerSilent("the database server did not answer within 4 s"), False),
+        (errors.QueryCanceled("canceling statement due to statement timeout"), False),
+        (errors.DeadlockDetected("deadlock detected"), False),
+        (ValueError("x"), False),
+    ],
+)
+def test_only_errors_of_the_databases_state_lose_their_traceback(written, error, is_short):
+    try:
+        if isinstance(error, psycopg.Error):
+            raise OperationalError(str(error)) from error
+        raise error
+    except Exception:
+        structlog.get_logger("ours").exception("failed")
+        logging.getLogger("celery.app.trace").error("task failed", exc_info=True)
+    for line in written():
+        assert ("exception" not in line) is is_short, line
+        assert not is_short or line["error"] == str(error).partition("\n")[0]

@@ -17,7 +17,7 @@ from operations import probes
 from retention.conditions import AHEAD_ALARM
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.mails import make_mail
-from tests.kit.words import Heartbeat
+from tests.kit.words import Heartbeat, id_floor
 
 
 def test_healthz_is_200_and_asks_no_database():
@@ -92,6 +92,39 @@ def test_readyz_names_a_table_without_its_next_partition(db):
         for name in names[2:]:  # yesterday's and today's stay
             cursor.execute(f"DROP TABLE {name}")
     assert _failing() == {"partitions": "no next partition: outbox_events"}
+
+
+def test_readyz_fails_while_postgres_refuses_writes_and_then_asks_over_a_new_connection(db, monkeypatch):
+    closed: list[bool] = []
+    monkeypatch.setattr(connections["default"], "close", lambda: closed.append(True))
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL transaction_read_only = on")
+    failing = _failing()
+    assert failing["database"] == "refuses writes: it is read-only"
+    assert closed
+
+
+@pytest.mark.parametrize("days", [-40, 40])
+def test_readyz_fails_if_no_partition_takes_an_id_of_this_hosts_clock(db, monkeypatch, days):
+    wrong = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    monkeypatch.setattr(probes, "new_id", lambda: id_floor(wrong))
+    text = _failing()["partitions"]
+    assert text.startswith(f"no partition for this host's clock, {'+' if days > 0 else '-'}3")
+    assert "outbox_events" in text
+
+
+def test_readyz_fails_if_a_partition_takes_the_id_and_refuses_the_time(db, monkeypatch):
+    """The partitions of events are of a day, so a clock three days ahead has one of them."""
+    wrong = dt.datetime.now(dt.UTC) + dt.timedelta(days=3)
+    monkeypatch.setattr(probes, "new_id", lambda: id_floor(wrong))
+    assert _failing()["partitions"].endswith(" from the database's: outbox_events")
+
+
+def test_readyz_allows_what_the_partitions_allow(db, monkeypatch):
+    for hours in (-12, 12):
+        wrong = dt.datetime.now(dt.UTC) + dt.timedelta(hours=hours)
+        monkeypatch.setattr(probes, "new_id", lambda wrong=wrong: id_floor(wrong))
+        assert Api().get("/readyz").status_code == 200
 
 
 def test_readyz_names_a_database_that_does_not_answer(monkeypatch):

@@ -215,7 +215,7 @@ def _problem_of(error: Exception) -> Problem:
                 "The request cannot be read. Check its Host, its length and its number of fields."
             )
         case IntegrityError() if reason := why_misplaced(error):
-            log.error("a row fits no partition: is a clock wrong?", reason=reason, exc_info=error)
+            log.error("a row fits no partition: is a clock wrong?", reason=reason)
             return misplaced()
         case OperationalError() | InterfaceError() | InternalError():  # the last from a standby
             log.warning("database did not answer", exc_info=error)

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import InterfaceError, OperationalError, connection
 
 from events.consuming.handlers import RowHandler
 from tests.kit.brokers import Hand, consume
@@ -23,6 +23,7 @@ from tests.kit.events import (
     refunded,
     status,
 )
+from tests.kit.races import broken
 from tests.kit.waiting import until
 from tests.kit.words import (
     HANDLERS,
@@ -85,14 +86,14 @@ def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again
 def test_an_event_that_goes_on_failing_is_dead_in_the_end_and_its_key_goes_on(fast):
     fast.retries()
 
-    def broken(event):
+    def failing(event):
         raise ZeroDivisionError("no\nDETAIL: a row with ann@example.com")
 
     it = order()
     bad = received(REFUNDED, envelope(REFUNDED, {"orderId": str(it.id)}), key="k")
     good = received(PAID, envelope(PAID, {"orderId": str(it.id)}), key="k")
     hand = Hand([bad, received(REFUNDED, b"{", key="k"), good])
-    loop = consume(hand, **{REFUNDED: broken})
+    loop = consume(hand, **{REFUNDED: failing})
     until(lambda: len(hand.acknowledged) >= 3, meanwhile=lambda: loop.step(seconds=0.01))
     errors = set(InboundDeadLetter.objects.values_list("error", flat=True))
     assert "ZeroDivisionError: no" in errors and len(errors) == 2
@@ -114,12 +115,34 @@ def test_a_database_that_is_away_is_no_events_fault(monkeypatch):
     assert not hand.acknowledged and not InboundDeadLetter.objects.exists()
 
 
+#: What PostgreSQL says about itself: a full disk, too many connections, a start, a shutdown, an error of the
+#: disk, and a server without writes.
+STATES = ["53100", "53300", "57P03", "57P01", "58030", "25006"]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_an_event_waits_without_a_try_while_postgres_says_that_it_cannot_write(fast, state):
+    fast.retries()
+    it = order()
+    paid = received(PAID, envelope(PAID, {"orderId": str(it.id)}))
+    hand = Hand(*[[paid]] * 20)
+    loop = consume(hand)
+    with broken("orders", f"RAISE EXCEPTION 'no space' USING ERRCODE = '{state}'"):
+        for _ in range(2 * consumer.TRIES):
+            with pytest.raises(OperationalError):
+                loop.step(seconds=0.01)
+            loop.disconnect()
+    assert not hand.acknowledged and not InboundDeadLetter.objects.exists()
+    loop.step(seconds=0.01)
+    assert status(it) == "paid" and hand.acknowledged == [paid]
+
+
 def test_an_event_that_kills_its_own_backend_is_dead_in_the_end(fast):
     fast.retries()
 
     def kill(event):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        connection.connection.pgconn.finish()  # a backend that dies sends no code
+        connection.cursor().execute("SELECT 1")
 
     hand = Hand([received(PAID, envelope(PAID, {"orderId": str(order().id)}))])
     it = consume(hand, **{PAID: kill})
@@ -173,6 +196,22 @@ class TestReplays:
         until(lambda: refunded(one), meanwhile=lambda: it.step(seconds=0.01))
         assert refunded(one) == 10
 
+    @pytest.mark.parametrize("state", STATES)
+    def test_a_replay_waits_without_a_try_while_postgres_says_that_it_cannot_write(self, fast, state):
+        fast.retries()
+        fast.replays()
+        it, letter = dead_refund()
+        InboundDeadLetter.objects.request_replay(ids=[letter.id])
+        loop = consume(Hand())
+        with broken("orders", f"RAISE EXCEPTION 'no space' USING ERRCODE = '{state}'"):
+            for _ in range(2 * consumer.TRIES):
+                with pytest.raises((OperationalError, InterfaceError)):
+                    loop.step(seconds=0.01)
+                loop.disconnect()
+            assert InboundDeadLetter.objects.get().replay_requested_at
+        loop.step(seconds=0.01)
+        assert refunded(it) == 10
+
     def test_a_replay_of_many_letters_lets_live_events_a_pause_and_a_stop_come_between(self, monkeypatch):
         monkeypatch.setattr(consumer, "BATCH", 3)
         events = [envelope(REFUNDED, {"orderId": str(uuid.uuid4())}) for _ in range(8)]
@@ -193,11 +232,11 @@ class TestReplays:
         fast.replays()
         _, letter = dead_refund()
 
-        def broken(event):
+        def failing(event):
             raise ZeroDivisionError("x")
 
         InboundDeadLetter.objects.request_replay(ids=[letter.id])
-        it = consume(Hand(), **{REFUNDED: broken})
+        it = consume(Hand(), **{REFUNDED: failing})
         until(
             lambda: not InboundDeadLetter.objects.get().replay_requested_at,
             meanwhile=lambda: it.step(seconds=0.01),

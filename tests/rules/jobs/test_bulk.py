@@ -11,15 +11,16 @@ from typing import Any
 import psycopg
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.models.functions import Now
 
+from runtime.models.jobs import MAX_TRIES
 from runtime.tasks import run_bulk_jobs
 from tests.kit.jobs import job_after, killed_at_the_end_of, let_pass, logged, run_jobs, started
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn
 from tests.kit.plans import DEAD, rows_visited
-from tests.kit.races import together
+from tests.kit.races import broken, together
 from tests.kit.waiting import until
 from tests.kit.words import (
     RESEND,
@@ -171,6 +172,38 @@ def test_a_process_that_only_looked_for_a_job_costs_it_no_try():
     assert has_begun.is_set()
     job.refresh_from_db()
     assert (job.state, job.done_count, job.tries) == ("done", 1, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("state", ["53100", "57P01", "58030", "25006"])
+def test_a_job_waits_without_a_try_while_postgres_says_that_it_cannot_write(state):
+    make_mails(1, status="dead_lettered")
+    job = started()
+    with broken("email_notifications", f"RAISE EXCEPTION 'no space' USING ERRCODE = '{state}'"):
+        for _ in range(2 * MAX_TRIES):
+            with pytest.raises(OperationalError):
+                bulk.run_batch()
+            connection.close()
+            job.refresh_from_db()
+            assert (job.state, job.tries) == ("running", 1)
+            assert "no space" in job.error
+            let_pass(job, seconds=11)
+    assert job_after(job).state == "done"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_statement_that_always_takes_too_long_uses_up_the_tries_of_its_job():
+    make_mails(1, status="dead_lettered")
+    job = started()
+    with broken("email_notifications", "RAISE EXCEPTION 'too slow' USING ERRCODE = '57014'"):
+        for tries in range(1, MAX_TRIES):
+            assert bulk.run_batch()
+            job.refresh_from_db()
+            assert (job.state, job.tries) == ("running", tries)
+            let_pass(job, seconds=700)
+        assert bulk.run_batch()
+    job.refresh_from_db()
+    assert job.state == "failed"
 
 
 def test_the_poll_wakes_a_worker_only_for_a_job_that_nobody_works_at(wakes):

@@ -1,0 +1,54 @@
+"""Tell an error that is the database's own state from one that a statement or a row caused.
+
+Everything that counts tries asks this module, because a full disk, a shutdown or a standby fails whatever
+comes, and must use up no try of it.
+"""
+
+from __future__ import annotations
+
+from django.db import InterfaceError, OperationalError, connection
+
+from runtime.database.postgres.connection import ServerSilent
+
+#: Classes of PostgreSQL's error codes: no resources (a full disk, too many connections), an operator's
+#: intervention (a shutdown, a server that starts), and errors outside of PostgreSQL (a disk that fails).
+AWAY_CLASSES = ("53", "57", "58")
+READ_ONLY = "25006"  # read_only_sql_transaction: a standby, or a server that was made read-only
+#: query_canceled, by a limit such as `statement_timeout`. It is of class 57, but a statement that always
+#: takes too long must fail in the end.
+CANCELLED = "57014"
+
+
+def sqlstate_of(error: BaseException) -> str | None:
+    """Return PostgreSQL's code of an error of Django, or None if the server did not send one."""
+    state: str | None = getattr(error.__cause__, "sqlstate", None)
+    return state
+
+
+def is_refusing(error: BaseException) -> bool:
+    """Return whether PostgreSQL said that its own state is the cause."""
+    state = sqlstate_of(error) or ""
+    return state == READ_ONLY or (state[:2] in AWAY_CLASSES and state != CANCELLED)
+
+
+def is_away(error: BaseException) -> bool:
+    """Return whether the same work may succeed later, because the database's state caused `error`.
+
+    An error without a code is a lost connection. It counts as the work's own if a new connection works,
+    because the work may have killed its server process. Call this outside of a transaction.
+    """
+    if is_refusing(error):
+        return True
+    return isinstance(error, OperationalError | InterfaceError) and not connection.is_usable()
+
+
+def describe_away(error: BaseException) -> str | None:
+    """Return one line for an error that needs no traceback, because the database's state caused it.
+
+    Return None for any other error, also for a statement that the server did not answer in time, because the
+    traceback names it.
+    """
+    is_lost = sqlstate_of(error) is None and isinstance(error, OperationalError | InterfaceError)
+    if not is_refusing(error) and (not is_lost or isinstance(error.__cause__, ServerSilent)):
+        return None
+    return str(error).partition("\n")[0]
