@@ -1,6 +1,6 @@
 """The operations on e-mails: insert, preview, resend, withdraw, give up.
 
-Every change is logged. Called by orders (in its transaction), the API, the admin, webhooks and commands.
+Every change is logged. Called by orders (in its transaction), the API, the admin and commands.
 """
 
 from __future__ import annotations
