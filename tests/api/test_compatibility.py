@@ -38,6 +38,7 @@ MAIL = (
 PAGE = ("next", "previous", "results")
 PROBLEM = ("type", "title", "status", "detail", "help")
 EVERY_HEADER = {
+    "Cache-Control": "no-store",
     "Content-Length": r"\d+",
     "Content-Security-Policy": "default-src 'self'; .*",
     "Cross-Origin-Opener-Policy": "same-origin",
