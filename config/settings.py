@@ -322,7 +322,8 @@ AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "web.api.proxies.client_address"
 AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True
-#: Beside its defaults, the page to open after a login: a search there has a customer's address.
+#: django-axes' defaults, and the page to open after a login, because the address of a search has a customer's
+#: address.
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "next"]
 AXES_VERBOSE = False
 TEMPLATES = [

@@ -189,8 +189,8 @@ def form_of(document: Mapping[str, Any], *, instance: MailProfile) -> ProfileFor
     return ProfileForm(values, instance=instance)
 
 
-def _read_line(given: Any) -> str:
-    text = str(given)
+def _read_line(value: Any) -> str:
+    text = str(value)
     if invisible := name_invisible(text):
         raise forms.ValidationError(invisible)
     if len(text.splitlines()) > 1:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: C0 (with NUL, CR and LF), DEL, C1, Unicode's two line separators, and surrogates.
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 #: Invisible characters that change the order of others or hide text, and tags outside the flags that need
 #: them. Joiners (U+200C, U+200D), variation selectors and soft hyphens stay, because words and emoji do.
 _DROPPED = re.compile(
@@ -48,7 +49,7 @@ def one_line(text: str) -> str:
     ('A B', '')
     """
     if not text.isprintable():
-        text = _DROPPED.sub(r"\1", _BREAKS.sub(" ", text))
+        text = _DROPPED.sub(r"\1", CONTROL_CHARACTERS.sub(" ", text))
     return " ".join(text.split()) if text.isascii() or _VISIBLE.search(text) else ""
 
 

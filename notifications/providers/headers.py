@@ -32,7 +32,7 @@ def encode_text(text: str) -> str:
     >>> encode_text("Order"), encode_text("=?utf-8?b?UGF5UGFs?=")
     ('Order', '=?utf-8?b?PT91dGYtOD9iP1VHRjVVR0ZzPz0=?=')
     """
-    if text.isascii() and "=?" not in text:
+    if _is_shown_as_it_is(text):
         return text
     words, word = [], b""
     for character in text:
@@ -57,8 +57,12 @@ def formatted_address(*, name: str, recipient_email: str) -> str:
     return str(Address(display_name=name, username=user, domain=domain)) if name else recipient_email
 
 
+def _is_shown_as_it_is(text: str) -> bool:
+    return text.isascii() and "=?" not in text
+
+
 def _encode_addresses(header: str) -> str:
-    if header.isascii() and "=?" not in header:
+    if _is_shown_as_it_is(header):
         return header
     return ", ".join(
         formatted_address(name=encode_text(name), recipient_email=address)

@@ -19,7 +19,7 @@ from orders.changes import OrderChange
 from orders.fields import camel
 from orders.models import ORDER_ROW, Seen
 from orders.transitions import ChangeRefused
-from web.api.bodies import FORBIDDEN_CHARACTERS
+from runtime.texts import CONTROL_CHARACTERS
 from web.api.fields import StrictSerializer, cached_serializer, unknown_field
 from web.api.problems import faults_of
 
@@ -86,7 +86,7 @@ def order_id_of(event: Envelope) -> uuid.UUID | None:
 
 def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: bool) -> Any:
     """Rename the keys of a value to the names of the serializer's fields, at every level."""
-    if isinstance(value, str) and FORBIDDEN_CHARACTERS.search(value):
+    if isinstance(value, str) and CONTROL_CHARACTERS.search(value):
         raise Rejected(f"{place}: Control characters and line breaks are not allowed.")
     child = getattr(field, "child", None)
     if isinstance(value, list) and child is not None:

@@ -4,15 +4,15 @@ from django.db import migrations
 #: privileges give the app's role every table that is made later.
 REVOKE = """
     DO $$
-    DECLARE given record;
+    DECLARE privilege record;
     BEGIN
-        FOR given IN
+        FOR privilege IN
             SELECT DISTINCT pg_class.oid::regclass AS relation, acl.grantee::regrole AS grantee
             FROM pg_class, aclexplode(relacl) AS acl
             WHERE pg_class.oid IN ('detached_partitions'::regclass, 'django_migrations'::regclass)
                 AND acl.grantee NOT IN (0, relowner)
         LOOP
-            EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON %s FROM %s', given.relation, given.grantee);
+            EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON %s FROM %s', privilege.relation, privilege.grantee);
         END LOOP;
     END
     $$

@@ -115,8 +115,9 @@ def make_missing(
 def takes_row(*, among: Iterable[Partition], id_at: dt.datetime, created_at: dt.datetime) -> bool:
     """Return whether one of the partitions takes a row with the time `id_at` in its id."""
     return any(
-        one.since <= id_at < one.until and one.since - CLOCKS_APART <= created_at < one.until + CLOCKS_APART
-        for one in among
+        partition.since <= id_at < partition.until
+        and partition.since - CLOCKS_APART <= created_at < partition.until + CLOCKS_APART
+        for partition in among
     )
 
 

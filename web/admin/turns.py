@@ -52,8 +52,7 @@ class Turns:
         self._patience = patience_seconds
         self._changed = threading.Condition()
         self._working: set[Key] = set()
-        #: The newest request of those that wait for an own one. It counts as one in work, because it has a
-        #: slot.
+        #: The newest request of a user who waits for their own work. It has a slot, so it counts like work.
         self._next: dict[Key, _Waiter] = {}
 
     @property

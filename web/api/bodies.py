@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
@@ -18,12 +17,11 @@ from typing import IO, Any, NamedTuple
 from django.conf import settings
 from rest_framework.parsers import BaseParser
 
+from runtime.texts import CONTROL_CHARACTERS
 from web.api.problems import Fault, invalid, malformed, too_large
 
 MAX_DEPTH = 8  # the API's deepest body has three levels
 _MOST_DIGITS = 1000
-#: C0 (with NUL, CR and LF), DEL, C1, Unicode's two line separators, and surrogates.
-FORBIDDEN_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class NotStrict(Exception):
@@ -102,7 +100,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
     """Parse a JSON object. Raise `Problem` with the place and the reason."""
     try:
         value = parse_json(raw, deepest=MAX_DEPTH)
-        unfit = [text for text in check_parts(value, deepest=MAX_DEPTH) if FORBIDDEN_CHARACTERS.search(text)]
+        unfit = [text for text in check_parts(value, deepest=MAX_DEPTH) if CONTROL_CHARACTERS.search(text)]
     except NotStrict as error:
         raise malformed(f"The body {error.reason}.") from None
     if not isinstance(value, dict):
@@ -114,11 +112,11 @@ def read_object(raw: bytes) -> dict[str, Any]:
 
 def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[Fault]:
     if isinstance(value, str):
-        if FORBIDDEN_CHARACTERS.search(value):
+        if CONTROL_CHARACTERS.search(value):
             yield Fault(path, "Control characters and line breaks are not allowed.")
     elif isinstance(value, dict):
         for key, member in value.items():
-            if FORBIDDEN_CHARACTERS.search(key):
+            if CONTROL_CHARACTERS.search(key):
                 yield Fault((*path, key), "Control characters and line breaks are not allowed in a name.")
             yield from _unfit_strings(member, (*path, key))
     elif isinstance(value, list):

@@ -21,8 +21,8 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from runtime.database.row_change import JoinedRead
+from runtime.texts import CONTROL_CHARACTERS
 from web.api import token_use
-from web.api.bodies import FORBIDDEN_CHARACTERS
 from web.api.correlation import CALLER
 from web.api.fields import Nothing, StrictSerializer, cached_serializer, parse_uuid
 from web.api.first_read import FirstRead, read_first, well_formed_key
@@ -136,7 +136,7 @@ class ApiView(APIView):
         faults += [
             Fault((key,), "Control characters are not allowed.", "query")
             for key, values in given.items()
-            if any(FORBIDDEN_CHARACTERS.search(text) for text in (key, *values))
+            if any(CONTROL_CHARACTERS.search(text) for text in (key, *values))
         ]
         if faults:
             raise invalid(faults)

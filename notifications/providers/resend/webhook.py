@@ -33,7 +33,9 @@ class ResendWebhook(Webhook):
 
     def header(self, event: AnymailTrackingEvent) -> str:
         headers = _data(event).get("headers") or []
-        return next((str(one["value"]) for one in headers if one["name"].lower() == "message-id"), "")
+        return next(
+            (str(header["value"]) for header in headers if header["name"].lower() == "message-id"), ""
+        )
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
         """Read `bounce.type`: Permanent, Transient or Undetermined."""
