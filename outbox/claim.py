@@ -17,7 +17,6 @@ import datetime as dt
 import math
 import time
 import uuid
-from collections.abc import Mapping
 
 from django.db import models, transaction
 from django.db.models import F
@@ -30,6 +29,7 @@ from notifications.states.settle_sql import STATE
 from notifications.states.transitions import CLAIM, RECOVER, list_in_sql
 from outbox.gate.gate import Capacity
 from outbox.metrics import CLAIMS
+from runtime.database.postgres.cursor import Prepared
 
 #: During a backlog, this share of the claimed rows are the newest first attempts.
 FRESH_SHARE = 1 / 4
@@ -46,15 +46,76 @@ _DUE = list_in_sql(CLAIM.before)
 #: The columns that a send needs, besides those of the state.
 _CONTENT = "subject, body, body_text, profile, from_email, reply_to"
 _RETURNED = ", ".join(f"row.{name.strip()}" for name in f"{STATE}, {_CONTENT}".split(","))
-#: The CTE `picked` of `claim_untried`.
-UNTRIED = f"""
-    picked AS MATERIALIZED (
-        SELECT id, status, next_attempt_at, updated_at, 0 AS place FROM email_notifications
-        WHERE status = 'pending' AND retry_count = 0 AND errors = '[]'::jsonb AND resent_at IS NULL
-          AND next_attempt_at <= statement_timestamp() AND {NOT_PAUSED}
-        ORDER BY next_attempt_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+
+
+def _build_claim(picked: str) -> Prepared:
+    """Return the statement that moves the rows of the CTE `picked` to `processing`.
+
+    `picked` has the columns id, status, next_attempt_at, updated_at and place. A row whose `updated_at` is
+    its `created_at` has not changed since its insert, so this is its first claim.
+
+    The states and the pause are written into the statement, because a plan without values can use the index
+    of due rows only then. Without values, PostgreSQL also expects a LIMIT to take a tenth of the due rows,
+    and would join so many with the whole table. The array makes it read each row by its id.
+    """
+    return Prepared(
+        f"""
+        WITH {picked}
+        UPDATE email_notifications AS row SET status = '{CLAIM.to}', claimed_at = statement_timestamp(),
+            claim_token = %(token)s, updated_at = statement_timestamp()
+        FROM picked WHERE row.id = picked.id AND row.id = ANY (ARRAY(SELECT id FROM picked))
+        RETURNING {_RETURNED}, picked.status AS was, picked.place,
+            extract(epoch FROM statement_timestamp())::float8 AS claimed_epoch,
+            extract(epoch FROM statement_timestamp() - picked.next_attempt_at)::float8 AS age_seconds,
+            CASE WHEN picked.updated_at = row.created_at THEN
+                extract(epoch FROM statement_timestamp() - row.created_at)::float8 END AS unclaimed_seconds
+        """  # noqa: S608 - only constants are inserted
     )
-    """  # noqa: S608 - only constants are inserted
+
+
+def _longest_and_newest(*, since: str = "", newest_since: str = "") -> str:
+    """Return the CTE `picked` of `claim`, which leaves out rows that were due before these bounds."""
+    # Take rows of `newest` only if `longest` is full, because then there is a backlog. They come first in the
+    # batch, so that they are sent first. MATERIALIZED locks each row once, in the given order.
+    return f"""
+        longest AS MATERIALIZED (
+            SELECT id, status, next_attempt_at, updated_at FROM email_notifications
+            WHERE status IN ({_DUE}) AND next_attempt_at <= statement_timestamp() {since}
+              AND {NOT_PAUSED}
+            ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
+        ), newest AS MATERIALIZED (
+            SELECT id, status, next_attempt_at, updated_at FROM email_notifications
+            WHERE status = 'pending' AND retry_count = 0
+              AND next_attempt_at <= statement_timestamp() {newest_since} AND {NOT_PAUSED}
+              AND (SELECT count(*) FROM longest) = %(longest)s AND id NOT IN (SELECT id FROM longest)
+            ORDER BY next_attempt_at DESC LIMIT %(fresh)s FOR UPDATE SKIP LOCKED
+        ), picked AS (
+            SELECT *, row_number() OVER () AS place
+            FROM (
+                (SELECT * FROM newest)
+                UNION ALL
+                (SELECT * FROM longest LIMIT %(limit)s - (SELECT count(*) FROM newest))
+            ) AS both_parts
+        )
+        """  # noqa: S608 - only constants are inserted
+
+
+#: The statements of `claim`, without and with a lookback, and of `claim_untried`.
+CLAIM_ALL = _build_claim(_longest_and_newest())
+CLAIM_RECENT = _build_claim(
+    _longest_and_newest(
+        since="AND next_attempt_at >= statement_timestamp() - %(lookback)s * interval '1 s'",
+        newest_since="AND next_attempt_at >= statement_timestamp() - %(newest_lookback)s * interval '1 s'",
+    )
+)
+CLAIM_UNTRIED = _build_claim(f"""
+        picked AS MATERIALIZED (
+            SELECT id, status, next_attempt_at, updated_at, 0 AS place FROM email_notifications
+            WHERE status = 'pending' AND retry_count = 0 AND errors = '[]'::jsonb AND resent_at IS NULL
+              AND next_attempt_at <= statement_timestamp() AND {NOT_PAUSED}
+            ORDER BY next_attempt_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+        )
+        """)  # noqa: S608 - only constants are inserted
 
 
 def claim(*, limit: int, fresh: int = 0, lookback_seconds: float | None = None) -> list[EmailNotification]:
@@ -68,17 +129,21 @@ def claim(*, limit: int, fresh: int = 0, lookback_seconds: float | None = None) 
     With `lookback_seconds`, leave out rows that have been due for longer, and take as the newest rows those
     of the last `FRESH_SECONDS` (see `Lookback`). Then the longest due rows fill the batch.
     """
-    return _claim(*_longest_and_newest(limit, fresh, lookback_seconds))
+    if lookback_seconds is None:
+        return _claim(CLAIM_ALL, limit=limit, longest=limit - fresh, fresh=fresh)
+    newest = min(FRESH_SECONDS, lookback_seconds)
+    values = {"lookback": lookback_seconds, "newest_lookback": newest}
+    return _claim(CLAIM_RECENT, limit=limit, longest=limit, fresh=fresh, **values)
 
 
 def claim_untried() -> list[EmailNotification]:
     """Claim the newest due row that was never tried, if one exists, to test a provider."""
-    return _claim(UNTRIED, {})
+    return _claim(CLAIM_UNTRIED)
 
 
-def _claim(picked: str, values: Mapping[str, object]) -> list[EmailNotification]:
-    """Move the rows of the CTE `picked` to `processing` under a new token."""
-    rows = EmailNotification.objects.raw(_build_claim(picked), {**values, "token": uuid.uuid4()})
+def _claim(statement: Prepared, **values: float) -> list[EmailNotification]:
+    """Move rows to `processing` under a new token."""
+    rows = EmailNotification.objects.raw(statement, {**values, "token": uuid.uuid4()})
     return sorted(rows, key=lambda row: row.place)
 
 
@@ -115,65 +180,6 @@ def next_due_in(*, lookback_seconds: float | None = None) -> float | None:
 
 def _not_paused() -> RawSQL:
     return RawSQL(NOT_PAUSED, [], output_field=models.BooleanField())  # noqa: S611 - ours
-
-
-def _build_claim(picked: str) -> str:
-    """Return the statement that moves the rows of the CTE `picked` to `processing`.
-
-    `picked` has the columns id, status, next_attempt_at, updated_at and place. A row whose `updated_at` is
-    its `created_at` has not changed since its insert, so this is its first claim.
-    """
-    return f"""
-        WITH {picked}
-        UPDATE email_notifications AS row SET status = '{CLAIM.to}', claimed_at = statement_timestamp(),
-            claim_token = %(token)s, updated_at = statement_timestamp()
-        FROM picked WHERE row.id = picked.id
-        RETURNING {_RETURNED}, picked.status AS was, picked.place,
-            extract(epoch FROM statement_timestamp())::float8 AS claimed_epoch,
-            extract(epoch FROM statement_timestamp() - picked.next_attempt_at)::float8 AS age_seconds,
-            CASE WHEN picked.updated_at = row.created_at THEN
-                extract(epoch FROM statement_timestamp() - row.created_at)::float8 END AS unclaimed_seconds
-        """  # noqa: S608 - only constants are inserted
-
-
-def _longest_and_newest(
-    limit: int, fresh: int, lookback_seconds: float | None
-) -> tuple[str, Mapping[str, object]]:
-    """Return the CTE `picked` of `claim` with its values."""
-    since = newest_since = ""
-    if lookback_seconds is not None:
-        since = "AND next_attempt_at >= statement_timestamp() - %(lookback)s * interval '1 second'"
-        newest_since = since.replace("lookback", "newest_lookback")
-    # Take rows of `newest` only if `longest` is full, because then there is a backlog. They come first in the
-    # batch, so that they are sent first. MATERIALIZED locks each row once, in the given order.
-    picked = f"""
-        longest AS MATERIALIZED (
-            SELECT id, status, next_attempt_at, updated_at FROM email_notifications
-            WHERE status IN ({_DUE}) AND next_attempt_at <= statement_timestamp() {since}
-              AND {NOT_PAUSED}
-            ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
-        ), newest AS MATERIALIZED (
-            SELECT id, status, next_attempt_at, updated_at FROM email_notifications
-            WHERE status = 'pending' AND retry_count = 0
-              AND next_attempt_at <= statement_timestamp() {newest_since} AND {NOT_PAUSED}
-              AND (SELECT count(*) FROM longest) = %(longest)s AND id NOT IN (SELECT id FROM longest)
-            ORDER BY next_attempt_at DESC LIMIT %(fresh)s FOR UPDATE SKIP LOCKED
-        ), picked AS (
-            SELECT *, row_number() OVER () AS place
-            FROM (
-                (SELECT * FROM newest)
-                UNION ALL
-                (SELECT * FROM longest LIMIT %(limit)s - (SELECT count(*) FROM newest))
-            ) AS both_parts
-        )
-        """  # noqa: S608
-    return picked, {
-        "limit": limit,
-        "longest": limit - fresh if lookback_seconds is None else limit,
-        "fresh": fresh,
-        "lookback": lookback_seconds,
-        "newest_lookback": min(FRESH_SECONDS, lookback_seconds or 0.0),
-    }
 
 
 class Lookback:

@@ -16,7 +16,15 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from events.event_ids import event_ids
-from events.models.envelope_sql import BLOCKING, COLUMNS, DUE_SQL, ENVELOPE, LOG_IDS, OutgoingEvent
+from events.models.envelope_sql import (
+    BLOCKING,
+    COLUMNS,
+    DUE_SQL,
+    ENVELOPE,
+    LOG_IDS,
+    MARK_PUBLISHED,
+    OutgoingEvent,
+)
 from events.models.states import (
     BLOCKED,
     DEAD,
@@ -105,15 +113,11 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
 
     def mark_published(self, *, ids: Iterable[uuid.UUID]) -> None:
         """Record that the broker has taken these events."""
-        # One array costs less than hundreds of parameters. `coalesce`, instead of UNPUBLISHED, keeps the plan
-        # on the primary key, because the index of unpublished events may be full of dead entries although it
-        # seems small.
+        by_time = sorted(ids, key=_INT)
+        if not by_time:
+            return
         with connections[self.db].cursor() as cursor:
-            cursor.execute(
-                "UPDATE outbox_events SET published_at = statement_timestamp(), last_error = ''"
-                " WHERE id = ANY(%s) AND coalesce(published_at, dead_lettered_at) IS NULL",
-                [sorted(ids, key=_INT)],
-            )
+            cursor.execute(MARK_PUBLISHED, [by_time, by_time[0], by_time[-1]])
 
     def refuse(self, *, event_id: uuid.UUID, reason: str, wait: dt.timedelta | None) -> None:
         """Record that the broker refused an event. Retry it after `wait`, or with None make it dead."""

@@ -95,8 +95,8 @@ class BoundedConnection(psycopg.Connection[Any]):
     #: The minimum of all deadlines of this process, see `patient`.
     patience_seconds: ClassVar[float] = 0.0
     turn: ConnectTurn
-    #: The number of uses and the present text of each statement that PreparingCursor prepares.
-    uses: dict[str, tuple[int, str]]
+    #: For each statement that PreparingCursor prepares: its uses, its present text, and since when it has it.
+    uses: dict[str, tuple[int, str, float]]
     _answered_at = 0.0
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Self
 
 from django.db.backends.postgresql.base import ServerBindingCursor
@@ -10,16 +11,21 @@ from runtime.database.postgres.connection import BoundedConnection
 
 #: A power of two above five, because PostgreSQL plans the first five uses for their values.
 FIRST_USES = 8
+#: A plan that is older than this is not used again.
+PLAN_SECONDS = 60.0
+STATEMENTS_OF_A_TEXT = 8
 
 
 class Prepared(str):
     """SQL that is prepared at its first use in a session, and then planned without its values.
 
-    Use it for statements that find single rows by a unique key, because no value can improve their plan. All
-    others are planned for their values at each use, because without values no partial index can be used.
+    Use it for statements that find rows by a unique key, or whose conditions for a partial index are written
+    into the text. No value can improve their plan. All others are planned for their values at each use,
+    because without values no partial index can be used.
 
-    A plan that was made for a nearly empty table reads all of it. So a session prepares the statement again
-    after 8, 16, 32 … uses, and no plan stays in use long after the table has grown.
+    A plan that was made for an empty partition reads all of it, and PostgreSQL makes another one only when it
+    has analyzed the table. So a session prepares the statement again after 8, 16, 32 … uses and after
+    `PLAN_SECONDS`, and no plan stays in use long after the table has grown.
     """
 
     __slots__ = ()
@@ -38,9 +44,13 @@ class PreparingCursor(ServerBindingCursor):
 
     def _replanned(self, query: Prepared) -> str:
         """Return the statement's present text. After a change, psycopg and PostgreSQL prepare it again."""
-        uses, text = self.connection.uses.get(query, (0, query))
+        now = time.monotonic()
+        uses, text, planned_at = self.connection.uses.get(query, (0, query, now))
         uses += 1
-        if uses >= FIRST_USES and uses.bit_count() == 1:
-            text = f"{query} /* {uses} */"
-        self.connection.uses[query] = uses, text
+        if (uses >= FIRST_USES and uses.bit_count() == 1) or now - planned_at >= PLAN_SECONDS:
+            text, planned_at = f"{query} /* {uses} */", now
+            # psycopg deallocates those that were used longest ago, whose plans would take some MB. One text
+            # can be several statements, by the types of its values.
+            self.connection.prepared_max = STATEMENTS_OF_A_TEXT * len(self.connection.uses)
+        self.connection.uses[query] = uses, text, planned_at
         return text

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, transaction
 
+from runtime.database.postgres import cursor
 from runtime.database.postgres.connection import patient
 from tests.kit.connections import DEADLINE, OTHER, ask, database_port, wrapper
 from tests.kit.proxy import Proxy
@@ -199,10 +200,19 @@ def test_a_prepared_statement_reads_a_grown_table_by_its_index():
         for _ in range(22):
             assert ask(database, look, ["1"]) == 1
         newest = ask(database, "SELECT name FROM pg_prepared_statements ORDER BY prepare_time DESC LIMIT 1")
-        with database.cursor() as cursor:
-            cursor.execute(f"EXPLAIN EXECUTE {newest}('1')")
-            plan = " ".join(line for (line,) in cursor.fetchall())
+        with database.cursor() as explaining:
+            explaining.execute(f"EXPLAIN EXECUTE {newest}('1')")
+            plan = " ".join(line for (line,) in explaining.fetchall())
         assert "Seq Scan" not in plan
+
+
+def test_no_plan_is_used_for_longer_than_a_minute_and_old_ones_are_dropped(monkeypatch):
+    with wrapper() as database:
+        monkeypatch.setattr(cursor, "PLAN_SECONDS", 0.0)
+        for number in range(30):
+            assert ask(database, Prepared("SELECT %s::int + 1"), [number]) == number + 1
+        texts = "SELECT count(DISTINCT statement) FROM pg_prepared_statements"
+        assert 1 < ask(database, texts) <= 2 * cursor.STATEMENTS_OF_A_TEXT
 
 
 def test_tcp_finds_out_when_the_other_host_is_gone():
