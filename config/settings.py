@@ -297,14 +297,16 @@ MIDDLEWARE = [
     "web.api.admission.refusals_first",
     "operations.probes.probes_first",
     "django.middleware.security.SecurityMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "config.pages.api_past_pages",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
+    "config.pages.views",
 ]
 # After five wrong passwords, a name and address may not log in for five minutes, and after
 # web.admin.logins.LIMIT_OF_ADDRESS of any names, the address may not. A refused try is not counted and stores

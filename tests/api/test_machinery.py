@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.utils.module_loading import import_string
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.utils.formatting import lazy_format
@@ -18,6 +19,59 @@ from tests.kit.api import order_body
 from tests.kit.words import OrderBody
 from web.api.fields import cached_serializer
 
+#: What `config.pages.api_past_pages` leads requests of the API past.
+OF_PAGES = [
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+
+def test_the_api_and_webhooks_run_no_middleware_of_pages_and_the_admin_runs_all(
+    api, admin_client, monkeypatch
+):
+    called: list[str] = []
+
+    def record(name: str) -> None:
+        middleware = import_string(name)
+        real = middleware.__call__
+
+        def call(self: Any, request: Any) -> Any:
+            called.append(name)
+            return real(self, request)
+
+        monkeypatch.setattr(middleware, "__call__", call)
+
+    for name in OF_PAGES:
+        record(name)
+    record("django.middleware.security.SecurityMiddleware")
+    api.post("/api/v1/orders", order_body())
+    api.get("/api/v1/nothing")
+    api.get("/api/docs")
+    api.post("/webhooks/sendgrid", b"[]")
+    assert called == ["django.middleware.security.SecurityMiddleware"] * 4
+    called.clear()
+    admin_client.get("/admin/")
+    assert called == ["django.middleware.security.SecurityMiddleware", *OF_PAGES]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/orders", "/api/v1/nothing", "/webhooks/sendgrid", "/admin/login/"])
+def test_every_answer_has_the_headers_that_protect_a_browser(api, path):
+    headers = api.get(path).headers
+    assert headers["X-Frame-Options"] == "SAMEORIGIN" and headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
+    assert headers["Cache-Control"].split(", ")[-1] in ("no-store", "private")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/orders", "/webhooks/sendgrid", "/admin/login/", "/static/x.css"])
+def test_a_request_to_a_host_that_is_not_ours_is_refused(client, path):
+    assert client.get(path, headers={"Host": "evil.example.com"}).status_code == 400
+    assert client.get(path).status_code != 400
+
 
 def test_the_api_and_webhooks_read_no_session_and_no_user(api, settings):
     cookies = {"Cookie": f"{settings.SESSION_COOKIE_NAME}=x; messages=y"}
@@ -27,7 +81,9 @@ def test_the_api_and_webhooks_read_no_session_and_no_user(api, settings):
         api.get("/api/v1/nothing", **cookies),
         api.post("/webhooks/sendgrid", b"[]", **cookies),
     ):
-        assert not answer.wsgi_request.session.accessed
+        request = answer.wsgi_request
+        assert not hasattr(request, "session") and not hasattr(request, "_messages")
+        assert getattr(request, "user", None) is None
     answer = api.post("/api/v1/orders", order_body())
     assert "Set-Cookie" not in answer.headers and "Cookie" not in answer.headers.get("Vary", "")
 

@@ -1,0 +1,33 @@
+"""Lead requests of the API and of webhooks past the middleware that only the admin's pages need.
+
+They have a token or a signature instead of a cookie. So their requests have no `session`, `user` or messages,
+and no static file is looked for. Django puts the middleware together from the last one to the first, so
+`views` knows first what `api_past_pages` calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponseBase
+
+Handler = Callable[[HttpRequest], HttpResponseBase]
+
+WITHOUT_PAGES = ("/api/", "/webhooks/")
+_views: list[Handler] = []
+
+
+def views(get_response: Handler) -> Handler:
+    """Remember what comes after the middleware of pages."""
+    _views.append(get_response)
+    return get_response
+
+
+def api_past_pages(get_response: Handler) -> Handler:
+    past_pages = _views.pop()
+
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        is_page = not request.path_info.startswith(WITHOUT_PAGES)
+        return get_response(request) if is_page else past_pages(request)
+
+    return answer
