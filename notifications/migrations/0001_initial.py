@@ -1,8 +1,9 @@
 from django.contrib.postgres.indexes import BrinIndex, HashIndex
 from django.db import migrations, models
-from django.db.models import F, Q
+from django.db.models import F, Q, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now, Upper
+from django.db.models.lookups import Exact, IsNull
 
 from retention.partitions.migrations import CreatePartitionedModel
 from runtime.database.ids import new_id
@@ -150,15 +151,18 @@ class Migration(migrations.Migration):
                         name="emailnotification_status_known",
                     ),
                     models.CheckConstraint(
-                        condition=Q(status="sent", sent_at__isnull=False)
-                        | (~Q(status="sent") & Q(sent_at__isnull=True)),
+                        condition=Q(
+                            Exact(Exact(F("status"), Value("sent")), IsNull(F("sent_at"), False)),
+                        ),
                         name="emailnotification_sent_has_its_time",
                     ),
                     # A claim without its token could not be settled, and one without its time would never
                     # expire.
                     models.CheckConstraint(
-                        condition=Q(status="processing", claim_token__isnull=False, claimed_at__isnull=False)
-                        | (~Q(status="processing") & Q(claim_token__isnull=True, claimed_at__isnull=True)),
+                        condition=Q(
+                            Exact(Exact(F("status"), Value("processing")), IsNull(F("claim_token"), False)),
+                            Exact(Exact(F("status"), Value("processing")), IsNull(F("claimed_at"), False)),
+                        ),
                         name="emailnotification_claim_is_whole",
                     ),
                 ],

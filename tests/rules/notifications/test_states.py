@@ -396,7 +396,10 @@ class TestTable:
             {"status": "sent"},
             {"status": "pending", "sent_at": Now()},
             {"status": "processing"},
+            {"status": "processing", "claim_token": uuid.uuid4()},
+            {"status": "processing", "claimed_at": Now()},
             {"status": "pending", "claim_token": uuid.uuid4()},
+            {"status": "pending", "claimed_at": Now()},
             {"status": "lost"},
         ],
     )

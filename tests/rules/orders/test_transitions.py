@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
+from django.db import IntegrityError, transaction
 
 from orders.transitions import check, is_allowed
 from tests.kit.orders import make_order
@@ -67,3 +70,41 @@ def test_an_order_is_in_flight_while_a_step_forward_is_left(status):
     assert Order.objects.in_flight().filter(id=order.id).exists() is any(
         is_allowed(order=order, action=action) for action in forward
     )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("status", "refunded", "right"),
+    [
+        ("paid", 0, True),
+        ("paid", 1, False),
+        ("part_refunded", 0, False),
+        ("part_refunded", 1, True),
+        ("part_refunded", 100, False),
+        ("refunded", 99, False),
+        ("refunded", 100, True),
+        ("refunded", 101, False),
+        ("cancelled", -1, False),
+        ("cancelled", 0, True),
+        ("cancelled", 40, True),
+        ("cancelled", 100, True),
+        ("cancelled", 101, False),
+        ("pending", -1, False),
+        ("teleported", 0, False),
+        ("paid\n", 0, False),
+    ],
+)
+def test_a_status_that_does_not_fit_what_was_refunded_is_refused_by_the_table(status, refunded, right):
+    order = make_order(total_amount=100)
+    with pytest.raises(IntegrityError) if not right else nullcontext(), transaction.atomic():
+        Order.objects.filter(id=order.id).update(status=status, refunded_amount=refunded)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "wrong", [{"total_amount": 0}, {"total_amount": 10**12 + 1}, {"currency": "eur"}, {"currency": "EU"}]
+)
+def test_money_that_cannot_be_is_refused_by_the_table(wrong):
+    order = make_order()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Order.objects.filter(id=order.id).update(**wrong)
