@@ -84,10 +84,11 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
     def postpone(self, *, id: uuid.UUID, error: str) -> None:
         """Make a running job wait for its next try without counting this one. `error` says what it waits for.
 
-        At least one try stays counted, so that the job waits.
+        At least one try stays counted, so that the job waits. A try whose batch was committed is not counted
+        any more, and leaves nothing to wait for.
         """
         tries = Greatest(F("tries") - 1, 1)
-        self.running().filter(id=id).update(tries=tries, error=error, updated_at=Now())
+        self.running().filter(id=id, tries__gt=0).update(tries=tries, error=error, updated_at=Now())
 
     def hold(self, *, id: uuid.UUID, seconds: float) -> None:
         """Let no other process begin a try of a running job for so many more seconds."""

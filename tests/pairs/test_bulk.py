@@ -105,7 +105,8 @@ def test_a_job_whose_server_turns_read_only_in_a_batch_does_each_row_once_on_the
     with resending(demoted), pytest.raises(OperationalError, match="read-only"):
         run_jobs()
     job.refresh_from_db()
-    assert (job.state, job.error, job.tries, job.done_count) == ("running", "", 1, (batch - 1) * 2)
+    assert (job.state, job.tries, job.done_count) == ("running", 1, (batch - 1) * 2)
+    assert "read-only" in job.error
     job = job_after(job, seconds=RETRIES.base_seconds)
     assert (job.state, job.error, job.tries, job.done_count) == ("done", "", 0, 5)
     assert logged() == dict.fromkeys((str(mail.id) for mail in mails), 1)
