@@ -19,7 +19,7 @@ from events.publishing.write import event_insert
 from notifications.services import email_part
 from orders.emails import default_locale, email_context
 from orders.events import EVENTS, event_payload
-from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, names
+from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
 from orders.models import Order, Seen
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
 from runtime.database.statement import StatementPart, Written, execute
@@ -339,6 +339,7 @@ def adopt(
         if order.email == ERASED_ADDRESS:  # an erased person stays erased
             for name, erased in ERASED_VALUES.items():
                 setattr(reported, name, erased)
+            reported.items = erase_items(reported.items)
         for name in () if overtaken else STATE:
             setattr(order, name, getattr(reported, name))
         # The earliest time counts, because queries search for e-mails and events from `created_at` on.

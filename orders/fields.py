@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 
 from runtime.personal_data import ERASED, ERASED_ADDRESS
@@ -162,8 +163,12 @@ ITEM_FIELDS = (
 )
 #: The columns with personal data, and their values after an erasure.
 ERASED_VALUES = {field.name: field.erased for field in ORDER_FIELDS if field.erased is not None}
-#: The same of each item.
-ERASED_ITEM_VALUES = {field.name: field.erased for field in ITEM_FIELDS if field.erased is not None}
+_ERASED_ITEM_VALUES = {field.name: field.erased for field in ITEM_FIELDS if field.erased is not None}
+
+
+def erase_items(items: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
+    """Return the column `items` of an erased order."""
+    return [{**item, **_ERASED_ITEM_VALUES} for item in items]
 
 
 def names(use: Use, fields: tuple[OrderField, ...] = ORDER_FIELDS) -> tuple[str, ...]:

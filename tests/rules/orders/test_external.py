@@ -36,6 +36,7 @@ from tests.kit.orders import pay_order, place_order
 from tests.kit.races import together
 from tests.kit.waiting import until
 from tests.kit.words import (
+    ERASED,
     ERASED_ADDRESS,
     DomainEvent,
     EmailNotification,
@@ -294,6 +295,7 @@ class TestOwners:
         tell("paid", id, 2)
         order = Order.objects.get(id=id)
         assert (order.status, order.email, order.name) == ("paid", ERASED_ADDRESS, "")
+        assert [item["name"] for item in order.items] == [ERASED]
         mail = EmailNotification.objects.get(event_type="order.paid")
         assert (mail.status, mail.recipient_email) == ("suppressed", ERASED_ADDRESS)
         assert "Ann" not in mail.body_text + mail.body
