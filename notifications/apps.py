@@ -6,7 +6,7 @@ class NotificationsConfig(AppConfig):
     roles = {
         "viewer": [
             "notifications.view_emailnotification",
-            "notifications.view_emailtemplate",
+            "notifications.view_emailtext",
             "notifications.view_suppression",
             "notifications.view_mailprofile",
         ],
@@ -23,7 +23,7 @@ class NotificationsConfig(AppConfig):
             "notifications.change_mailprofile",
             "notifications.delete_mailprofile",
         ],
-        "editor": ["notifications.edit_templates"],
+        "editor": ["notifications.edit_texts"],
     }
 
     def ready(self) -> None:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from notifications.models import OWN_ORDERS, EmailNotification, template_name
+from notifications.models import OWN_ORDERS, EmailNotification, text_name
+from notifications.published import Trouble, find_troubles
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from runtime import conditions
@@ -200,44 +201,50 @@ conditions.show(
 )
 
 
-class FailingTemplate(NamedTuple):
-    """A published template of the database whose version in use could not be rendered for some order."""
+class OutdatedText(NamedTuple):
+    """Published own sentences of which some do not fit the release, or the files, any more."""
 
     name: str
-    failure: str
+    number: int
+    examples: str
 
 
-def _failing(found: Sequence[Row], _: dt.datetime) -> Sequence[FailingTemplate]:
-    return [
-        FailingTemplate(
-            f"version {row['number']} of "
-            + template_name(source=row["source"], event_type=row["event_type"], locale=row["locale"]),
-            row["failure"],
-        )
-        for row in found
-    ]
+def _outdated(found: Sequence[Row], _: dt.datetime) -> Sequence[OutdatedText]:
+    texts = []
+    for row in found:
+        event_type, language = row["event_type"], row["locale"]
+        if troubles := find_troubles(row["sentences"], event_type=event_type, language=language):
+            name = text_name(source=row["source"], event_type=event_type, locale=language)
+            examples = "; ".join(map(_compared, troubles[:3])) + "; …" * (len(troubles) > 3)
+            texts.append(OutdatedText(f"version {row['number']} of {name}", len(troubles), examples))
+    return texts
 
 
-FAILING_TEMPLATES: Query[Sequence[FailingTemplate]] = Query(
-    name="failing templates",
+def _compared(trouble: Trouble) -> str:
+    said = f'"{trouble["text"][:80]}" replaces "{trouble["original"][:80]}"'
+    return f'{said}, which is now "{trouble["now"][:80]}"' if trouble["now"] else said
+
+
+OUTDATED_TEXTS: Query[Sequence[OutdatedText]] = Query(
+    name="outdated own sentences",
     select=lambda _: (
         """
-        SELECT template.event_type, template.source, template.locale, version.number, version.failure
-        FROM email_templates AS template JOIN email_template_versions AS version
-            ON version.template_id = template.id AND version.number = template.published
-        WHERE version.failed_at IS NOT NULL ORDER BY 1, 2, 3
+        SELECT text.event_type, text.source, text.locale, version.number, version.sentences
+        FROM email_texts AS text JOIN email_text_versions AS version
+            ON version.text_id = text.id AND version.number = text.published
+        ORDER BY 1, 2, 3
     """
     ),
-    read=_failing,
+    read=_outdated,
 )
-TEMPLATE_FAILS = Condition(
-    code="EmailTemplateFails",
+TEXT_OUTDATED = Condition(
+    code="EmailTextOutdated",
     place=55,
-    source=FAILING_TEMPLATES,
-    readings=lambda some: [Reading(1, one.name, {"failure": one.failure}) for one in some],
-    sentence="{subject} cannot be rendered ({failure})",
-    do="publish a corrected version, under Templates in the admin",
-    alert=Alert("P3", "1m", "A published template fails for an order, which got an older text."),
-    page="notifications.emailtemplate",
+    source=OUTDATED_TEXTS,
+    readings=lambda some: [Reading(one.number, one.name, {"examples": one.examples}) for one in some],
+    sentence="{number} own sentences in {subject} do not fit this release ({examples})",
+    do="compare and publish them, under Texts in the admin",
+    alert=Alert("P3", "1m", "An e-mail's sentences changed for which the shop has own ones."),
+    page="notifications.emailtext",
 )
-conditions.register(TEMPLATE_FAILS)
+conditions.register(TEXT_OUTDATED)

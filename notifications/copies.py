@@ -43,7 +43,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     require_transaction("a copy")
     mail = (
         EmailNotification.objects.select_for_update(no_key=True)
-        .only("status", *KEPT, *CONTENT, "template_version")
+        .only("status", *KEPT, *CONTENT, "text_versions")
         .get(id=id)
     )
     if reason := why_not_copied(mail=mail):
@@ -51,7 +51,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     mail.recipient_email = recipient_email or mail.recipient_email
     for why in suppressed_among([mail]).values():
         raise NotCopied(f"the address is suppressed: {why}", status=mail.status)
-    content = RenderedEmail(mail.subject, mail.body, mail.body_text, mail.template_version)
+    content = RenderedEmail(mail.subject, mail.body, mail.body_text, mail.text_versions or ())
     return add_copy(mail, content=content)
 
 
@@ -83,7 +83,7 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
         "subject": content.subject,
         "body": content.body_html,
         "body_text": content.body_text,
-        "template_version": content.template_version,
+        "text_versions": list(content.text_versions) or None,
         "max_retries": settings.MAX_RETRIES,
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,

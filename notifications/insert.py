@@ -49,7 +49,7 @@ class NewEmail(TypedDict):
     subject: str
     body: str
     body_text: str
-    template_version: uuid.UUID | None
+    text_versions: list[uuid.UUID] | None
     max_retries: int
     correlation_id: str
     traceparent: str
@@ -65,7 +65,7 @@ class ShopCopy(NamedTuple):
 #: The columns that a shop copy has from the customer's e-mail.
 _SHARED = (
     *("order_id", "event_type", "status", "last_error", "locale", "profile", "from_email", "reply_to"),
-    *("subject", "body", "body_text", "template_version", "max_retries", "correlation_id", "traceparent"),
+    *("subject", "body", "body_text", "text_versions", "max_retries", "correlation_id", "traceparent"),
     *(name for name, _ in _NEW),
 )
 #: Takes the customer's e-mail from the step before. The idempotency key names the recipient's role.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import structlog
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import BrinIndex, HashIndex
 from django.db import DatabaseError, connections, models, transaction
 from django.db.models import F, Q, Value
@@ -358,8 +359,8 @@ class EmailNotification(Partitioned):
     profile = models.CharField(max_length=100, default="", db_default="", blank=True)  # MailProfile.source
     from_email = models.CharField(max_length=320, default="", db_default="", blank=True)
     reply_to = models.CharField(max_length=320, default="", db_default="", blank=True)
-    # The `EmailTemplateVersion` that the e-mail was made from; NULL for files.
-    template_version = models.UUIDField(null=True, editable=False)
+    # The ids of each `EmailTextVersion` that the e-mail was made from; NULL for none.
+    text_versions = ArrayField(models.UUIDField(), null=True, editable=False)
     # A shop copy has the id of the customer's e-mail, and the customer's address, so that an export and an
     # erasure of the customer find it.
     shop_copy_of = models.UUIDField(null=True, editable=False)
@@ -562,63 +563,57 @@ class Suppression(models.Model):
         return f"{self.address_hash[:12]}… ({self.reason})"
 
 
-class EmailTemplate(models.Model):
-    """The e-mail of one event, as an editor wrote it in the admin. The row has the draft.
+class EmailText(models.Model):
+    """The own sentences of one e-mail, as an editor wrote them in the admin. The row has the draft.
 
-    `source` is that of a `MailProfile`; the empty one is for all profiles without an own template. `locale`
-    is a language of the catalogues; the empty one is for all languages without an own template.
+    `source` is that of a `MailProfile`; the empty one is for every shop. `locale` is a language of the
+    catalogues. `event_type` may be `sentences.LAYOUT`, for the sentences that all e-mails share.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     source = models.CharField(max_length=100, default="", blank=True)
     event_type = models.CharField(max_length=50)
-    locale = models.CharField(max_length=20, default="", blank=True)
-    subject = models.TextField()
-    body_text = models.TextField()
-    body_html = models.TextField()
+    locale = models.CharField(max_length=20)
+    sentences = models.JSONField(default=list)  # of `published.Entry`
     published = models.PositiveIntegerField(null=True, editable=False)  # the version in use; NULL for none
     edited_by = models.CharField(max_length=150, default="", blank=True)
     edited_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
-        db_table = "email_templates"
+        db_table = "email_texts"
         default_permissions = ("view",)
-        permissions = [("edit_templates", "Can edit and publish templates of e-mails")]
+        permissions = [("edit_texts", "Can edit and publish the texts of e-mails")]
         constraints = [
-            models.UniqueConstraint(fields=["source", "event_type", "locale"], name="email_templates_key"),
+            models.UniqueConstraint(fields=["source", "event_type", "locale"], name="email_texts_key"),
         ]
 
     def __str__(self) -> str:
-        return template_name(source=self.source, event_type=self.event_type, locale=self.locale)
+        return text_name(source=self.source, event_type=self.event_type, locale=self.locale)
 
 
-class EmailTemplateVersion(models.Model):
-    """A published text of a template. It never changes, except that a process notes that it failed."""
+class EmailTextVersion(models.Model):
+    """The own sentences as they were published once, with the release's originals. It never changes."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    template = models.ForeignKey(EmailTemplate, on_delete=models.PROTECT, related_name="versions")
+    text = models.ForeignKey(EmailText, on_delete=models.PROTECT, related_name="versions")
     number = models.PositiveIntegerField()
-    subject = models.TextField()
-    body_text = models.TextField()
-    body_html = models.TextField()
+    sentences = models.JSONField(default=list)
     restored_from = models.PositiveIntegerField(null=True, editable=False)  # the number of another version
     published_by = models.CharField(max_length=150, default="", blank=True)
     published_at = models.DateTimeField(db_default=Now(), editable=False)
-    failed_at = models.DateTimeField(null=True, editable=False)  # when it could not be rendered first
-    failure = models.CharField(max_length=300, default="", db_default="", editable=False)
 
     class Meta:
-        db_table = "email_template_versions"
+        db_table = "email_text_versions"
         default_permissions = ()
         constraints = [
-            models.UniqueConstraint(fields=["template", "number"], name="email_template_versions_number"),
-            models.CheckConstraint(condition=Q(number__gt=0), name="email_template_versions_count_from_one"),
+            models.UniqueConstraint(fields=["text", "number"], name="email_text_versions_number"),
+            models.CheckConstraint(condition=Q(number__gt=0), name="email_text_versions_count_from_one"),
         ]
 
     def __str__(self) -> str:
-        return f"version {self.number} of {self.template}"
+        return f"version {self.number} of {self.text}"
 
 
-def template_name(*, source: str, event_type: str, locale: str) -> str:
-    """Return the words for a template, such as "order.paid, de, shop-b"."""
+def text_name(*, source: str, event_type: str, locale: str) -> str:
+    """Return the words for the own sentences of an e-mail, such as "order.paid, de, shop-b"."""
     return ", ".join(filter(None, (event_type, locale, source)))

@@ -1,142 +1,183 @@
-"""The published templates of the database, as each process knows them.
+"""The published own sentences of the database, as each process knows them.
 
-`find` reads no table (see `cached_rows`). A process reads and compiles each version once. A version that does
-not compile, for example because a later release has other rules, fails like one that cannot be rendered.
+`find` reads no table (see `cached_rows`). A process reads the markup of a version once. An own text that this
+release or the shop's files have no use for is left out, so that the original is sent.
 """
 
 from __future__ import annotations
 
-import functools
-import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import structlog
-from django.db import DatabaseError, connection
-from django.db.models.functions import Now
-from django.template import engines
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from django.db.models import F
 
-from notifications.models import EmailTemplate, EmailTemplateVersion, template_name
-from notifications.parts import PARTS, Part, place_of
-from notifications.sandboxed.environment import compile_part, limited, sandbox
+from notifications import own_text
+from notifications.models import EmailText, EmailTextVersion
+from notifications.own_text import OwnText
+from notifications.sentences import LAYOUT, original, read_keys, sentences_of
+from notifications.template_files import NO_WORDS, Key, Words
 from runtime.process.cached_rows import CachedRows, version_of
 
 log = structlog.get_logger(__name__)
 
 
-class NotCompiled(Exception):
-    """A version does not compile in this release."""
+class Entry(TypedDict):
+    """An own text as a draft or a version stores it, with the release's sentence that it replaces."""
+
+    context: str
+    msgid: str
+    plural: str
+    form: int
+    text: str
+    original: str
+
+
+class Trouble(TypedDict):
+    """What a later release or another file of the shop changed about an own text.
+
+    `now` is the present original; "" if the e-mail has no such sentence any more.
+    """
+
+    says: str
+    text: str
+    original: str
+    now: str
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A published version. `failure` says why it does not compile."""
+    """A published version."""
 
     id: uuid.UUID
-    name: str
-    number: int
-    parts: Mapping[str, Part]
-    failure: str = ""
-
-    def part(self, name: str) -> Part:
-        if self.failure:
-            raise NotCompiled(self.failure)
-        return self.parts[name]
+    entries: Mapping[Key, Entry]
+    own: Mapping[Key, OwnText]
 
 
-def find(*, source: str, event_type: str, locale: str) -> Sequence[Version]:
-    """Return the version in use and the one before it of the most specific template, or nothing."""
+def entry_of(key: Key, text: str, original: str) -> Entry:
+    return Entry(
+        context=key.context,
+        msgid=key.msgid,
+        plural=key.plural,
+        form=key.form,
+        text=text,
+        original=original,
+    )
+
+
+def key_of(entry: Entry) -> Key:
+    return Key(entry["context"], entry["msgid"], entry["plural"], entry["form"])
+
+
+class Published(dict[str, Version]):
+    """The versions in use by `cache_key`, and the own texts of each shop's e-mails that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.merged: dict[tuple[str, str, str], Words] = {}
+
+
+def find(*, source: str, event_type: str, language: str) -> Words:
+    """Return the own texts of a shop's e-mail in a language."""
     known = versions.get()
     if not known:
-        return ()
-    for key in ((source, locale), (source, ""), ("", locale), ("", "")):
-        if found := known.get(_key(event_type, *key)):
-            return found
-    return ()
+        return NO_WORDS
+    assert isinstance(known, Published)
+    name = (source, event_type, language)
+    if (words := known.merged.get(name)) is None:
+        words = merge(source=source, event_type=event_type, language=language)
+        known.merged[name] = words
+    return words
 
 
-def note_failure(version: Version, *, error: Exception) -> None:
-    """Log that a version failed, and note it in its row, without a value of the order.
+def merge(
+    *,
+    source: str,
+    event_type: str,
+    language: str,
+    draft: Mapping[tuple[str, str], Mapping[Key, OwnText]] | None = None,
+) -> Words:
+    """Return the own texts of an e-mail: those of every shop below those of its profile.
 
-    The first failure of a version in a process starts a thread, because the caller may be in the transaction
-    of an order's change.
+    `draft` has own texts to try in place of published ones, by source and event.
     """
-    if version.id in _failed:
-        return
-    _failed.add(version.id)
-    what = version.failure or f"{type(error).__name__}{place_of(error)}"
-    log.error("template fails", template=version.name, template_version=version.number, error=what)
-    threading.Thread(target=_write_failure, args=(version, what), name="template fails", daemon=True).start()
+    known = versions.get()
+    own: dict[Key, OwnText] = {}
+    ids = []
+    for document in (LAYOUT, event_type):
+        for shop in dict.fromkeys(("", source)):
+            version = known.get(cache_key(document, language, shop))
+            if draft and (shop, document) in draft:
+                own |= draft[shop, document]
+            elif version is not None and version.own:
+                own |= version.own
+                ids.append(version.id)
+    return Words(own, tuple(ids))
 
 
-def _write_failure(version: Version, what: str) -> None:
-    try:
-        rows = EmailTemplateVersion.objects.filter(id=version.id, failed_at=None)
-        rows.update(failed_at=Now(), failure=what[:300])
-    except DatabaseError as error:
-        _failed.discard(version.id)  # so that the next failure tries again
-        log.warning("failure of a template not noted", template_version=str(version.id), error=repr(error))
-    finally:
-        connection.close()
+def read_entries(
+    entries: Iterable[Entry], *, event_type: str, language: str
+) -> tuple[dict[Key, OwnText], dict[Key, str]]:
+    """Return the own texts that can be used, and for the others why not."""
+    sentences, known = sentences_of(event_type), read_keys(event_type, language)
+    own, mistakes = {}, {}
+    for entry in entries:
+        key = key_of(entry)
+        if (sentence := known.get(key)) is None:
+            continue
+        try:
+            own[key] = own_text.read(
+                entry["text"],
+                variables=sentences.allowed(sentence),
+                is_paragraph=sentence.is_paragraph,
+            )
+        except own_text.Mistake as mistake:
+            mistakes[key] = str(mistake)
+    return own, mistakes
 
 
-#: The versions whose failure this process has noted.
-_failed: set[uuid.UUID] = set()
-#: The versions that this process has compiled.
-_compiled: dict[uuid.UUID, Version] = {}
+def find_troubles(entries: Iterable[Entry], *, event_type: str, language: str) -> Sequence[Trouble]:
+    """Return what is different now about the published own texts of an e-mail."""
+    entries = list(entries)
+    known = read_keys(event_type, language)
+    _, mistakes = read_entries(entries, event_type=event_type, language=language)
+    troubles = []
+    for entry in entries:
+        key = key_of(entry)
+        now = original(key, language) if key in known else ""
+        if key not in known:
+            says = "The e-mail has no such sentence any more, so your text is not used."
+        elif key in mistakes:
+            says = f"Your text is not used, and the original is sent. {mistakes[key]}"
+        elif now != entry["original"]:
+            says = "Your text was written for an older original. If it still fits, publish it again."
+        else:
+            continue
+        troubles.append(Trouble(says=says, text=entry["text"], original=entry["original"], now=now))
+    return troubles
 
 
-def _load() -> Mapping[str, Sequence[Version]]:
-    """Compile the versions in use and those before them, as far as they are new, and forget all others."""
-    wanted: dict[uuid.UUID, str] = {}
-    ids: dict[str, list[uuid.UUID]] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT template.event_type, template.source, template.locale, version.id
-            FROM email_templates AS template
-            JOIN email_template_versions AS version ON version.template_id = template.id
-                AND version.number IN (template.published, template.published - 1)
-            ORDER BY version.number DESC
-            """
-        )
-        for event_type, source, locale, id in cursor.fetchall():
-            wanted[id] = template_name(source=source, event_type=event_type, locale=locale)
-            ids.setdefault(_key(event_type, source, locale), []).append(id)
-    known = {id: version for id, version in _compiled.items() if id in wanted}
-    for row in EmailTemplateVersion.objects.filter(id__in=wanted.keys() - known.keys()):
-        known[row.id] = _compile(row, name=wanted[row.id])
-    _compiled.clear()
-    _compiled.update(known)
-    return {key: [known[id] for id in some if id in known] for key, some in ids.items()}
+def _load() -> Published:
+    known = Published()
+    rows = EmailTextVersion.objects.filter(number=F("text__published")).select_related("text")
+    for row in rows:
+        text = row.text
+        try:
+            own, _ = read_entries(row.sentences, event_type=text.event_type, language=text.locale)
+            entries = {key_of(entry): entry for entry in row.sentences}
+        except Exception:  # a bad row must not keep the others from this process
+            log.exception("own texts not used", text=str(text), text_version=row.number)
+            continue
+        known[cache_key(text.event_type, text.locale, text.source)] = Version(row.id, entries, own)
+    return known
 
 
-def _compile(row: EmailTemplateVersion, *, name: str) -> Version:
-    sources = parts_of(row)
-    try:
-        environment = _sandbox(tuple(map(str, engines["emails"].template_dirs)))
-        parts = {part: limited(compile_part(environment, name=part, source=sources[part])) for part in PARTS}
-    except Exception as error:  # noqa: BLE001 - a bad row must not keep the others from this process
-        return Version(row.id, name, row.number, {}, f"{type(error).__name__}{place_of(error)}")
-    return Version(row.id, name, row.number, parts)
+def cache_key(event_type: str, language: str, source: str) -> str:
+    return f"{event_type}:{language}:{source}"  # neither of the first two has a colon
 
 
-def parts_of(row: EmailTemplate | EmailTemplateVersion) -> dict[str, str]:
-    """Return the texts of a draft or of a version by the names of the parts."""
-    return dict(zip(PARTS, (row.subject, row.body_text, row.body_html), strict=True))
-
-
-@functools.lru_cache(maxsize=1)
-def _sandbox(folders: tuple[str, ...]) -> ImmutableSandboxedEnvironment:
-    return sandbox(folders=folders)
-
-
-def _key(event_type: str, source: str, locale: str) -> str:
-    return f"{event_type}:{locale}:{source}"  # neither of the first two has a colon
-
-
-versions: CachedRows[Sequence[Version]] = CachedRows(
-    version=version_of(EmailTemplate._meta.db_table, where="published IS NOT NULL"), load=_load
+versions: CachedRows[Version] = CachedRows(
+    version=version_of(EmailText._meta.db_table, where="published IS NOT NULL"), load=_load
 )

@@ -6,8 +6,8 @@ neither a table nor the network.
 An event has an e-mail if the folder templates/emails/<event>/ exists. A file of EMAIL_TEMPLATES_DIR replaces
 the file of the same name; notifications.template_checks renders all of them when the process starts. One
 Jinja2 template serves all languages: gettext translates its sentences from the catalogues in
-notifications/locale. Short labels carry a context, because "Order" and "Paid" alone are ambiguous.
-docs/guides/templates.md explains the variables and how to compile a catalogue.
+notifications/locale, and a shop's own texts replace them one by one. Short labels carry a context, because
+"Order" and "Paid" alone are ambiguous. docs/guides/templates.md explains the variables.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ import datetime as dt
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from babel import Locale, UnknownLocaleError
@@ -28,20 +26,11 @@ from babel.core import get_global
 from babel.dates import format_date
 from babel.numbers import NumberPattern, get_territory_currencies
 from django.conf import settings
-from django.template import engines
-from jinja2 import (
-    BaseLoader,
-    ChoiceLoader,
-    Environment,
-    FileSystemLoader,
-    PrefixLoader,
-    StrictUndefined,
-    select_autoescape,
-)
 
 from notifications import published
-from notifications.parts import RenderedEmail, install_sentences, place_of, render_parts
+from notifications.parts import RenderedEmail, place_of, render_parts
 from notifications.profiles import Profile, from_settings
+from notifications.template_files import NO_WORDS, Words, event_types
 from runtime.texts import break_links, one_line
 
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}")
@@ -86,38 +75,32 @@ class Shown:
 
 
 def render_email(
-    *, event_type: str, locale: str, context: Mapping[str, object], profile: Profile | None = None
+    *,
+    event_type: str,
+    locale: str,
+    context: Mapping[str, object],
+    profile: Profile | None = None,
+    words: Words | None = None,
 ) -> RenderedEmail:
     """Render the e-mail of an event in the language of `locale`, or in English without a catalogue for it.
 
-    Without a `profile`, use that of the settings. `show` describes `context`.
-
-    Use the published template of the profile, the event and the language. If it fails, use the version before
-    it, and then the files, because the order's change must not wait for an editor. Raise `UnknownEmail`, or
-    `TemplateFailed` if a file fails, for example because it uses a variable that `context` lacks.
+    Without a `profile`, use that of the settings. Without `words`, use the published own texts of the profile
+    and the language. `show` describes `context`. Raise `UnknownEmail`, or `TemplateFailed` if a file fails,
+    for example because it uses a variable that `context` lacks.
     """
     profile = profile or from_settings()
     shown = show(locale=locale, context=context, profile=profile)
-    for version in published.find(source=profile.source, event_type=event_type, locale=shown.language):
-        try:
-            mail = render_parts(part=version.part, language=shown.language, data=shown.data)
-        except Exception as error:  # noqa: BLE001 - an editor's template may raise any, and the files remain
-            published.note_failure(version, error=error)
-        else:
-            return replace(mail, template_version=version.id)
-    return render_files(event_type=event_type, shown=shown)
+    if words is None:
+        words = published.find(source=profile.source, event_type=event_type, language=shown.language)
+    return render_shown(event_type=event_type, shown=shown, words=words)
 
 
-def render_files(*, event_type: str, shown: Shown) -> RenderedEmail:
-    """Render the e-mail of an event from the files alone. Raise `UnknownEmail` or `TemplateFailed`."""
+def render_shown(*, event_type: str, shown: Shown, words: Words = NO_WORDS) -> RenderedEmail:
+    """Render the e-mail of an event from data that `show` has made. Raise as `render_email` does."""
     if event_type not in event_types():
         raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
     try:
-        return render_parts(
-            part=lambda name: environment().get_template(f"{event_type}/{name}").render,
-            language=shown.language,
-            data=shown.data,
-        )
+        return render_parts(event_type=event_type, language=shown.language, data=shown.data, words=words)
     except Exception as error:
         raise TemplateFailed(event_type=event_type, error=error) from error
 
@@ -165,45 +148,6 @@ def is_currency(code: str) -> bool:
 def is_locale(tag: str) -> bool:
     """Tell whether Babel knows a language tag, such as "en" or "de-AT"."""
     return _parsed(tag) is not None
-
-
-@functools.cache
-def event_types() -> frozenset[str]:
-    """Return the events that have templates."""
-    return frozenset(path.parent.name for path in our_folder().glob("*/subject.txt"))
-
-
-def our_folder() -> Path:
-    """Return the folder of the project's templates. A shop's own files are in EMAIL_TEMPLATES_DIR."""
-    return Path(settings.BASE_DIR) / "templates" / "emails"
-
-
-def make_environment(*, loader: BaseLoader, **_: Any) -> Environment:
-    """Return the Jinja2 environment of the e-mails. Django calls it for the entry "emails" of TEMPLATES.
-
-    `loader` reads the folders of that entry. The name `orderpost/<name>` always means the project's file, so
-    that a file that replaces it can extend it.
-    """
-    ours = PrefixLoader({"orderpost": FileSystemLoader(our_folder())})
-    environment = Environment(
-        loader=ChoiceLoader([loader, ours]),
-        autoescape=select_autoescape(["html"]),
-        undefined=StrictUndefined,
-        auto_reload=False,  # otherwise one e-mail could mix parts from before and after an edit
-    )
-    install_sentences(environment)
-    return environment
-
-
-def environment() -> Environment:
-    """Return the environment of this process, which caches the templates."""
-    found: Environment = engines["emails"].env  # type: ignore[attr-defined]  # Django's Jinja2 backend has it
-    return found
-
-
-def folders() -> list[str]:
-    """Return the folders of the files, that of the shop first."""
-    return [str(folder) for folder in engines["emails"].template_dirs]
 
 
 _ENGLISH = Locale("en")

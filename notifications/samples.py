@@ -1,8 +1,10 @@
-"""The data with which previews show e-mails."""
+"""The data with which previews show e-mails. `orders.apps` sets both, because e-mails know no order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-#: The variables of an e-mail of a sample order. `orders.apps` sets it, because e-mails know no order.
-order: Mapping[str, object] = {}
+#: Orders of every kind. The first has every variable with a value.
+kinds: Sequence[Mapping[str, object]] = ()
+#: Returns the variables of a sample order that fits an event.
+order_for: Callable[[str], Mapping[str, object]]

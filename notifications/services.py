@@ -101,7 +101,7 @@ def email_part(
         "subject": mail.subject,
         "body": mail.body_html,
         "body_text": mail.body_text,
-        "template_version": mail.template_version,
+        "text_versions": list(mail.text_versions) or None,
         "max_retries": settings.MAX_RETRIES,
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,

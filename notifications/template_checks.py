@@ -6,28 +6,20 @@ of an order that owes the e-mail. `warm_up` also loads the catalogues and Babel'
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from jinja2 import Environment, TemplateSyntaxError, meta, nodes
+from jinja2 import TemplateSyntaxError, meta, nodes
 
 from notifications.parts import PARTS, place_of
 from notifications.profiles import from_settings
-from notifications.rendering import (
-    TemplateFailed,
-    environment,
-    event_types,
-    is_currency,
-    our_folder,
-    render_files,
-    show,
-)
+from notifications.rendering import TemplateFailed, is_currency, render_shown, show
+from notifications.template_files import environment, event_types, our_folder
 
-ADDED = frozenset(
+_ADDED = frozenset(
     {"lang", "shop_name", "shop_address", "shop_url", "shop_colour", "shop_logo_url", "subject"}
 )
 #: The data of e-mails. The first has every variable with a value. Others render other branches of `{% if %}`.
@@ -61,7 +53,7 @@ def check_templates(*, declared: Collection[str], samples: Samples) -> None:
         for context in samples:
             shown = show(locale="en", context=context, profile=from_settings())
             try:
-                render_files(event_type=event, shown=shown)
+                render_shown(event_type=event, shown=shown)
             except TemplateFailed as failed:
                 cause = failed.__cause__
                 assert isinstance(cause, Exception)
@@ -80,7 +72,7 @@ def warm_up(*, sample: Mapping[str, object]) -> None:
     for language, _ in settings.LANGUAGES:
         shown = show(locale=language, context=sample, profile=from_settings())
         for event_type in event_types():
-            render_files(event_type=event_type, shown=shown)
+            render_shown(event_type=event_type, shown=shown)
 
 
 def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
@@ -111,16 +103,6 @@ def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str], sample: M
             )
 
 
-def known_variables(*, sample: Mapping[str, object]) -> AbstractSet[str]:
-    """Return the names that a template may use: those of the data, and those that files set for others."""
-    return _set_by_files(environment()) | sample.keys() | ADDED
-
-
-@functools.lru_cache(maxsize=1)
-def _set_by_files(_: Environment) -> AbstractSet[str]:
-    return _known(_trees(_files(our_folder())).values(), {})
-
-
 def _trees(ours: AbstractSet[str]) -> Mapping[str, nodes.Template]:
     loader = environment().loader
     assert loader
@@ -132,7 +114,7 @@ def _trees(ours: AbstractSet[str]) -> Mapping[str, nodes.Template]:
 
 def _known(trees: Iterable[nodes.Template], sample: Mapping[str, object]) -> AbstractSet[str]:
     # A file may use a name that another one sets, such as `colon` of _layout.txt.
-    known = {*sample, *ADDED}
+    known = {*sample, *_ADDED}
     for tree in trees:
         known |= {node.name for node in tree.find_all(nodes.Name) if node.ctx == "store"}
         known |= {node.name for node in tree.find_all(nodes.Macro)}

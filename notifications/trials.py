@@ -21,8 +21,9 @@ from notifications.providers.causes import blame, explain
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.sending import PROVIDERS
 from notifications.providers.webhook import Evidence
-from notifications.rendering import event_types, render_email
+from notifications.rendering import render_email
 from notifications.states.outcomes import Outcome, Verdict
+from notifications.template_files import event_types
 from runtime.addresses import read_address
 from runtime.bulk_jobs import JobRefused, Report, start_for_person
 from runtime.models import BulkJob, Heartbeat

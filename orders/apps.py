@@ -27,13 +27,13 @@ class OrdersConfig(AppConfig):
         from notifications import samples
         from notifications.api import sources
         from notifications.template_checks import check_templates
-        from orders.emails import SAMPLE, SAMPLES
+        from orders.emails import SAMPLES, sample_for
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
         from orders.subscriptions import NAME, OWN_TOPICS, subscribed
         from orders.topic_schemas import make_schemas
 
-        samples.order = SAMPLE
+        samples.kinds, samples.order_for = SAMPLES, sample_for
         sources.order_ids = lambda source: Order.objects.filter(source=source).values("id")
         handlers.subscription = handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)
         schemas_made_by(make_schemas)

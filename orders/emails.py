@@ -65,6 +65,37 @@ _LONG: Mapping[str, object] = {
 SAMPLES = (SAMPLE, _BARE, _LONG)
 
 
+#: The variables that only some events have.
+_OF_EVENTS = {
+    "order.part_refunded": ("refund_amount", "refunded_amount", "remaining_amount", "refunded_before"),
+    "order.refunded": ("refund_amount", "refunded_amount"),
+    "order.completed": ("tracking_url",),
+    "order.cancelled": ("reason", "was_paid"),
+}
+
+
+def sample_for(event_type: str) -> Mapping[str, object]:
+    """Return the variables of a sample order after an event."""
+    shown = _OF_EVENTS.get(event_type, ())
+    some = {name for names in _OF_EVENTS.values() for name in names}
+    sample = {**SAMPLE, **{name: _BARE[name] for name in some.difference(shown)}}
+    if event_type == "order.refunded":
+        sample |= dict.fromkeys(shown, SAMPLE["total_amount"])
+    return sample
+
+
+def preview_context(*, order: Order, event_type: str) -> dict[str, object]:
+    """Return the variables with which an order's e-mail is previewed.
+
+    Values that only the event gives, such as the amount of a refund, are a sample's if the order has none.
+    """
+    context = email_context(order=order, change=present_change(order))
+    sample = sample_for(event_type)
+    return context | {
+        name: sample[name] for name in _OF_EVENTS.get(event_type, ()) if context[name] in (None, "")
+    }
+
+
 def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, object]:
     """Return the variables of an order's e-mail: strings, ints, datetimes and lists of dicts.
 

@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 
 from notifications.evidence import count_unmatched
 from notifications.models import EmailNotification
-from notifications.rendering import event_types
+from notifications.template_files import event_types
 from notifications.trials import default_event, start_trial
 from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.process import gate

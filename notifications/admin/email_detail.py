@@ -15,15 +15,12 @@ from notifications.admin.email_preview import mime_of
 from notifications.bulk_actions import GIVE_UP, RESEND
 from notifications.by_hand import held_until
 from notifications.copies import why_not_copied
-from notifications.models import EmailNotification, EmailTemplateVersion
+from notifications.models import EmailNotification, EmailTextVersion
 from notifications.services import why_not_given_up, why_not_resent
 from notifications.states.transitions import Status
 from notifications.suppressions import suppression_of
 from runtime.database.clock import read_database_time
 from web.admin.base import ago
-
-#: The columns of a version that its name does not need.
-VERSION_TEXTS = ("subject", "body_text", "body_html")
 
 
 class DetailPage(admin.ModelAdmin[EmailNotification]):
@@ -60,7 +57,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                 ]
             },
         ),
-        ("Content", {"fields": ["subject", "template", "preview", "text", "headers"]}),
+        ("Content", {"fields": ["subject", "texts", "preview", "text", "headers"]}),
         (
             "Identity",
             {
@@ -138,15 +135,20 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             url,
         )
 
-    @admin.display(description="template")
-    def template(self, mail: EmailNotification) -> SafeString | str:
-        if mail.template_version is None:
-            return "the files"
-        rows = EmailTemplateVersion.objects.select_related("template").defer(*VERSION_TEXTS)
-        if (version := rows.filter(id=mail.template_version).first()) is None:
-            return f"version {mail.template_version}, which is not stored"
-        url = reverse("admin:notifications_emailtemplate_change", args=[version.template_id])
-        return format_html('<a href="{}?version={}">{}</a>', url, version.number, version)
+    @admin.display(description="texts")
+    def texts(self, mail: EmailNotification) -> SafeString | str:
+        if not mail.text_versions:
+            return "the originals"
+        rows = EmailTextVersion.objects.select_related("text").defer("sentences", "text__sentences")
+        versions = {version.id: version for version in rows.filter(id__in=mail.text_versions)}
+        return format_html_join(
+            ", ",
+            "{}",
+            (
+                (_linked(versions[id]) if id in versions else f"version {id}, which is not stored",)
+                for id in mail.text_versions
+            ),
+        )
 
     @admin.display(description="as text")
     def text(self, mail: EmailNotification) -> SafeString:
@@ -174,6 +176,11 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             return "–"
         url = reverse("admin:notifications_emailnotification_change", args=[mail.resend_of])
         return format_html('<a href="{}">{}</a>', url, mail.resend_of)
+
+
+def _linked(version: EmailTextVersion) -> SafeString:
+    url = reverse("admin:notifications_emailtext_change", args=[version.text_id])
+    return format_html('<a href="{}?version={}">{}</a>', url, version.number, version)
 
 
 def _acts(request: HttpRequest, mail: EmailNotification) -> dict[str, Any]:

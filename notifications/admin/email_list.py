@@ -16,8 +16,8 @@ from django.utils.safestring import SafeString
 
 from notifications import filters
 from notifications.models import LAST_ERROR_AT, EmailNotification, EmailNotificationQuerySet
-from notifications.rendering import event_types
 from notifications.states.transitions import DUE_STATES, SHOWN, Status
+from notifications.template_files import event_types
 from runtime.addresses import as_stored
 from web.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from web.admin.period import PeriodFilter

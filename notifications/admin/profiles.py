@@ -19,7 +19,8 @@ from notifications.admin.email_preview import framed
 from notifications.models import MailProfile
 from notifications.profile_form import COLUMNS, ProfileForm, account_fields
 from notifications.profiles import profile_of
-from notifications.rendering import event_types, render_email
+from notifications.rendering import render_email
+from notifications.template_files import event_types
 from notifications.trials import default_event
 from web.admin.base import EstimatingPaginator, ListAdmin
 from web.admin.menu import MenuItem
@@ -94,6 +95,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         if not self.has_view_permission(request, row):
             raise PermissionDenied
         event = request.POST.get("preview_event", "")
+        event = event if event in event_types() else default_event()
         if request.method == "POST":
             form = ProfileForm(request.POST, instance=row)
             if not form.is_valid():
@@ -101,9 +103,9 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
             row = form.instance
         profile = profile_of(row)
         mail = render_email(
-            event_type=event if event in event_types() else default_event(),
+            event_type=event,
             locale=profile.default_locale or "en",
-            context=samples.order,
+            context=samples.order_for(event),
             profile=profile,
         )
         return framed(mail.body_html, image=profile.logo_url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import URLPattern, path, reverse
 
-from orders.admin import attention, email_templates, search
+from orders.admin import attention, email_texts, search
 from orders.admin.copies import CopyPage
 from orders.admin.order_page import OrderPage
 from orders.admin.previews import PreviewPages
@@ -15,7 +15,7 @@ from web.admin.base import TriageAdmin
 from web.admin.menu import MenuItem
 from web.admin.tiles import Series, show_series
 
-__all__ = ["OrderAdmin", "attention", "email_templates", "search"]
+__all__ = ["OrderAdmin", "attention", "email_texts", "search"]
 
 show_series(
     Series(

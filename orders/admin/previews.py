@@ -1,4 +1,4 @@
-"""The page that shows e-mail templates with the data of a real order, and can send the result to the user."""
+"""The page that shows the e-mails of an order with the texts of now, and can send them to the user."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
@@ -17,7 +18,7 @@ from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.rendering import TemplateFailed, render_email
 from notifications.services import send_preview
-from orders.emails import email_context, present_change
+from orders.emails import preview_context
 from orders.events import EMAILS
 from orders.models import Order
 from runtime.addresses import NotAnAddress, read_address
@@ -33,14 +34,25 @@ class TemplateForm(forms.Form):
 
 class PreviewPages(admin.ModelAdmin[Order]):
     def preview_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Render an e-mail of the order with the current templates. A POST sends it to the user."""
+        """Render an e-mail of the order with the texts of now. A POST sends it to the user."""
         is_read = request.method != "POST"
         return TURNS.answer(request, "preview", lambda: self._preview(request, id), is_newest_wanted=is_read)
 
     def _preview(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         order, form, mail = self._rendered(request, id)
         if request.method == "POST" and mail is not None:
-            self._send_to_me(request, order, form, mail)
+            if not request.user.has_perm("notifications.copy_emailnotification"):
+                raise PermissionDenied
+            send_to_user(
+                request,
+                mail=mail,
+                order_id=order.id,
+                event_type=form.cleaned_data["event"],
+                source=order.source,
+                locale=form.cleaned_data["locale"],
+                model=Order,
+                which=f"Order {order.id}",
+            )
         context = {
             **self.admin_site.each_context(request),
             "title": f"E-mails of order {order}",
@@ -74,48 +86,55 @@ class PreviewPages(admin.ModelAdmin[Order]):
         form = TemplateForm({**defaults, **{key: given[key] for key in defaults if key in given}})
         if not form.is_valid():
             return order, form, None
-        context = email_context(order=order, change=present_change(order))
         event, locale = form.cleaned_data["event"], form.cleaned_data["locale"]
         try:
             profile = find_profile(order.source)
+            context = preview_context(order=order, event_type=event)
             mail = render_email(event_type=event, locale=locale, context=context, profile=profile)
             return order, form, mail
         except TemplateFailed as error:
             form.add_error(None, f"{error}: {error.__cause__}")
             return order, form, None
 
-    def _send_to_me(
-        self, request: HttpRequest, order: Order, form: TemplateForm, mail: RenderedEmail
-    ) -> None:
-        address = getattr(request.user, "email", "")
-        if not request.user.has_perm("notifications.copy_emailnotification"):
-            raise PermissionDenied
-        if not address:
-            self.message_user(request, "Your account has no e-mail address.", messages.ERROR)
-            return
-        try:
-            address = read_address(address)
-        except NotAnAddress as error:
-            self.message_user(request, f"Correct your account's e-mail address. {error}", messages.ERROR)
-            return
-        refusal = send_preview(
-            mail=mail,
-            order_id=order.id,
-            event_type=form.cleaned_data["event"],
-            source=order.source,
-            recipient_email=address,
-        )
-        record_act(
-            request,
-            model=Order,
-            id=order.id,
-            which=f"Order {order.id}",
-            said="Sent a preview to their own address." if not refusal else "A preview was refused.",
-            event=form.cleaned_data["event"],
-            locale=form.cleaned_data["locale"],
-            to=f"hash:{address_hash(address)}",
-        )
-        if refusal:
-            self.message_user(request, f"The provider refused the e-mail: {refusal}", messages.ERROR)
-        else:
-            self.message_user(request, f"Sent to {address}.", messages.SUCCESS)
+
+def send_to_user(
+    request: HttpRequest,
+    *,
+    mail: RenderedEmail,
+    order_id: uuid.UUID,
+    event_type: str,
+    source: str,
+    locale: str,
+    model: type[Model],
+    which: str,
+) -> None:
+    """Send a preview to the user's own address, record it, and say how it went.
+
+    `source` is the shop's that sends it. `model` and `which` name the page in the audit log.
+    """
+    address = getattr(request.user, "email", "")
+    if not address:
+        messages.error(request, "Your account has no e-mail address.")
+        return
+    try:
+        address = read_address(address)
+    except NotAnAddress as error:
+        messages.error(request, f"Correct your account's e-mail address. {error}")
+        return
+    refusal = send_preview(
+        mail=mail, order_id=order_id, event_type=event_type, source=source, recipient_email=address
+    )
+    record_act(
+        request,
+        model=model,
+        id=order_id,
+        which=which,
+        said="Sent a preview to their own address." if not refusal else "A preview was refused.",
+        event=event_type,
+        locale=locale,
+        to=f"hash:{address_hash(address)}",
+    )
+    if refusal:
+        messages.error(request, f"The provider refused the e-mail: {refusal}")
+    else:
+        messages.success(request, f"Sent to {address}.")

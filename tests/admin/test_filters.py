@@ -19,7 +19,6 @@ LISTS = [
     (JOBS, "action", False),
     ("/admin/notifications/suppression/", "provider", False),
     ("/admin/notifications/mailprofile/", "shop_name", False),
-    ("/admin/notifications/emailtemplate/", "source", False),
     ("/admin/web/apitoken/", "name", False),
     ("/admin/runtime/heartbeat/", "name", False),
 ]

@@ -14,7 +14,7 @@ from notifications.insert import NONE_WITHIN
 from tests.kit.api import order_body
 from tests.kit.mails import make_mails
 from tests.kit.orders import fail_payment, make_order, pay_order
-from tests.kit.templates import publish_template
+from tests.kit.texts import publish_texts
 from tests.kit.words import (
     NEWEST_FIRST,
     DomainEvent,
@@ -55,12 +55,12 @@ def test_a_change_takes_two_statements_in_two_trips(api, settings, tmp_path, bef
     assert len(found) == 2 and trips == 2, "\n".join(found)
 
 
-def test_a_change_whose_email_has_a_template_of_the_database_takes_as_many(api, tmp_path):
-    version = publish_template(event_type="order.paid")
+def test_a_change_whose_email_has_own_texts_takes_as_many(api, tmp_path):
+    version = publish_texts(event_type="order.paid")
     for path in (api.place(), api.place()):
         found, trips = _cost(lambda path=path: api.post(f"{path}/pay"), tmp_path)
     assert len(found) == 2 and trips == 2, "\n".join(found)
-    assert set(EmailNotification.objects.values_list("template_version", flat=True)) == {version.id}
+    assert list(EmailNotification.objects.values_list("text_versions", flat=True)) == [[version.id]] * 2
 
 
 @pytest.mark.parametrize("key", [None, "k"])

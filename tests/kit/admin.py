@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
-from tests.kit.templates import publish_template
+from tests.kit.texts import publish_texts
 from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id, process
 
 MAILS, ORDERS = "/admin/notifications/emailnotification/", "/admin/orders/order/"
@@ -32,8 +32,8 @@ PAGES = (
     "/admin/providers/",
     "/admin/notifications/suppression/",
     "/admin/notifications/mailprofile/",
-    "/admin/notifications/emailtemplate/",
-    "/admin/notifications/emailtemplate/add/",
+    "/admin/notifications/emailtext/",
+    "/admin/notifications/emailtext/edit/layout/de/",
     EVENTS,
     LETTERS,
     JOBS,
@@ -53,8 +53,8 @@ def every_page() -> list[str]:
     event = dead_event(aggregate_id=order.id)
     dead_letter()
     rows = (f"{ORDERS}{order.id}/change/", f"{MAILS}{mail.id}/change/", f"{EVENTS}{event.id}/change/")
-    template = publish_template().template_id
-    editor = f"/admin/notifications/emailtemplate/{template}/change/"
+    publish_texts()
+    editor = "/admin/notifications/emailtext/edit/order.paid/en/"
     return [*PAGES, *rows, editor, f"{ORDERS}{order.id}/emails/"]
 
 

@@ -38,7 +38,7 @@ from notifications.providers.registry import declarations
 from notifications.providers.sendgrid import make_key
 from notifications.providers.sendgrid.sandbox import sign
 from notifications.providers.sending import PROVIDERS
-from notifications.rendering import event_types, render_email
+from notifications.rendering import render_email
 from notifications.restored import mark_sent
 from notifications.services import give_up, resend
 from notifications.states import transitions
@@ -47,6 +47,7 @@ from notifications.states.outcomes import LEASE_EXPIRED, TEXT_LIMIT, Outcome, Ve
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
 from notifications.template_checks import check_templates
+from notifications.template_files import event_types
 from operations.apps import make_groups
 from operations.probes import PROBES
 from orders import changes, subscriptions

@@ -25,7 +25,7 @@ from tests.kit.alerts import alerts
 from tests.kit.mails import make_mail
 from tests.kit.months import fill, make_partition
 from tests.kit.orders import make_order
-from tests.kit.templates import publish_template
+from tests.kit.texts import READY, publish_texts
 from tests.kit.words import (
     BulkJob,
     DomainEvent,
@@ -46,7 +46,7 @@ HOUR = dt.timedelta(hours=1)
 #: Each code once, the most severe first.
 CODES = [
     *("Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown"),
-    *("EmailSenderRefused", "PollMissing", "EmailTemplateFails"),
+    *("EmailSenderRefused", "PollMissing", "EmailTextOutdated"),
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
     *("DeadEvents", "OrdersStuck", "JobsFailed", "RelayBlocked", "RelayLag", "ConsumerLag", "CdcLag"),
     *("EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
@@ -130,8 +130,8 @@ class Breaks:
     def PollMissing(self) -> None:
         Heartbeat.objects.all().delete()
 
-    def EmailTemplateFails(self) -> None:
-        publish_template(failed_at=Now(), failure="KeyError (body.html, line 3)")
+    def EmailTextOutdated(self) -> None:
+        publish_texts({READY: "Soon."}, originals={READY: "We are getting ready."})
 
     def EmailDeadLetters(self) -> None:
         make_mail(status="dead_lettered")

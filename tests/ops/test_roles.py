@@ -39,7 +39,7 @@ def test_each_group_has_what_is_declared_and_all_of_the_one_before():
     for role in ROLES:
         assert granted(role) == permissions_of(role)
     assert granted("viewer") < granted("support") < granted("operator")
-    assert granted("editor") - granted("viewer") == {"notifications.edit_templates"}
+    assert granted("editor") - granted("viewer") == {"notifications.edit_texts"}
     assert all(name.partition(".")[2].startswith("view_") for name in granted("viewer"))
 
 

@@ -15,7 +15,6 @@ from tests.kit.logs import shipped_to
 from tests.kit.months import Steps
 from tests.kit.orders import pay_order, place_order
 from tests.kit.profiles import save_profile
-from tests.kit.templates import publish_template
 from tests.kit.words import EmailNotification, erase_person, render_again, resend, send_copy
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

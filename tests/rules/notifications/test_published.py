@@ -1,167 +1,198 @@
-"""A published template is found before the files, is compiled once, and gives way when it fails."""
+"""A published own text replaces one sentence in HTML, text and subject, and never fails an e-mail."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import random
 
 import pytest
-from django.db import DatabaseError, connection, connections
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications import published
-from notifications.models import EmailTemplate, EmailTemplateVersion
+from notifications import own_text, published
+from notifications.models import EmailText
 from notifications.profiles import from_settings
-from notifications.rendering import TemplateFailed
-from tests.kit.templates import publish_template, renew
+from notifications.template_files import Key, Words
+from tests.kit.attacks import LINES
+from tests.kit.texts import AFTER, BEFORE, HELLO, READY, SUBJECT, THANKS, publish_texts, renew
 from tests.kit.words import SAMPLE, render_email
 
 pytestmark = pytest.mark.django_db
+FOUND = "Payment received for your order A-10234"
 
 
-class AtOnce:
-    """A thread that runs in its caller."""
-
-    def __init__(self, *, target, args, **_) -> None:
-        self.start = lambda: target(*args)
-
-
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch):
-    """Begin as a process that has compiled nothing, and note failures in this thread."""
-    published._compiled.clear()
-    published._failed.clear()
-    monkeypatch.setattr(published, "threading", SimpleNamespace(Thread=AtOnce))
-    monkeypatch.setattr(connections["default"], "close", lambda: None)
-
-
-def subject(locale: str = "en", source: str = "", **context) -> str:
+def mail(locale: str = "en", source: str = "", event_type: str = "order.paid", **context):
     profile = from_settings()
     if source:
         profile = type(profile)(source, "a@b.example", "", "Shop B", "B street", "https://b.example")
-    mail = render_email(
-        event_type="order.paid", locale=locale, context={**SAMPLE, **context}, profile=profile
+    return render_email(event_type=event_type, locale=locale, context={**SAMPLE, **context}, profile=profile)
+
+
+def test_the_most_specific_text_is_said_sentence_by_sentence():
+    publish_texts({SUBJECT: "de", READY: "bald"}, locale="de")
+    publish_texts({SUBJECT: "b de"}, locale="de", source="shop-b")
+    assert mail("de-AT").subject == mail("de", "shop-c").subject == "de"
+    assert mail("de", "shop-b").subject == "b de" and "bald" in mail("de", "shop-b").body_text
+    assert mail("en", "shop-b").subject == mail("it").subject == FOUND
+    assert "Merci" in mail("fr").body_text
+
+
+def test_a_locale_without_a_catalogue_gets_the_english_texts():
+    publish_texts({SUBJECT: "own"})
+    assert mail("nl-BE").subject == mail("en-GB").subject == "own"
+
+
+def test_the_same_sentence_is_one_text_in_subject_html_text_and_preheader():
+    key = Key("", "Your order was completed on %(changed_at)s.")
+    publish_texts({key: "**Done**\n[See]( https://a.test)".replace(" ", "")}, event_type="order.completed")
+    found = mail(event_type="order.completed", tracking_url="")
+    assert 'mso-hide:all">Done See&#8199;' in found.body_html
+    assert (
+        '<p style="margin:0 0 14px"><strong>Done</strong></p>\n<p style="margin:0 0 14px">' in found.body_html
     )
-    return mail.subject
+    assert "\n\nDone\n\nSee (https://a.test)\n\n" in found.body_text
 
 
-def test_the_most_specific_template_is_used():
-    assert subject("de") == "Zahlung für Ihre Bestellung A-10234 erhalten"
-    publish_template(subject="all")
-    assert subject("de") == subject("en", "shop-b") == "all"
-    publish_template(subject="de", locale="de")
-    assert (subject("de-AT"), subject("en"), subject("de", "shop-b")) == ("de", "all", "de")
-    publish_template(subject="b", source="shop-b")
-    assert (subject("de", "shop-b"), subject("de")) == ("b", "de")
-    publish_template(subject="b de", source="shop-b", locale="de")
-    assert (subject("de", "shop-b"), subject("fr", "shop-b"), subject("it")) == ("b de", "b", "all")
+def test_paragraphs_before_and_after_the_lines():
+    publish_texts({BEFORE: "Look at {shop_name}:\n**two**", AFTER: "Bye & [see](https://a.test)"})
+    found = mail()
+    text, html = found.body_text, found.body_html
+    for body, pieces in (
+        (text, ["Look at Example Shop:\n\ntwo", "Total", "Bye & see (https://a.test)", "You are receiving"]),
+        (
+            html,
+            ['word">Look at Example Shop:</p>', "Total", 'Bye &amp; <a href="https://a.test"', "</table>"],
+        ),
+    ):
+        places = [body.index(piece) for piece in pieces[:3]] + [body.rindex(pieces[3])]
+        assert places == sorted(places), pieces
+    assert "Look at" not in mail(event_type="order.placed").body_text
 
 
-def test_it_may_extend_our_files_translates_and_escapes():
-    publish_template(
-        body_html='{% extends "_layout.html" %}{% block message %}<b>{{ name }}</b>'
-        "{% trans %}We are now getting your order ready.{% endtrans %}{% endblock %}",
-        body_text='{% extends "orderpost/order.paid/body.txt" %}'
-        "{% block message %}{{ super() }}!{% endblock %}",
+def test_a_text_may_use_a_variable_that_its_original_lacks():
+    publish_texts({READY: "{reference}: {total_amount} {changed_at}"})
+    assert "A-10234: €68.90 January" in mail().body_text
+    assert "A-10234: €68.90 January" in mail().body_html
+
+
+def test_a_variable_without_a_value_after_all_leaves_the_original():
+    publish_texts({READY: "At {shop_address}"})
+    profile = type(from_settings())("", "a@b.example", "", "S", "", "")
+    found = render_email(event_type="order.paid", locale="en", context=SAMPLE, profile=profile)
+    assert "We are now getting your order ready." in found.body_text
+
+
+def test_values_are_escaped_and_never_parsed():
+    publish_texts({HELLO: "Dear **{name}**,"}, event_type="layout")
+    evil = "[Pay here](https://evil.example) <b>**{reference}** %(x)s"
+    found = mail(name=evil)
+    assert f"Dear {evil}," in found.body_text
+    escaped = "[Pay here](https://evil.example) &lt;b&gt;**{reference}** %(x)s"
+    assert f"Dear <strong>{escaped}</strong>," in found.body_html
+    assert 'href="https://evil.example' not in found.body_html
+
+
+def test_the_layout_is_changed_once_for_all_emails():
+    publish_texts({HELLO: "Hi {name}!"}, event_type="layout")
+    for event_type in ("order.paid", "order.cancelled"):
+        assert "Hi Anna Schmidt!" in mail(event_type=event_type).body_html
+
+
+def test_each_form_of_a_plural_has_its_text():
+    one, more = (Key("", "and one more item", "and %(counter)s more items", form) for form in (0, 1))
+    publish_texts({more: "plus {counter}"}, event_type="layout")
+    assert "plus 7" in mail(more_items=7).body_text and "and one more item" in mail(more_items=1).body_text
+    publish_texts({one: "plus one"}, event_type="layout")
+    assert "plus one" in mail(more_items=1).body_html and "and 7 more items" in mail(more_items=7).body_html
+
+
+def test_the_email_names_its_versions():
+    assert mail().text_versions == ()
+    layout = publish_texts({HELLO: "Hi {name}"}, event_type="layout")
+    paid = publish_texts()
+    other = publish_texts(event_type="order.paid", source="shop-b")
+    assert mail().text_versions == (layout.id, paid.id)
+    assert mail(source="shop-b").text_versions == (layout.id, paid.id, other.id)
+    assert mail("de").text_versions == ()
+
+
+def test_a_text_whose_variable_is_gone_is_not_used_and_the_rest_is():
+    version = publish_texts({THANKS: "Thanks for {lost}", SUBJECT: "own"})
+    found = mail()
+    assert found.subject == "own" and "Thank you. On" in found.body_text
+    (trouble,) = published.find_troubles(version.sentences, event_type="order.paid", language="en")
+    assert trouble["says"].startswith(
+        "Your text is not used, and the original is sent. {lost} is no variable"
     )
-    mail = render_email(event_type="order.paid", locale="de", context={**SAMPLE, "name": "<i>"})
-    assert "<b>&lt;i&gt;</b>Wir bereiten Ihre Bestellung nun für Sie vor." in mail.body_html
-    assert "Wir bereiten Ihre Bestellung nun für Sie vor.!" in mail.body_text
 
 
-def test_the_email_names_its_version():
-    assert render_email(event_type="order.paid", locale="en", context=SAMPLE).template_version is None
-    version = publish_template()
-    assert render_email(event_type="order.paid", locale="en", context=SAMPLE).template_version == version.id
+def test_a_text_for_an_older_original_is_used_and_named():
+    version = publish_texts({READY: "Soon."}, originals={READY: "We are getting ready."})
+    assert "Soon." in mail().body_text
+    (trouble,) = published.find_troubles(version.sentences, event_type="order.paid", language="en")
+    assert trouble == {
+        "says": "Your text was written for an older original. If it still fits, publish it again.",
+        "text": "Soon.",
+        "original": "We are getting ready.",
+        "now": "We are now getting your order ready.",
+    }
 
 
-def test_a_version_that_fails_gives_way_to_the_one_before_it_and_then_to_the_files():
-    first = publish_template(subject="one")
-    second = publish_template(subject="{{ items[0].lost }}")
-    mail = render_email(event_type="order.paid", locale="en", context=SAMPLE)
-    assert (mail.subject, mail.template_version) == ("one", first.id)
-    second.refresh_from_db()
-    assert second.failed_at is not None
-    assert second.failure == "UndefinedError (subject.txt, line 1)"
-    publish_template(subject="{{ items[0].lost }}")
-    mail = render_email(event_type="order.paid", locale="en", context=SAMPLE)
-    assert (mail.subject, mail.template_version) == ("Payment received for your order A-10234", None)
-
-
-def test_a_version_that_does_not_compile_is_noted_and_skipped():
-    version = publish_template(subject="{% if %}")
-    assert subject() == "Payment received for your order A-10234"
-    version.refresh_from_db()
-    assert version.failure.startswith("TemplateSyntaxError (subject.txt")
-
-
-def test_a_failure_has_no_value_of_the_order():
-    version = publish_template(subject="{{ name - 1 }}")
-    assert subject(name="Secret Name").startswith("Payment")
-    version.refresh_from_db()
-    assert version.failure == "TypeError (subject.txt, line 1)"
-
-
-def test_a_loop_that_grows_with_an_order_ends_and_the_files_are_used():
-    version = publish_template(
-        subject="{% for a in items %}{% for b in items %}{% for c in items %}"
-        "{% for d in items %}{% endfor %}{% endfor %}{% endfor %}{% endfor %}"
+def test_a_text_without_its_sentence_is_not_used_and_named():
+    gone = READY._replace(msgid="We did.")
+    version = publish_texts({gone: "Soon."})
+    assert "Soon." not in mail().body_text
+    (trouble,) = published.find_troubles(version.sentences, event_type="order.paid", language="en")
+    assert (trouble["says"], trouble["now"]) == (
+        "The e-mail has no such sentence any more, so your text is not used.",
+        "",
     )
-    assert subject() == ""
-    lines = [{"name": "n", "quantity": 1, "unit_amount": 1, "line_amount": 1}] * 20
-    assert subject(items=lines) == "Payment received for your order A-10234"
-    version.refresh_from_db()
-    assert version.failure.startswith("LimitReached")
 
 
-def test_if_the_file_fails_too_the_error_is_that_of_the_file():
-    publish_template(subject="{{ lost }}")
-    with pytest.raises(TemplateFailed, match=r"order\.paid/subject\.txt"):
-        render_email(event_type="order.paid", locale="en", context={"currency": "EUR"})
-
-
-def test_a_withdrawn_template_is_not_used():
-    publish_template(subject="mine")
-    EmailTemplate.objects.update(published=None)
+def test_a_row_that_cannot_be_read_keeps_no_other_from_a_process(caplog):
+    publish_texts({SUBJECT: "own"})
+    broken = publish_texts(event_type="layout")
+    type(broken).objects.filter(id=broken.id).update(sentences=[{"text": 1}])
     renew()
-    assert subject() == "Payment received for your order A-10234"
+    assert mail().subject == "own"
+    assert "own texts not used" in caplog.text
 
 
-def test_a_process_reads_and_compiles_a_version_once_and_rendering_reads_nothing(monkeypatch):
-    compiled: list[str] = []
-    compile_part = published.compile_part
-
-    def compile_noted(environment, *, name, **options):
-        compiled.append(name)
-        return compile_part(environment, name=name, **options)
-
-    monkeypatch.setattr(published, "compile_part", compile_noted)
-    publish_template(subject="one")
-    assert len(compiled) == 3
-    publish_template(event_type="order.placed", subject="two")
-    EmailTemplate.objects.update(subject="a draft")
+def test_withdrawn_texts_are_not_said():
+    publish_texts()
+    EmailText.objects.update(published=None)
     renew()
-    assert len(compiled) == 6
+    assert mail().subject == FOUND
+
+
+def test_a_process_reads_a_version_once_and_rendering_reads_nothing(monkeypatch):
+    parsed = []
+    read = own_text.read
+    monkeypatch.setattr(own_text, "read", lambda text, **values: parsed.append(text) or read(text, **values))
+    publish_texts({SUBJECT: "own", READY: "soon"})
+    assert parsed == ["own", "soon"]
     with CaptureQueriesContext(connection) as captured:
-        assert (subject(), len(compiled)) == ("one", 6)
-    assert captured.captured_queries == []
+        assert [mail().subject for _ in range(3)] == ["own"] * 3
+    assert captured.captured_queries == [] and len(parsed) == 2
 
 
-def test_versions_are_forgotten_when_two_newer_ones_exist():
-    ids = [publish_template(subject=str(number)).id for number in range(4)]
-    assert set(published._compiled) == set(ids[-2:])
-
-
-def test_a_failure_that_cannot_be_written_is_noted_at_the_next_one(monkeypatch):
-    version = publish_template(subject="{{ items[0].lost }}")
-
-    def refuse(**_):
-        raise DatabaseError("away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(EmailTemplateVersion.objects, "filter", refuse)
-        subject()
-    version.refresh_from_db()
-    assert version.failed_at is None
-    subject()
-    version.refresh_from_db()
-    assert version.failed_at is not None
+def test_an_email_grows_by_the_text_alone_whatever_an_editor_writes():
+    """Ten thousand random texts: each is refused or said, and no rendering reads one or fails."""
+    chance, said = random.Random(70), 0
+    usual, value = len(mail().body_html), "W" * 200
+    context = {**SAMPLE, "reference": value, "name": value}
+    least = len(render_email(event_type="order.paid", locale="en", context=context).body_html)
+    assert least > usual
+    for _ in range(10_000):
+        text = "".join(chance.choices(LINES, k=chance.randint(1, 25)))
+        try:
+            own = own_text.read(text, variables={"reference", "name"}, is_paragraph=True)
+        except own_text.Mistake:
+            continue
+        said += 1
+        words = Words({READY: own})
+        found = render_email(event_type="order.paid", locale="en", context=context, words=words)
+        # An escaped character has up to five; each piece of markup has its tags, and a variable its value.
+        most = 5 * len(text) + 60 * (text.count("](") + text.count("\n") + text.count("**"))
+        most += len(value) * (text.count("{reference}") + text.count("{name}"))
+        assert len(found.body_html) <= least + most, text
+    assert said > 1000

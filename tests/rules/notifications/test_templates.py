@@ -16,9 +16,8 @@ from django.conf import settings as project
 from django.core.exceptions import ImproperlyConfigured
 from jinja2.ext import extract_from_ast
 
-from notifications.parts import CATALOGUES
-from notifications.rendering import environment
 from notifications.template_checks import warm_up
+from notifications.template_files import CATALOGUES, environment
 from tests.kit.words import (
     EMAILS,
     SAMPLE,

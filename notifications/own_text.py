@@ -1,0 +1,140 @@
+"""Read a text that an editor wrote in place of a sentence.
+
+It may contain variables such as `{reference}`. If the sentence is a paragraph of the e-mail, it may also
+contain `**bold**`, links such as `[text](https://…)`, and line breaks between paragraphs. Nothing else is
+markup. The result are format strings for `%`, so that rendering inserts the values and reads no markup: a
+value is never parsed.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from markupsafe import Markup, escape
+
+#: The most characters of a text, and of its variables, which keeps long values from filling an e-mail.
+LIMIT, VARIABLES_LIMIT = 2000, 20
+_VARIABLE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_MARKUP = re.compile(r"(\*\*)|\[([^\[\]\n]+)\]\(([^()\s]*)\)")
+#: Controls, private and unassigned characters, and line separators. `Cf` has what reverses or hides text.
+_REFUSED = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+#: A soft hyphen, and what joins and separates letters and emoji.
+_JOINERS = frozenset("\u00ad\u200c\u200d")
+
+
+class Mistake(ValueError):
+    """A text cannot be used. The message says why, for the editor."""
+
+
+class NotStorable(Mistake):
+    """A text cannot be kept as a draft either."""
+
+
+@dataclass(slots=True)
+class OwnText:
+    """A text as format strings: as one line and as paragraphs, each for HTML and for plain text."""
+
+    names: set[str] = field(default_factory=set)
+    line: str = ""
+    line_html: Markup = field(default_factory=Markup)
+    text: str = ""
+    paragraphs: list[Markup] = field(default_factory=list)
+
+    def at(self, place: str, *, is_html: bool) -> str:
+        """Return the format string for a place of `template_files`."""
+        if not is_html:
+            return self.text if place else self.line
+        if not place:
+            return self.line_html
+        return Markup(f"</p>\n{place}").join(self.paragraphs)  # noqa: S704 - the tag of the file
+
+
+def clean(text: str) -> str:
+    """Return the text without spaces around it and with plain line breaks, or raise `NotStorable`."""
+    text = re.sub(r"\r\n?", "\n", text).replace("\t", " ").strip()
+    if len(text) > LIMIT:
+        raise NotStorable(f"It has {len(text):,} characters. Write at most {LIMIT:,}.")
+    for char in text:
+        if char != "\n" and unicodedata.category(char) in _REFUSED and char not in _JOINERS:
+            raise NotStorable(f"It contains the invisible character U+{ord(char):04X}. Remove it.")
+    return text
+
+
+def read(text: str, *, variables: Collection[str], is_paragraph: bool) -> OwnText:
+    """Read a text that may use `variables`. Raise `Mistake` with what is wrong."""
+    text = clean(text)
+    if not is_paragraph and "\n" in text:
+        raise Mistake("Write it in one line.")
+    used = _VARIABLE.findall(text)
+    for name in used:
+        if name not in variables:
+            listed = ", ".join(f"{{{name}}}" for name in sorted(variables))
+            raise Mistake(f"{{{name}}} is no variable of this sentence. Use {listed or 'none'}.")
+    if len(used) > VARIABLES_LIMIT:
+        raise Mistake(f"It has {len(used)} variables. Use at most {VARIABLES_LIMIT}.")
+    own = OwnText(set(used))
+    lines, texts = [], []
+    for source in re.split(r"\s*\n\s*", text):
+        pieces = list(_pieces(source)) if is_paragraph else [(_filled(source), "", "")]
+        lines.append("".join(plain for plain, _, _ in pieces))
+        texts.append("".join(f"{plain} ({url})" if url else plain for plain, url, _ in pieces))
+        own.paragraphs.append(Markup().join(_as_html(*piece) for piece in pieces))
+    own.line, own.text = " ".join(lines), "\n\n".join(texts)
+    own.line_html = escape(own.line)
+    return own
+
+
+def _pieces(source: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the pieces of a paragraph: its format string, the URL of a link, and a tag around it."""
+    is_bold, at = False, 0
+    for match in _MARKUP.finditer(source):
+        bold, label, url = match.groups()
+        yield _plain(source[at : match.start()]), "", "strong" if is_bold else ""
+        at = match.end()
+        if bold:
+            is_bold = not is_bold
+        else:
+            yield _filled(label), _checked(url).replace("%", "%%"), "strong" if is_bold else ""
+    if is_bold:
+        raise Mistake("Write ** before and after the bold text of a paragraph.")
+    yield _plain(source[at:]), "", ""
+
+
+def _as_html(plain: str, url: str, tag: str) -> Markup:
+    html = escape(plain)
+    if url:
+        html = Markup('<a href="{}" style="color:inherit">{}</a>').format(escape(url), html)
+    return Markup(f"<{tag}>{html}</{tag}>") if tag and plain else html  # noqa: S704 - html is escaped
+
+
+def _plain(text: str) -> str:
+    if "](" in text:
+        raise Mistake("Write a link as [text](https://…), without spaces and brackets in its address.")
+    return _filled(text)
+
+
+def _filled(text: str) -> str:
+    """Return a text with variables as a format string."""
+    parts = _VARIABLE.split(text)  # the odd ones are names
+    if any("{" in part or "}" in part for part in parts[::2]):
+        raise Mistake("Write { and } only around a variable, such as {reference}.")
+    return "".join(
+        f"%({part})s" if number % 2 else part.replace("%", "%%") for number, part in enumerate(parts)
+    )
+
+
+def _checked(url: str) -> str:
+    if "{" in url or "}" in url:
+        raise Mistake("The address of a link cannot contain a variable.")
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme == "https" and bool(parts.hostname)
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise Mistake(f"The address of a link must begin with https://, and this does not: {url[:100]}")
+    return url

@@ -1,0 +1,439 @@
+"""The pages on which an editor changes the sentences of e-mails, next to a preview with a real order."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.http import urlencode
+
+from notifications import editing, published
+from notifications.models import EmailText, EmailTextVersion, MailProfile, text_name
+from notifications.own_text import LIMIT
+from notifications.parts import RenderedEmail
+from notifications.profiles import find_profile
+from notifications.published import Entry, Trouble, key_of
+from notifications.rendering import render_email
+from notifications.sentences import (
+    EXTRAS,
+    LAYOUT,
+    Sentence,
+    example_numbers,
+    original,
+    read_keys,
+    sentences_of,
+)
+from notifications.template_files import Key
+from notifications.trials import default_event
+from orders.admin.previews import send_to_user
+from orders.emails import preview_context, sample_for
+from orders.events import EMAILS
+from orders.models import NEWEST_FIRST, Order
+from web.admin.base import TriageAdmin, ago, as_uuid
+from web.admin.menu import MenuItem
+
+EDIT = "notifications.edit_texts"
+#: So many orders and versions are offered.
+ORDERS, VERSIONS = 10, 50
+_URL = "admin:notifications_emailtext"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which sentences a page shows: of an e-mail, or of all e-mails, in a language, for a shop."""
+
+    event_type: str
+    language: str
+    source: str
+
+    @property
+    def keys(self) -> dict[str, str]:
+        return {"event_type": self.event_type, "language": self.language, "source": self.source}
+
+    def url(self, name: str = "page", **query: str) -> str:
+        url = reverse(f"{_URL}_{name}", args=[self.event_type, self.language])
+        query = {name: value for name, value in {"source": self.source, **query}.items() if value}
+        return f"{url}?{urlencode(query)}" if query else url
+
+    def row(self) -> EmailText | None:
+        rows = EmailText.objects.filter(event_type=self.event_type, locale=self.language)
+        return rows.filter(source=self.source).first()
+
+    def __str__(self) -> str:
+        return text_name(source=self.source, event_type=self.event_type, locale=self.language)
+
+
+@dataclass(slots=True)
+class Field:
+    """The field of one sentence."""
+
+    key: Key
+    label: str
+    when: str
+    present: str
+    is_paragraph: bool
+    variables: Sequence[str]
+    text: str = ""
+    mistake: str = ""
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The name of a sentence, not its place, because a deployment may change the order of sentences.
+        self.name = f"text-{hashlib.sha256(repr(tuple(self.key)).encode()).hexdigest()[:16]}"
+
+
+@admin.register(EmailText)
+class EmailTextAdmin(TriageAdmin[EmailText]):
+    menu = MenuItem(28, "Texts")
+    ordering = ["event_type", "source", "locale"]
+
+    class Media:
+        js = ("orderpost/texts.js",)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [
+            path("edit/<str:event_type>/<str:language>/", view(self.page_view), name=f"{_URL[6:]}_page"),
+            path(
+                "edit/<str:event_type>/<str:language>/preview/",
+                view(self.preview_view),
+                name=f"{_URL[6:]}_preview",
+            ),
+            *super().get_urls(),
+        ]
+
+    def has_view_permission(self, request: HttpRequest, obj: EmailText | None = None) -> bool:
+        return super().has_view_permission(request, obj) or request.user.has_perm(EDIT)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """List every e-mail with its present subject in a language, for a shop."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        source, language = _source(request.GET.get("source", "")), request.GET.get("language", "")
+        language = language if language in dict(settings.LANGUAGES) else "en"
+        rows = {row.event_type: row for row in EmailText.objects.filter(source=source, locale=language)}
+        profile = find_profile(source)
+        lines = []
+        for event_type in (*EMAILS, LAYOUT):
+            page = Page(event_type, language, source)
+            subject = ""
+            if event_type != LAYOUT:
+                context = sample_for(event_type)
+                mail = render_email(event_type=event_type, locale=language, context=context, profile=profile)
+                subject = mail.subject
+            row = rows.get(event_type)
+            lines.append((page, subject, row, _troubles(row), ago(row.edited_at) if row else ""))
+        context = {"title": "Texts of e-mails", "lines": lines, "layout": LAYOUT}
+        return self._render(request, "list", context | _choices(source, language))
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Lead to the page of a row, for the links of the audit log and of e-mails."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        text = get_object_or_404(EmailText, id=as_uuid(object_id))
+        page = Page(text.event_type, text.locale, text.source)
+        return HttpResponseRedirect(page.url(version=request.GET.get("version", "")))
+
+    def page_view(self, request: HttpRequest, event_type: str, language: str) -> HttpResponse:
+        """Show the sentences. A POST saves, publishes, restores, withdraws, previews, or sends a test."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        page = _page(request, event_type, language)
+        if request.method == "POST":
+            if not request.user.has_perm(EDIT):
+                raise PermissionDenied
+            return self._act(request, page)
+        row = page.row()
+        number = _number(request.GET.get("version", ""))
+        entries: Iterable[Entry] = row.sentences if row else ()
+        if "version" in request.GET:
+            entries = get_object_or_404(EmailTextVersion, text=row, number=number).sentences
+        texts = {key_of(entry): entry["text"] for entry in entries}
+        return self._show(request, page, row, texts, number=number)
+
+    def preview_view(self, request: HttpRequest, event_type: str, language: str) -> HttpResponse:
+        """Answer with the preview of texts that are not saved, for the script of the page."""
+        if request.method != "POST" or not request.user.has_perm(EDIT):
+            raise PermissionDenied
+        page = _page(request, event_type, language)
+        fields = make_fields(page, _typed(request, page), {})
+        mail, _, mistakes = _preview(request, page, fields)
+        names = {one.name: mistakes.get(one.key, "") for one in fields}
+        answer = {"subject": mail.subject, "html": mail.body_html, "text": mail.body_text}
+        return JsonResponse({**answer, "mistakes": names})
+
+    def _act(self, request: HttpRequest, page: Page) -> HttpResponse:
+        """Do what the pressed button says."""
+        act, username = request.POST.get("act", ""), request.user.get_username()
+        seen_at, row = request.POST.get("seen_at", ""), page.row()
+        if act == "withdraw":
+            number = editing.withdraw(**page.keys, username=username)
+            said = "No version was in use."
+            if row is not None and number is not None:
+                said = "Withdrawn. Customers get the original texts, or those for every shop."
+                self.log_change(request, row, f"Withdrew version {number}.")
+            return self._done(request, page, said)
+        texts = _typed(request, page)
+        restored = None
+        if act == "restore":
+            restored = get_object_or_404(
+                EmailTextVersion, text=row, number=_number(request.POST.get("number", ""))
+            )
+            texts = {key_of(entry): entry["text"] for entry in restored.sentences}
+        mistakes: Mapping[Key, str] = {}
+        try:
+            entries = editing.make_entries(texts, language=page.language)
+            if act in ("publish", "restore"):
+                number = restored.number if restored else None
+                try:
+                    version = editing.publish(
+                        **page.keys, entries=entries, username=username, seen_at=seen_at, restored_from=number
+                    )
+                except editing.HasMistakes:
+                    if restored is None:
+                        self._save(request, page, row, entries, seen_at)
+                        self.message_user(request, "The draft is saved, but not published.", messages.ERROR)
+                        row = page.row()
+                        seen_at = row.edited_at.isoformat() if row else ""
+                    else:
+                        self.message_user(request, f"Version {number} was not restored.", messages.ERROR)
+                    raise
+                said = f"Version {version.number} is published. New e-mails have it within 10 seconds."
+                logged = f"Published version {version.number}."
+                if restored:
+                    said = logged = f"Restored version {number} as version {version.number}."
+                self.log_change(request, version.text, logged)
+                return self._done(request, page, said)
+            if act == "save":
+                self._save(request, page, row, entries, seen_at)
+                return self._done(request, page, "The draft is saved. Customers get it when you publish it.")
+        except editing.HasMistakes as error:
+            mistakes = error.mistakes
+        except editing.Changed as error:
+            self.message_user(request, f"{error} Copy your texts, and open the page again.", messages.ERROR)
+        if act == "send" and not mistakes:
+            self._send(request, page, texts)
+        return self._show(request, page, row, texts, mistakes=mistakes, seen_at=seen_at)
+
+    def _save(
+        self, request: HttpRequest, page: Page, row: EmailText | None, entries: list[Entry], seen_at: str
+    ) -> None:
+        if row and row.sentences == entries and row.edited_at.isoformat() == seen_at:
+            return
+        username = request.user.get_username()
+        saved = editing.save_draft(**page.keys, entries=entries, username=username, seen_at=seen_at)
+        self.log_change(request, saved, "Saved the draft.")
+
+    def _send(self, request: HttpRequest, page: Page, texts: Mapping[Key, str]) -> None:
+        mail, order, mistakes = _preview(request, page, make_fields(page, texts, {}))
+        if mistakes:
+            self.message_user(request, "Nothing was sent. Correct the texts first.", messages.ERROR)
+            return
+        event_type = _event(request, page)
+        source = page.source or (order.source if order else "")
+        send_to_user(
+            request,
+            mail=mail,
+            order_id=order.id if order else uuid.UUID(int=0),
+            event_type=event_type,
+            source=source,
+            locale=page.language,
+            model=EmailText,
+            which=f"Texts of {page}",
+        )
+
+    def _done(self, request: HttpRequest, page: Page, said: str) -> HttpResponse:
+        self.message_user(request, said, messages.SUCCESS)
+        kept = {name: request.POST.get(name, "")[:100] for name in ("order", "event")}
+        return HttpResponseRedirect(page.url(**kept))
+
+    def _show(
+        self,
+        request: HttpRequest,
+        page: Page,
+        row: EmailText | None,
+        texts: Mapping[Key, str],
+        *,
+        mistakes: Mapping[Key, str] | None = None,
+        seen_at: str | None = None,
+        number: int = 0,
+    ) -> HttpResponse:
+        """Show texts and their preview. `seen_at` is the time of the draft that they began as."""
+        fields = make_fields(page, texts, mistakes or {})
+        mail, order, found = _preview(request, page, fields)
+        for one in fields:
+            one.mistake = one.mistake or found.get(one.key, "")
+        may_edit = request.user.has_perm(EDIT)
+        if seen_at is None:
+            seen_at = row.edited_at.isoformat() if row else ""
+        versions = row.versions.order_by("-number").defer("sentences")[:VERSIONS] if row else []
+        is_layout = page.event_type == LAYOUT
+        context = {
+            "title": f"Texts of {'all e-mails' if is_layout else page.event_type}",
+            "page": page,
+            "row": row,
+            "fields": fields,
+            "limit": LIMIT,
+            "mail": mail,
+            "seen_at": seen_at,
+            "may_edit": may_edit and not number,
+            "may_restore": may_edit,
+            "number": number,
+            "versions": [(version, ago(version.published_at)) for version in versions],
+            "troubles": _troubles(row),
+            "lacks_extras": not is_layout and len(sentences_of(page.event_type).extras) < len(EXTRAS),
+            "events": EMAILS if is_layout else (),
+            "event": _event(request, page),
+            "orders": _offered(request, page),
+            "order": (order.reference or str(order.id)) if order else "",
+            "preview_url": page.url("preview"),
+        }
+        return self._render(request, "page", context | _choices(page.source, page.language))
+
+    def _render(self, request: HttpRequest, name: str, context: Mapping[str, Any]) -> HttpResponse:
+        shared = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
+        return TemplateResponse(request, f"admin/notifications/emailtext/{name}.html", {**shared, **context})
+
+
+def make_fields(page: Page, texts: Mapping[Key, str], mistakes: Mapping[Key, str]) -> list[Field]:
+    """Return a field for each sentence, and for each text whose sentence is gone from the e-mail."""
+    sentences, known = sentences_of(page.event_type), read_keys(page.event_type, page.language)
+    shared = published.versions.get().get(published.cache_key(page.event_type, page.language, ""))
+    for_all = shared.entries if shared and page.source else {}
+    fields = []
+    for key, sentence in known.items():
+        present = for_all[key]["text"] if key in for_all else original(key, page.language)
+        variables = [*sentence.variables, *sorted(sentences.variables.difference(sentence.variables))]
+        label, when = _label(key, sentence, page.language), sentence.when
+        fields.append(Field(key, label, when, present, sentence.is_paragraph, variables))
+    for key in texts.keys() - known.keys():
+        if texts[key]:
+            present = "The e-mail has no such sentence any more. Empty the field to remove your text."
+            fields.append(Field(key, "Not used", "", present, True, ()))
+    for one in fields:
+        one.text, one.mistake = texts.get(one.key, ""), mistakes.get(one.key, "")
+    return fields
+
+
+def _label(key: Key, sentence: Sentence, language: str) -> str:
+    if not key.msgid:
+        return EXTRAS[key.context]
+    label = "Subject" if sentence.is_subject else "Paragraph" if sentence.is_paragraph else "Heading or label"
+    return f"{label}, for {example_numbers(key, language)}" if key.plural else label
+
+
+def _typed(request: HttpRequest, page: Page) -> dict[Key, str]:
+    """Return the texts of the posted fields."""
+    row = page.row()
+    stored = {key_of(entry): entry["text"] for entry in (row.sentences if row else ())}
+    fields = make_fields(page, stored, {})
+    return {one.key: request.POST.get(one.name, "").strip() for one in fields}
+
+
+def _preview(
+    request: HttpRequest, page: Page, fields: Iterable[Field]
+) -> tuple[RenderedEmail, Order | None, Mapping[Key, str]]:
+    """Render an e-mail with the texts of the fields, and return also its order and what is wrong in them."""
+    given = request.POST if request.method == "POST" else request.GET
+    order = _find_order(request, page, given.get("order", ""))
+    event_type = _event(request, page)
+    entries = [published.entry_of(one.key, one.text, "") for one in fields if one.text]
+    own, mistakes = published.read_entries(entries, event_type=page.event_type, language=page.language)
+    words = published.merge(
+        source=page.source,
+        event_type=event_type,
+        language=page.language,
+        draft={(page.source, page.event_type): own},
+    )
+    mail = render_email(
+        event_type=event_type,
+        locale=page.language,
+        context=preview_context(order=order, event_type=event_type) if order else sample_for(event_type),
+        profile=find_profile(page.source or (order.source if order else "")),
+        words=words,
+    )
+    return mail, order, mistakes
+
+
+def _event(request: HttpRequest, page: Page) -> str:
+    """Return the event whose e-mail a page previews."""
+    if page.event_type != LAYOUT:
+        return page.event_type
+    given = request.POST if request.method == "POST" else request.GET
+    return given["event"] if given.get("event") in EMAILS else default_event()
+
+
+def _page(request: HttpRequest, event_type: str, language: str) -> Page:
+    source = request.GET.get("source", "")
+    if event_type not in (*EMAILS, LAYOUT) or language not in dict(settings.LANGUAGES):
+        raise Http404
+    if source != _source(source):
+        raise Http404
+    return Page(event_type, language, source)
+
+
+def _source(text: str) -> str:
+    """Return the source if it is that of a profile, else "" for every shop."""
+    return text if text and text in _sources() else ""
+
+
+def _sources() -> list[str]:
+    sources = MailProfile.objects.exclude(source="").order_by("source")
+    return list(sources.values_list("source", flat=True))
+
+
+def _choices(source: str, language: str) -> dict[str, Any]:
+    shops = [("", "every shop"), *((name, name) for name in _sources())]
+    return {"sources": shops, "source": source, "languages": settings.LANGUAGES, "language": language}
+
+
+def _troubles(row: EmailText | None) -> Sequence[Trouble]:
+    if row is None or row.published is None:
+        return ()
+    version = row.versions.get(number=row.published)
+    return published.find_troubles(version.sentences, event_type=row.event_type, language=row.locale)
+
+
+def _number(text: str) -> int:
+    """Return a version's number, or 0 for anything else."""
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def _find_order(request: HttpRequest, page: Page, term: str) -> Order | None:
+    """Return the order of a reference or an id, else the shop's newest, if the user may see orders."""
+    term = term.strip()
+    if not term or not term.isprintable() or not request.user.has_perm("orders.view_order"):
+        return next(iter(_offered(request, page)), None)
+    wanted = as_uuid(term)
+    rows = _orders(page).filter(id=wanted) if wanted else _orders(page).filter(reference=term[:100])
+    return next(iter(rows.order_by(*NEWEST_FIRST)[:1]), None)
+
+
+def _offered(request: HttpRequest, page: Page) -> list[Order]:
+    """Return the newest orders of the page's shop."""
+    if not request.user.has_perm("orders.view_order"):
+        return []
+    return list(_orders(page).order_by(*NEWEST_FIRST)[:ORDERS])
+
+
+def _orders(page: Page) -> QuerySet[Order]:
+    return Order.objects.filter(source=page.source) if page.source else Order.objects.all()

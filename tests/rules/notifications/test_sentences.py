@@ -1,0 +1,126 @@
+"""The editor shows every sentence of the files once, in the order of the e-mail, and says when it shows."""
+
+from __future__ import annotations
+
+import pytest
+from django.conf import settings as project
+from jinja2.ext import extract_from_ast
+
+from notifications.sentences import EXTRAS, LAYOUT, example_numbers, original, read_keys, sentences_of
+from notifications.template_files import Key, environment, our_folder
+from tests.kit.texts import READY, SUBJECT
+from tests.kit.words import EMAILS
+
+
+@pytest.fixture
+def replace(tmp_path, settings):
+    """Use a folder of a shop's own files; return a function that writes one."""
+    *others, emails = settings.TEMPLATES
+    settings.EMAIL_TEMPLATES_DIR = str(tmp_path)
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        settings.TEMPLATES = [*others, emails | {"DIRS": [tmp_path, *emails["DIRS"][-1:]]}]
+
+    return write
+
+
+def texts(event_type: str) -> list[str]:
+    return [sentence.msgid for sentence in sentences_of(event_type).all]
+
+
+def test_every_sentence_of_the_files_has_one_field():
+    in_files = set()
+    for path in our_folder().glob("**/*.[ht]*"):
+        for _, _, strings in extract_from_ast(environment().parse(path.read_text()), babel_style=False):
+            in_files.add(strings)
+    shown = [
+        tuple(filter(None, (one.context, one.msgid, one.plural)))
+        for event_type in (*EMAILS, LAYOUT)
+        for one in sentences_of(event_type).all
+    ]
+    assert set(shown) == in_files - {("e-mail", ":")}
+    for event_type in (*EMAILS, LAYOUT):
+        assert len(set(texts(event_type))) == len(texts(event_type))
+
+
+def test_they_come_in_the_order_of_the_email():
+    assert texts("order.paid") == [
+        "Payment received for your order %(reference)s",
+        "%(total_amount)s for your order %(reference)s",
+        "Paid",
+        "We have received your payment",
+        "Thank you. On %(changed_at)s we received your payment of %(total_amount)s for your order"
+        " %(reference)s.",
+        "We are now getting your order ready.",
+    ]
+    assert texts(LAYOUT)[0] == "Hello %(name)s,"
+    assert texts(LAYOUT)[-1].startswith("You are receiving this e-mail")
+
+
+def test_a_sentence_that_only_some_orders_show_says_when():
+    cancelled = {one.msgid: one.when for one in sentences_of("order.cancelled").all}
+    assert cancelled["Reason: %(reason)s"] == "if a reason was given"
+    assert cancelled["There is nothing for you to pay."] == "if the order was not paid"
+    assert cancelled["Your order has been cancelled"] == ""
+    for event_type in (*EMAILS, LAYOUT):
+        for sentence in sentences_of(event_type).all:
+            assert bool(sentence.when) != sentence.is_always, sentence.msgid
+
+
+def test_a_sentence_is_a_paragraph_if_one_of_its_places_is():
+    completed = {one.msgid: one for one in sentences_of("order.completed").all}
+    sentence = completed["Your order was completed on %(changed_at)s."]  # also in the preheader
+    assert sentence.is_paragraph and sentence.variables == ("changed_at",)
+    assert not completed["Track your parcel"].is_paragraph
+    assert not completed["Your order is complete"].is_paragraph
+
+
+def test_variables_that_an_email_always_has_may_be_used_in_all_of_its_sentences():
+    paid, refunded = sentences_of("order.paid"), sentences_of("order.refunded")
+    assert {"reference", "total_amount", "changed_at", "shop_name"} <= paid.variables
+    assert not {"name", "reason", "tracking_url", "items", "refund_amount"} & paid.variables
+    assert "refund_amount" in refunded.variables
+
+
+def test_a_plural_has_a_field_for_each_form_of_the_language():
+    keys = [key for key in read_keys(LAYOUT, "fr") if key.plural]
+    assert [key.form for key in keys] == [0, 1]
+    assert [example_numbers(key, "fr") for key in keys] == ["1", "2, 3, 4 …"]
+    assert original(keys[1], "de") == "und {counter} weitere Artikel"
+    assert original(keys[0], "en") == "and one more item"
+
+
+def test_an_original_is_that_of_the_language():
+    assert original(READY, "de") == "Wir bereiten Ihre Bestellung nun für Sie vor."
+    assert original(SUBJECT, "en") == "Payment received for your order {reference}"
+    assert original(Key("e-mail", "Total"), "de") == "Gesamtbetrag"
+    assert {language for language, _ in project.LANGUAGES} >= {"de", "en"}
+
+
+def test_sentences_of_a_shops_own_files_appear(replace):
+    replace(
+        "order.paid/body.html",
+        '{% extends "orderpost/order.paid/body.html" %}{% block message %}'
+        "{% if lang %}{# if it has a language #}<p>{% trans %}100% ours, {{ reference }}{% endtrans %}"
+        " <a href='https://x.test'>{% trans %}Click{% endtrans %}</a></p>"
+        "{% endif %}{{ super() }}{% endblock %}",
+    )
+    found = {one.msgid: one for one in sentences_of("order.paid").all}
+    ours = found["100%% ours, %(reference)s"]
+    assert (ours.is_paragraph, ours.when) == (True, "if it has a language")
+    assert not found["Click"].is_paragraph  # a link cannot contain a paragraph
+    assert "We are now getting your order ready." in found
+    assert original(Key("", ours.msgid), "de") == "100% ours, {reference}"
+    assert sentences_of("order.paid").extras == EXTRAS.keys()
+
+
+def test_a_layout_of_the_shop_may_lack_the_place_of_further_paragraphs(replace):
+    replace("_layout.txt", "{% trans %}Dear all{% endtrans %}{% block message %}{% endblock %}")
+    assert sentences_of("order.paid").extras == frozenset()
+    assert "Dear all" in texts(LAYOUT) and "Hello %(name)s," in texts(LAYOUT)  # which the HTML has
+    replace("_layout.html", "{{ own_paragraph('after', '<p>') }}{% block message %}{% endblock %}")
+    replace("_layout.txt", "{{ own_paragraph('after') }}{% block message %}{% endblock %}")
+    assert sentences_of("order.paid").extras == {"after"}
+    assert "Hello %(name)s," not in texts(LAYOUT)
