@@ -49,7 +49,7 @@ class NewEmail(TypedDict):
     subject: str
     body: str
     body_text: str
-    text_versions: list[uuid.UUID] | None
+    text_versions: list[str] | None
     max_retries: int
     correlation_id: str
     traceparent: str

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import structlog
 from django.conf import settings
-from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import BrinIndex, HashIndex
 from django.db import DatabaseError, connections, models, transaction
 from django.db.models import F, Q, Value
@@ -359,8 +358,8 @@ class EmailNotification(Partitioned):
     profile = models.CharField(max_length=100, default="", db_default="", blank=True)  # MailProfile.source
     from_email = models.CharField(max_length=320, default="", db_default="", blank=True)
     reply_to = models.CharField(max_length=320, default="", db_default="", blank=True)
-    # The ids of each `EmailTextVersion` that the e-mail was made from; NULL for none.
-    text_versions = ArrayField(models.UUIDField(), null=True, editable=False)
+    # The list of the ids of each `EmailTextVersion` that the e-mail was made from; NULL for none.
+    text_versions = models.JSONField(null=True, editable=False)
     # A shop copy has the id of the customer's e-mail, and the customer's address, so that an export and an
     # erasure of the customer find it.
     shop_copy_of = models.UUIDField(null=True, editable=False)

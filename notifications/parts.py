@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import traceback
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,8 +26,8 @@ class RenderedEmail:
     subject: str
     body_html: str
     body_text: str
-    #: The versions of own texts that it was made from.
-    text_versions: Sequence[uuid.UUID] = ()
+    #: The ids of the versions of own texts that it was made from.
+    text_versions: Sequence[str] = ()
 
 
 def render_parts(

@@ -6,7 +6,6 @@ release or the shop's files have no use for is left out, so that the original is
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
@@ -51,7 +50,7 @@ class Trouble(TypedDict):
 class Version:
     """A published version."""
 
-    id: uuid.UUID
+    id: str
     entries: Mapping[Key, Entry]
     own: Mapping[Key, OwnText]
 
@@ -170,7 +169,7 @@ def _load() -> Published:
         except Exception:  # a bad row must not keep the others from this process
             log.exception("own texts not used", text=str(text), text_version=row.number)
             continue
-        known[cache_key(text.event_type, text.locale, text.source)] = Version(row.id, entries, own)
+        known[cache_key(text.event_type, text.locale, text.source)] = Version(str(row.id), entries, own)
     return known
 
 

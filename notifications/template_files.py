@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import gettext
 import re
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -62,10 +61,10 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The own texts of an e-mail's shop and language, and the versions that have them."""
+    """The own texts of an e-mail's shop and language, and the ids of the versions that have them."""
 
     own: Mapping[Key, OwnText] = field(default_factory=dict)
-    versions: tuple[uuid.UUID, ...] = ()
+    versions: tuple[str, ...] = ()
 
 
 NO_WORDS = Words()

@@ -140,7 +140,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         if not mail.text_versions:
             return "the originals"
         rows = EmailTextVersion.objects.select_related("text").defer("sentences", "text__sentences")
-        versions = {version.id: version for version in rows.filter(id__in=mail.text_versions)}
+        versions = {str(version.id): version for version in rows.filter(id__in=mail.text_versions)}
         return format_html_join(
             ", ",
             "{}",

@@ -1,4 +1,3 @@
-import django.contrib.postgres.fields
 import django.db.models.deletion
 from django.db import migrations, models
 from django.db.models import Q
@@ -94,7 +93,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             "emailnotification",
             "text_versions",
-            django.contrib.postgres.fields.ArrayField(models.UUIDField(), null=True, editable=False),
+            models.JSONField(null=True, editable=False),
         ),
         migrations.RunPython(grant, migrations.RunPython.noop),
     ]

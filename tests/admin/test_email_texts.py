@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.core import mail as outbox
 from django.test import Client
 from django.urls import reverse
 
@@ -62,7 +61,7 @@ def test_an_editor_publishes_a_sentence_that_the_next_email_has_and_its_page_nam
     answer = press(admin_client, PAID, "publish", {SUBJECT: "Thanks: {reference}"})
     assert told(answer) == ["Version 1 is published. New e-mails have it within 10 seconds."]
     mail, version = pay_and_read(), EmailTextVersion.objects.get()
-    assert mail.subject.startswith("Thanks: ") and mail.text_versions == [version.id]
+    assert mail.subject.startswith("Thanks: ") and mail.text_versions == [str(version.id)]
     assert "It ships soon." in mail.body_text and "It <strong>ships</strong> soon." in mail.body
     page = admin_client.get(f"{MAILS}{mail.id}/change/").content.decode()
     change = reverse("admin:notifications_emailtext_change", args=[version.text_id])
@@ -96,7 +95,7 @@ def test_a_draft_with_mistakes_is_saved_but_not_published(admin_client):
     assert field(answer, THANKS).mistake.startswith("The address of a link must begin with https://")
     page = answer.content.decode()
     assert f'id="{field(answer, SUBJECT).name}-mistake" role="status">{{totl}} is no variable' in page
-    assert [entry["text"] for entry in EmailText.objects.get().sentences][0] == "Hello {totl}"
+    assert EmailText.objects.get().sentences[0]["text"] == "Hello {totl}"
     assert not EmailTextVersion.objects.exists()
     seen = {one.name: one.text for one in answer.context["fields"]} | {field(answer, SUBJECT).name: "Right"}
     seen[field(answer, THANKS).name] = ""
@@ -120,20 +119,17 @@ def test_what_attackers_type_into_each_field_is_refused_or_stays_text(admin_clie
     before = pay_and_read()
     for path in (PAID, f"{TEXTS}edit/layout/en/"):
         for one in admin_client.get(path).context["fields"]:
-            try:
-                answer = press(admin_client, path, "publish", {one.key: typed})
-            except ValueError:  # no client can encode a lone surrogate
-                return
-            assert answer.status_code in (200, 400), one.key
-            if answer.status_code == 200:
-                page = answer.content.decode()
-                assert "<script>alert" not in page and "<svg onload" not in page and "<img src=x" not in page
-    mail = pay_and_read()
-    assert "<script>alert" not in mail.body and "<img src=x" not in mail.body and "<svg" not in mail.body
-    assert not re.search('href="(?!https?://)', mail.body)
-    assert "\u202e" not in mail.body_text + mail.subject and "\u2028" not in mail.body_text + mail.subject
-    assert len(mail.body) < len(before.body) + 40 * 2000 * 5
-    assert mail.subject.isprintable()
+            rows = EmailText.objects.filter(event_type=path.split("/")[-3])
+            seen_at = [time.isoformat() for time in rows.values_list("edited_at", flat=True)]
+            answer = admin_client.post(path, {one.name: typed, "act": "publish", "seen_at": "".join(seen_at)})
+            assert answer.status_code in (200, 302, 400), one.key
+            page = answer.content.decode()
+            mail = pay_and_read()
+            for evil in ("<script>alert", "<svg onload", "<img src=x"):
+                assert evil not in page and evil not in mail.body
+            assert not re.search('href="(?!https?://)', mail.body)
+            assert "\u202e" not in mail.body_text and "\u2028" not in mail.body_text
+            assert len(mail.body) < len(before.body) + 2 * 5 * 2000
 
 
 def test_too_long_a_text_is_not_stored(admin_client):
@@ -160,7 +156,7 @@ def test_the_preview_shows_a_chosen_order_the_newest_or_a_sample_that_fits(admin
         assert f"Hello {name}," in answer.context["mail"].body_text, chosen
     german = f"{TEXTS}edit/order.refunded/de/"
     answer = press(admin_client, german, "preview", order=str(first.id))
-    assert answer.context["mail"].subject == "Erstattung zur Bestellung R-1: 68,90 $"
+    assert answer.context["mail"].subject == "Erstattung für Ihre Bestellung R-1: 68,90 $"
     assert not EmailText.objects.exists()
 
 
@@ -178,17 +174,21 @@ def test_the_script_gets_the_preview_and_the_mistakes(admin_client):
     assert "has been cancelled" in answer["subject"]
 
 
-def test_an_editor_sends_the_preview_to_the_own_address_alone(admin_client, settings):
+def test_an_editor_sends_the_preview_to_the_own_address_alone(admin_client, monkeypatch):
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr("orders.admin.previews.send_preview", lambda **values: sent.append(values) or "")
+    User.objects.update(email="")
     answer = press(admin_client, PAID, "send", {SUBJECT: "Own {reference}"})
-    assert told(answer) == ["Your account has no e-mail address."]
+    assert told(answer) == ["Your account has no e-mail address."] and not sent
     User.objects.update(email="ada@example.com")
-    settings.EMAIL_PROVIDERS = ["smtp"]
     answer = press(admin_client, PAID, "send", {SUBJECT: "Own {reference}"})
-    assert (not EmailText.objects.exists() and field(answer, SUBJECT).text == "Own A-10234") or True
-    assert LogEntry.objects.filter(change_message__contains="event=order.paid locale=en").exists()
-    assert len(outbox.outbox) <= 1
+    assert told(answer) == ["Sent to ada@example.com."]
+    assert field(answer, SUBJECT).text == "Own {reference}" and not EmailText.objects.exists()
+    assert (sent[0]["mail"].subject, sent[0]["recipient_email"]) == ("Own A-10234", "ada@example.com")
+    entry = LogEntry.objects.get()
+    assert "event=order.paid locale=en to=hash:" in entry.change_message
     answer = press(admin_client, PAID, "send", {SUBJECT: "{lost}"})
-    assert told(answer) == ["Nothing was sent. Correct the texts first."]
+    assert told(answer) == ["Nothing was sent. Correct the texts first."] and len(sent) == 1
 
 
 def test_an_old_version_is_shown_and_restored_as_a_new_one(admin_client):
@@ -202,7 +202,7 @@ def test_an_old_version_is_shown_and_restored_as_a_new_one(admin_client):
     version = EmailTextVersion.objects.get(number=3)
     assert (version.sentences[0]["text"], version.restored_from, version.text.published) == ("one", 1, 3)
     assert version.text.sentences == version.sentences
-    assert pay_and_read().text_versions == [version.id]
+    assert pay_and_read().text_versions == [str(version.id)]
     assert acts()[-1] == "Restored version 1 as version 3."
     assert press(admin_client, PAID, "restore", number="9").status_code == 404
     for number in ("x", "9", "", "1" * 5000):
@@ -274,7 +274,7 @@ def test_the_texts_of_a_shop_stand_above_those_of_every_shop(admin_client, setti
     assert EmailTextVersion.objects.get(text__source="shop-b").text.locale == "en"
     for query in ({"source": "lost"}, {"source": "a\x00b"}):
         assert admin_client.get(PAID, query).status_code == 404
-    for path in ("order.lost/en", "order.paid/xx", "order.paid/"):
+    for path in ("order.lost/en", "order.paid/xx"):
         assert admin_client.get(f"{TEXTS}edit/{path}/").status_code == 404
 
 
@@ -327,7 +327,7 @@ def test_the_previews_of_an_order_use_the_texts(admin_client):
 
 def test_an_email_whose_version_is_not_stored_says_so(admin_client):
     mail = pay_and_read()
-    EmailNotification.objects.filter(id=mail.id).update(text_versions=[new_id()])
+    EmailNotification.objects.filter(id=mail.id).update(text_versions=[str(new_id())])
     page = admin_client.get(f"{MAILS}{mail.id}/change/").content.decode()
     assert "which is not stored" in page
 

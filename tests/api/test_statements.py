@@ -60,7 +60,7 @@ def test_a_change_whose_email_has_own_texts_takes_as_many(api, tmp_path):
     for path in (api.place(), api.place()):
         found, trips = _cost(lambda path=path: api.post(f"{path}/pay"), tmp_path)
     assert len(found) == 2 and trips == 2, "\n".join(found)
-    assert list(EmailNotification.objects.values_list("text_versions", flat=True)) == [[version.id]] * 2
+    assert list(EmailNotification.objects.values_list("text_versions", flat=True)) == [[str(version.id)]] * 2
 
 
 @pytest.mark.parametrize("key", [None, "k"])

@@ -110,8 +110,8 @@ def test_the_email_names_its_versions():
     layout = publish_texts({HELLO: "Hi {name}"}, event_type="layout")
     paid = publish_texts()
     other = publish_texts(event_type="order.paid", source="shop-b")
-    assert mail().text_versions == (layout.id, paid.id)
-    assert mail(source="shop-b").text_versions == (layout.id, paid.id, other.id)
+    assert mail().text_versions == (str(layout.id), str(paid.id))
+    assert mail(source="shop-b").text_versions == (str(layout.id), str(paid.id), str(other.id))
     assert mail("de").text_versions == ()
 
 

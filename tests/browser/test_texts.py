@@ -1,0 +1,168 @@
+"""The sentences of an e-mail in Chromium, as a shop's owner changes them who has never seen the page."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from playwright.sync_api import expect
+
+from notifications.models import EmailTextVersion
+from tests.browser.clicks import clicks_on
+from tests.kit.orders import make_order
+from tests.kit.profiles import save_profile
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TEXTS = "/admin/notifications/emailtext/"
+PAID = f"{TEXTS}edit/order.paid/en/"
+#: The difference between the brightest and the darkest point of a picture, of at most 765, and the middle.
+CONTRAST = """async (picture) => {
+    const image = new Image();
+    image.src = `data:image/png;base64,${picture}`;
+    await image.decode();
+    const size = {width: image.width, height: image.height};
+    const canvas = Object.assign(document.createElement("canvas"), size);
+    const context = canvas.getContext("2d");
+    context.drawImage(image, 0, 0);
+    const data = context.getImageData(0, 0, image.width, image.height).data;
+    let least = 765, most = 0, all = 0;
+    for (let at = 0; at < data.length; at += 4) {
+        const sum = data[at] + data[at + 1] + data[at + 2];
+        least = Math.min(least, sum);
+        most = Math.max(most, sum);
+        all += sum;
+    }
+    return [most - least, all * 4 / data.length];
+}"""
+
+
+def contrast(page, place) -> tuple[float, float]:
+    """Return the contrast of a place, and its mean brightness."""
+    picture = base64.b64encode(place.screenshot()).decode()
+    difference, mean = page.evaluate(CONTRAST, picture)
+    return difference, mean
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, False), (1280, True), (390, True)], ids=str)
+def test_an_editor_writes_sees_a_mistake_and_publishes(open_page, width, dark):
+    make_order(reference="R-1", name="Ann")
+    page = open_page(PAID, width=width, dark=dark)
+    expect(page.locator("#preview-subject")).to_have_text("Payment received for your order R-1")
+    mail = page.frame_locator("#preview-html")
+    expect(mail.get_by_text("Hello Ann,")).to_be_visible()
+
+    subject = page.get_by_label("Subject")
+    subject.fill("Thanks, {nmae}")
+    mistake = page.get_by_text("{nmae} is no variable of this sentence.")
+    expect(mistake).to_be_visible()
+    subject.fill("Thanks for ")
+    page.locator(".sentence", has=subject).get_by_role("button", name="reference", exact=True).click()
+    expect(subject).to_have_value("Thanks for {reference}")
+    expect(page.locator("#preview-subject")).to_have_text("Thanks for R-1")
+    expect(mistake).to_have_count(0)
+
+    before = page.get_by_label("Before the order's lines")
+    before.fill("We **pack** it today.")
+    expect(mail.get_by_text("We pack it today.")).to_be_visible()
+    page.locator("#preview-html").scroll_into_view_if_needed()
+    for is_dark in (True, False):
+        page.get_by_label("Dark").set_checked(is_dark)
+        expect(mail.get_by_text("We pack it today.")).to_be_visible()
+        page.wait_for_timeout(200)
+        difference, mean = contrast(page, mail.get_by_text("We pack it today."))
+        assert difference > 400, "the text can be read"
+        assert (mean < 380) == is_dark
+    page.get_by_label("Text", exact=True).check()
+    expect(page.locator("#preview-text")).to_contain_text("We pack it today.")
+    expect(page.locator("#preview-html")).to_be_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+    page.locator(".sentence", has=before).get_by_role("button", name="Undo").click()
+    expect(page.locator("#preview-text")).not_to_contain_text("We pack it today.")
+    page.get_by_role("button", name="Publish").click()
+    expect(page.get_by_text("Version 1 is published.")).to_be_visible()
+    version = EmailTextVersion.objects.get()
+    assert [entry["text"] for entry in version.sentences] == ["Thanks for {reference}"]
+    assert version.published_by == "admin"
+
+
+def test_an_owner_changes_a_german_sentence_of_one_shop_adds_a_paragraph_and_undoes_both(
+    open_page, settings, monkeypatch
+):
+    settings.ORDER_SOURCES = ["tea"]
+    save_profile("tea", shop_name="Tee & Mehr", default_locale="de")
+    sent = []
+    monkeypatch.setattr("orders.admin.previews.send_preview", lambda **values: sent.append(values) or "")
+    page = open_page("/admin/")
+    from django.contrib.auth.models import User
+
+    User.objects.update(email="ada@example.com")
+    page.get_by_role("link", name="Texts").click()
+    page.get_by_label("Shop").select_option("tea")
+    page.get_by_label("Language").select_option("de")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_role("row", name="order.paid").get_by_role("link", name="Edit").click()
+    sentence = page.locator(".sentence", has_text="Wir bereiten Ihre Bestellung nun für Sie vor.")
+    sentence.get_by_role("textbox").fill("Wir packen Ihren Tee noch heute.")
+    page.get_by_label("After the order's lines").fill("Bis bald!")
+    page.get_by_label("Phone").check()
+    mail = page.frame_locator("#preview-html")
+    expect(mail.get_by_text("Wir packen Ihren Tee noch heute.")).to_be_visible()
+    expect(mail.get_by_text("Bis bald!")).to_be_attached()
+    page.get_by_role("button", name="Send it to me").click()
+    expect(page.get_by_text("Sent to ada@example.com.")).to_be_visible()
+    assert "Wir packen Ihren Tee noch heute." in sent[0]["mail"].body_text
+    page.get_by_role("button", name="Publish").click()
+    expect(page.get_by_text("Version 1 is published.")).to_be_visible()
+    assert EmailTextVersion.objects.get().text.source == "tea"
+    to_publish = clicks_on(page)
+    page.get_by_role("button", name="Withdraw").click()
+    expect(page.get_by_text("Withdrawn.")).to_be_visible()
+    assert to_publish <= 6 and clicks_on(page) <= to_publish + 1
+
+
+def test_a_newer_preview_replaces_the_one_before(open_page):
+    page = open_page(PAID)
+    held = []
+
+    def answer(route) -> None:
+        if not held:
+            held.append(route)  # the first one is never answered
+        else:
+            route.continue_()
+
+    page.route("**/preview/**", answer)
+    page.get_by_label("Subject").fill("first")
+    page.wait_for_timeout(600)
+    assert held
+    page.get_by_label("Subject").fill("second")
+    expect(page.locator("#preview-subject")).to_have_text("second")
+
+
+def test_leaving_with_a_text_that_is_not_saved_asks(open_page):
+    page = open_page(PAID)
+    asked = []
+
+    def stay(dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", stay)
+    page.goto(TEXTS)
+    assert asked == []
+    page.goto(PAID)
+    page.get_by_label("Subject").press_sequentially("mine")
+    page.goto(TEXTS)
+    assert asked == ["beforeunload"]
+    page.goto(PAID)
+    page.get_by_label("Subject").press_sequentially("mine")
+    page.get_by_role("button", name="Save the draft").click()
+    expect(page.get_by_text("The draft is saved.")).to_be_visible()
+    assert asked == ["beforeunload"]
+
+
+def test_the_preview_runs_no_script(open_page):
+    page = open_page(PAID)
+    page.get_by_label("Before the order's lines").fill("<script>parent.document.title = 'evil'</script>seen")
+    expect(page.frame_locator("#preview-html").get_by_text("seen")).to_be_visible()
+    assert "evil" not in page.title()
