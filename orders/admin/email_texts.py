@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +43,7 @@ from orders.events import EMAILS
 from orders.models import NEWEST_FIRST, Order
 from web.admin.base import TriageAdmin, ago, as_uuid
 from web.admin.menu import MenuItem
+from web.admin.turns import TURNS, takes_turn
 
 EDIT = "notifications.edit_texts"
 #: So many orders and versions are offered.
@@ -161,6 +163,11 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         if request.method == "POST":
             if not request.user.has_perm(EDIT):
                 raise PermissionDenied
+
+            if request.POST.get("act") == "send":  # a provider may take seconds
+                return TURNS.answer(
+                    request, "preview", lambda: self._act(request, page), is_newest_wanted=False
+                )
             return self._act(request, page)
         row = page.row()
         number = _number(request.GET.get("version", ""))
@@ -170,6 +177,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         texts = {key_of(entry): entry["text"] for entry in entries}
         return self._show(request, page, row, texts, number=number)
 
+    @takes_turn("preview", is_newest_wanted=True)
     def preview_view(self, request: HttpRequest, event_type: str, language: str) -> HttpResponse:
         """Answer with the preview of texts that are not saved, for the script of the page."""
         if request.method != "POST" or not request.user.has_perm(EDIT):
