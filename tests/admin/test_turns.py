@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
-from notifications.models import EmailTemplate
 from runtime.models import BulkJob
 from tests.kit.orders import make_order
 from tests.kit.waiting import PATIENCE, until
@@ -33,7 +32,6 @@ def full() -> Any:
 
 def expensive_paths() -> list[str]:
     job = BulkJob.objects.create(action="x", filter={})
-    template = EmailTemplate.objects.create(event_type="order.paid")
     order = make_order()
     lists = [
         page.opts
@@ -49,7 +47,7 @@ def expensive_paths() -> list[str]:
         reverse("admin:runtime_bulkjob_result", args=[job.id]),
         reverse("admin:orders_order_emails", args=[order.id]),
         reverse("admin:orders_order_email_body", args=[order.id]),
-        reverse("admin:notifications_emailtemplate_preview", args=[template.id]),
+        reverse("admin:notifications_emailtext_preview", args=["order.paid", "en"]),
         reverse("admin:notifications_mailprofile_preview_new"),
     ]
 

@@ -7,8 +7,8 @@ from typing import Any
 from notifications import published
 from notifications.models import EmailText, EmailTextVersion
 from notifications.published import entry_of
-from notifications.sentences import extra_key, original
-from notifications.template_files import Key
+from notifications.sentences import original
+from notifications.template_files import Key, extra_key
 from runtime.process import cached_rows
 
 SUBJECT = Key("", "Payment received for your order %(reference)s")
