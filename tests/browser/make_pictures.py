@@ -18,13 +18,15 @@ from django.db.models.functions import Now
 from local.docs import DIAGRAMS, diagrams, drawing
 from local.machine import PROJECT
 from local.sandbox.sandbox import Sandbox
-from notifications import editing, published
+from notifications import editing
 from operations.demo import place_and_move
 from outbox.drain import poll
 from tests.browser.brands import send_two_brands, serve_logo
 from tests.browser.history import MARK, write_history
+from tests.browser.test_texts import PAID, TEXTS
 from tests.kit.months import tidy
-from tests.kit.words import PROVIDERS, SAMPLES, EmailNotification, Heartbeat, context, minutes, process
+from tests.kit.texts import READY
+from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, minutes, process
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 FOLDER = PROJECT / "docs" / "images"
@@ -98,26 +100,24 @@ def test_make_the_pictures_of_brands(mailbox, settings, open_page, make_page):
         page.screenshot(path=FOLDER / f"{name}.png")
 
 
-def test_make_the_pictures_of_the_editor(open_page):
+def test_make_the_pictures_of_the_texts(open_page):
     with context.working_for(context.Context("demo-pictures")):
         place_and_move(3)
-    template, _ = editing.begin(source="", event_type="order.paid", locale="", username="ada")
-    parts = published.parts_of(template) | {
-        "subject.txt": "Thank you for your order {{ reference }}, {{ name }}"
-    }
-    template = editing.save_draft(
-        id=template.id, parts=parts, username="ada", seen_at=template.edited_at.isoformat()
-    )
-    seen_at = template.edited_at.isoformat()
-    editing.publish(id=template.id, username="ada", samples=SAMPLES, seen_at=seen_at)
-    for name, width, height, dark in (
-        ("editor", WIDTH, 900, False),
-        ("editor-dark", WIDTH, 900, True),
-        ("editor-phone", 390, 844, False),
+    texts = {READY: "We **pack** your order today, and write to you as soon as it leaves our house."}
+    entries = editing.make_entries(texts, language="en")
+    place = {"source": "", "event_type": "order.paid", "language": "en", "username": "ada", "seen_at": ""}
+    editing.publish(**place, entries=entries)
+    for name, path, width, height, dark in (
+        ("texts-list", TEXTS, WIDTH, 560, False),
+        ("texts", PAID, WIDTH, 900, False),
+        ("texts-dark", PAID, WIDTH, 900, True),
+        ("texts-phone", PAID, 390, 844, False),
     ):
-        path = f"/admin/notifications/emailtemplate/{template.id}/change/"
         page = open_page(path, width=width, height=height, dark=dark)
-        page.frame_locator("#preview-html").locator("h1").wait_for()
+        if path == PAID:
+            sentence = page.locator(".sentence", has_text="We are now getting your order ready.")
+            sentence.get_by_role("textbox").focus()
+            page.frame_locator("#preview-html").locator("h1").wait_for()
         page.screenshot(path=FOLDER / f"{name}.png")
 
 
