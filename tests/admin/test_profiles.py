@@ -9,9 +9,11 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 
-from notifications.models import MailProfile
+from notifications.models import EmailTextVersion, MailProfile
+from notifications.template_files import Key
 from tests.kit.people import staff_client
 from tests.kit.profiles import save_profile
+from tests.kit.texts import AFTER, READY, publish_texts
 
 pytestmark = pytest.mark.django_db
 PROFILES = "/admin/notifications/mailprofile/"
@@ -135,6 +137,27 @@ class TestTheCommand:
         assert load(tmp_path, text) == "own orders: created\nshop-a: created\n"
         assert printed() == text
 
+    def test_prints_and_loads_the_published_texts(self, tmp_path):
+        save_profile("shop-a")
+        more = Key("", "and one more item", "and %(counter)s more items", 1)
+        publish_texts({READY: "Bald.", AFTER: "Bis **bald**\n\nAnna"}, locale="de", source="shop-a")
+        publish_texts({more: "plus {counter}", Key("e-mail", "Total"): "Sum"}, event_type="layout")
+        text = printed()
+        assert text.startswith("- source: ''\n  texts:\n    layout:\n      en:\n      - sentence: and one")
+        assert "        place: after\n" in text.replace("- place", "  place") and "Bis **bald**" in text
+        assert load(tmp_path, text) == "shop-a: unchanged\n"
+        publish_texts({READY: "Sofort."}, locale="de", source="shop-a")
+        publish_texts({READY: "Soon."})
+        assert load(tmp_path, text) == (
+            "order.paid, en: withdrawn\nshop-a: unchanged\norder.paid, de, shop-a: version 3 published\n"
+        )
+        assert printed() == text
+        assert EmailTextVersion.objects.get(number=3).published_by == "profiles load"
+        assert load(tmp_path, "[]") == (
+            "layout, en: withdrawn\norder.paid, de, shop-a: withdrawn\nshop-a: deleted\n"
+        )
+        assert printed() == "[]\n"
+
     def test_changes_and_deletes_as_the_file_says(self, tmp_path):
         save_profile("shop-a")
         save_profile("shop-b")
@@ -178,6 +201,18 @@ class TestTheCommand:
             ("- {source: ''}\n- {source: }", "two profiles"),
             ("- {source: shop-a, 1: x, color: red}", "1 is unknown"),
             ("- {source: shop-a, account: {mailgun: {1: x}}}", "mailgun.1 is unknown"),
+            ("- {source: '', texts: []}", "every shop: texts: write names and values"),
+            ("- {source: '', texts: {order.lost: {}}}", "order.lost has no e-mail. Use layout, order.can"),
+            ("- {source: '', texts: {order.paid: {xx: []}}}", "xx is no language. Use en, de, fr, es"),
+            ("- {source: '', texts: {order.paid: {de: {}}}}", "order.paid, de: write a list"),
+            ("- {source: '', texts: {order.paid: {de: [x]}}}", "order.paid, de: write names"),
+            (
+                "- {source: '', texts: {order.paid: {de: [{text: 1, place: after}]}}}",
+                "has a text, and",
+            ),
+            ("- {source: '', texts: {order.paid: {de: [{text: x, sentence: y}]}}}", "it has no 'y'"),
+            ("- {source: '', texts: {order.paid: {de: [{text: '{y}', place: after}]}}}", "{y} is no variab"),
+            ('- {source: "", texts: {order.paid: {de: [{text: "\\u202e", place: after}]}}}', "U.202E"),
         ],
     )
     def test_refuses_a_file_with_a_mistake_whole(self, tmp_path, text, why):

@@ -1,8 +1,9 @@
-"""`manage.py profiles print|load FILE`: the mail profiles as YAML, for version control."""
+"""`manage.py profiles print|load FILE`: the mail profiles and own texts as YAML, for version control."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 import yaml
@@ -12,10 +13,20 @@ from django.db.models.functions import Now
 
 from notifications.models import MailProfile
 from notifications.profile_form import as_document, form_of
+from notifications.text_documents import as_texts, load_texts
+
+
+def _documents() -> Iterator[dict[str, Any]]:
+    """Yield a document of each profile, and one of the texts of every shop, which need no profile."""
+    profiles = {profile.source: as_document(profile) for profile in MailProfile.objects.all()}
+    for source in sorted({"", *profiles}):
+        texts = as_texts(source)
+        if source in profiles or texts:
+            yield profiles.get(source, {"source": source}) | ({"texts": texts} if texts else {})
 
 
 class Command(BaseCommand):
-    help = "Print the mail profiles as YAML, or replace all of them by those of a file."
+    help = "Print the mail profiles and their published texts as YAML, or replace all by those of a file."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -27,7 +38,7 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, verb: str, **options: Any) -> None:
         if verb == "print":
-            documents = [as_document(profile) for profile in MailProfile.objects.all()]
+            documents = list(_documents())
             self.stdout.write(yaml.safe_dump(documents, sort_keys=False, allow_unicode=True), ending="")
         else:
             self._load(options["file"])
@@ -49,11 +60,24 @@ class Command(BaseCommand):
         with transaction.atomic():
             known = {row.source: row for row in MailProfile.objects.select_for_update()}
             for source, document in zip(sources, documents, strict=True):
-                row = known.pop(source, None)
-                self._write(source, document, row)
+                texts = document.pop("texts", {})
+                if source or document.keys() - {
+                    "source"
+                }:  # texts of every shop need no profile of own orders
+                    self._write(source, document, known.pop(source, None))
+                self._write_texts(source, texts)
+            for source in sorted({"", *known}.difference(sources)):
+                self._write_texts(source, {})
             for source, row in known.items():
                 row.delete()
                 self.stdout.write(f"{source or 'own orders'}: deleted")
+
+    def _write_texts(self, source: str, texts: Any) -> None:
+        try:
+            for line in load_texts(source, texts):
+                self.stdout.write(line)
+        except ValueError as error:
+            raise CommandError(f"{source or 'every shop'}: {error}") from None
 
     def _write(self, source: str, document: dict[str, Any], row: MailProfile | None) -> None:
         before = None if row is None else as_document(row)

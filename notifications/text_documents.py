@@ -1,0 +1,119 @@
+"""The published own texts of a shop as plain data, as `manage.py profiles` prints and loads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.conf import settings
+from django.db.models import F
+
+from notifications import editing
+from notifications.models import EmailText, EmailTextVersion, text_name
+from notifications.published import Entry, key_of
+from notifications.sentences import EXTRAS, LAYOUT, read_keys
+from notifications.template_files import Key, event_types, extra_key
+
+#: The name in the audit of versions that a file made.
+LOADED = "profiles load"
+
+
+def as_texts(source: str) -> dict[str, Any]:
+    """Return the published texts of a shop by event and language, those of every shop for an empty source."""
+    texts: dict[str, Any] = {}
+    rows = EmailTextVersion.objects.filter(text__source=source, number=F("text__published"))
+    for row in rows.select_related("text").order_by("text__event_type", "text__locale"):
+        if row.sentences:
+            items = [_as_item(entry) for entry in row.sentences]
+            texts.setdefault(row.text.event_type, {})[row.text.locale] = items
+    return texts
+
+
+def load_texts(source: str, texts: Any) -> Iterator[str]:
+    """Publish the texts of a document, withdraw all others of the shop, and yield what was done.
+
+    Raise `ValueError` with what is wrong. The caller's transaction then changes nothing.
+    """
+    rows = {(row.event_type, row.locale): row for row in EmailText.objects.filter(source=source)}
+    wanted = dict(_read(texts))
+    for (event_type, language), entries in wanted.items():
+        name = text_name(source=source, event_type=event_type, locale=language)
+        row = rows.get((event_type, language))
+        if row is not None and row.published is not None:
+            published = row.versions.get(number=row.published).sentences
+            if _texts_of(published) == _texts_of(entries):
+                continue
+        try:
+            version = editing.publish(
+                source=source,
+                event_type=event_type,
+                language=language,
+                entries=entries,
+                username=LOADED,
+                seen_at=row.edited_at.isoformat() if row else "",
+            )
+        except editing.HasMistakes as error:
+            raise ValueError(f"{event_type}, {language}: {error}") from None
+        yield f"{name}: version {version.number} published"
+    for (event_type, language), row in rows.items():
+        if row.published is not None and (event_type, language) not in wanted:
+            editing.withdraw(source=source, event_type=event_type, language=language, username=LOADED)
+            yield f"{row}: withdrawn"
+
+
+def _texts_of(entries: list[Entry]) -> dict[Key, str]:
+    return {key_of(entry): entry["text"] for entry in entries}
+
+
+def _as_item(entry: Entry) -> dict[str, Any]:
+    if not entry["msgid"]:
+        return {"place": entry["context"], "text": entry["text"]}
+    named = {"context": entry["context"], "sentence": entry["msgid"], "plural": entry["plural"]}
+    form = {"form": entry["form"]} if entry["plural"] else {}
+    return {name: value for name, value in named.items() if value} | form | {"text": entry["text"]}
+
+
+def _read(texts: Any) -> Iterator[tuple[tuple[str, str], list[Entry]]]:
+    for event_type, languages in _mapping(texts, "texts").items():
+        if event_type not in {*event_types(), LAYOUT}:
+            known = ", ".join(sorted({*event_types(), LAYOUT}))
+            raise ValueError(f"{event_type} has no e-mail. Use {known}.")
+        for language, items in _mapping(languages, event_type).items():
+            if language not in dict(settings.LANGUAGES):
+                known = ", ".join(dict(settings.LANGUAGES))
+                raise ValueError(f"{event_type}: {language} is no language. Use {known}.")
+            if not isinstance(items, list):
+                raise ValueError(f"{event_type}, {language}: write a list of sentences.")
+            keys = read_keys(event_type, language)
+            found = {}
+            for item in items:
+                key, text = _read_item(item, f"{event_type}, {language}")
+                if key not in keys:
+                    raise ValueError(f"{event_type}, {language}: it has no {key.msgid or key.context!r}.")
+                found[key] = text
+            try:
+                yield (event_type, language), editing.make_entries(found, language=language)
+            except editing.HasMistakes as error:
+                raise ValueError(f"{event_type}, {language}: {error}") from None
+
+
+def _read_item(item: Any, where: str) -> tuple[Key, str]:
+    item = dict(_mapping(item, where))
+    text, form = item.pop("text", None), item.pop("form", 0)
+    place, context, msgid = item.pop("place", None), item.pop("context", ""), item.pop("sentence", "")
+    key = Key(context, msgid, item.pop("plural", ""), form)
+    if place is not None:
+        key = extra_key(place)
+    texts = (key.context, key.msgid, key.plural, text)
+    if item or not isinstance(form, int) or not all(isinstance(one, str) for one in texts):
+        raise ValueError(
+            f"{where}: each sentence has a text, and a sentence with its context, plural and form, or a place"
+            f" ({', '.join(EXTRAS)})."
+        )
+    return key, text
+
+
+def _mapping(value: Any, where: str) -> Mapping[Any, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: write names and values, as `profiles print` does.")
+    return value
