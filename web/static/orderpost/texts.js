@@ -25,6 +25,7 @@ document.addEventListener("DOMContentLoaded", () => {
     try {
       const body = new FormData(form);
       const answer = await fetch(form.dataset.preview, { method: "POST", body, signal: request.signal });
+      if (answer.status === 429) return renew(1000); // others have the slow pages at this moment
       if (!answer.ok || answer.redirected) return;
       const preview = await answer.json();
       html = preview.html;
@@ -41,9 +42,9 @@ document.addEventListener("DOMContentLoaded", () => {
       // Replaced by a newer request, or the server is away for a moment. The next change asks again.
     }
   };
-  const renew = () => {
+  const renew = (wait = 300) => {
     clearTimeout(timer);
-    timer = setTimeout(refresh, 300);
+    timer = setTimeout(refresh, wait);
   };
   form.addEventListener("input", (event) => {
     if (!event.target.name || event.target.name === "width") return;
