@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from notifications.rendering import is_currency, is_locale
@@ -30,6 +31,7 @@ class Currency(Text):
         return value
 
 
+@extend_schema_field({"type": "string", "pattern": "^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,4}$"})
 class Locale(Text):
     """A language tag."""
 

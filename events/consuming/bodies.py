@@ -54,21 +54,30 @@ _CLOUD_EVENT = {
     },
     "required": ["specversion", "type", "id", "source"],
 }
+#: The document asks nothing of a list's members, because a refused one does not stop the others.
+_LIST = {
+    "type": "array",
+    "items": {},
+    "maxItems": MOST_EVENTS,
+    "description": "Several events, each like one that is sent alone. The answer says of each whether it was"
+    " refused.",
+}
 BODIES: dict[str, Any] = {
-    JSON: {"oneOf": [_ENVELOPE, {"type": "array", "items": _ENVELOPE, "maxItems": MOST_EVENTS}]},
+    JSON: {"oneOf": [_ENVELOPE, _LIST]},
     CLOUD_EVENT: _CLOUD_EVENT,
-    CLOUD_EVENTS: {"type": "array", "items": _CLOUD_EVENT, "maxItems": MOST_EVENTS},
+    CLOUD_EVENTS: _LIST,
 }
-#: The headers of the binary mode.
-HEADERS = {
-    "ce-specversion": "`1.0`: the body is the `data` of a CloudEvent, whose attributes are headers",
-    "ce-type": "The topic",
-    "ce-id": "The event's id, a UUID",
-    "ce-source": "The source",
-    "ce-time": "The time of the event",
-    "ce-subject": "The order's id",
-    "ce-sequence": "`metadata.sequence` of an envelope",
-}
+#: The headers of the binary mode. They are no parameters in the document, which cannot say that one header
+#: changes what the body is and which others are needed.
+BINARY_MODE = """With the header `ce-specversion: 1.0`, the body is the `data` of one CloudEvent, and its
+attributes are headers, percent-encoded as UTF-8:
+
+- `ce-type` (needed): the topic
+- `ce-id` (needed): the event's id, a UUID
+- `ce-source` (needed): the source
+- `ce-time`: the time of the event
+- `ce-subject`: the order's id
+- `ce-sequence`: `metadata.sequence` of an envelope"""
 
 
 class SentEvent(NamedTuple):

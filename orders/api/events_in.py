@@ -14,7 +14,7 @@ from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from events.consuming.bodies import BODIES, HEADERS, SentEvent, SentEvents, read_events
+from events.consuming.bodies import BINARY_MODE, BODIES, SentEvent, SentEvents, read_events
 from events.consuming.envelope import Envelope, Rejected
 from events.consuming.handlers import Handler
 from events.consuming.inbox import Batch, joined_read
@@ -82,7 +82,7 @@ class InboundEvents(ApiView):
             serializers=[EventResultSerializer, EventResultsSerializer],
             resource_type_field_name=None,
         ),
-        headers=HEADERS,
+        more=BINARY_MODE,
         unprocessable="The event cannot be used; nothing was stored",
         tags=["events"],
     )

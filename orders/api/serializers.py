@@ -7,21 +7,27 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from django.db import models
 from rest_framework import serializers
 
 from orders.bodies import Field, Fields
 from orders.fields import ITEM_FIELDS, ORDER_FIELDS, Kind, OrderField, Use, longest, names
 from orders.models import Order
 from web.api.fields import Choice, EmailAddress, Identifier, Text
-from web.api.pages import PeriodQuery
+from web.api.pages import PageQuery, PeriodQuery, cursor_field
 from web.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
 
 
 class OrderQuery(PeriodQuery):
+    cursor = cursor_field(models.DateTimeField, models.UUIDField)
     user_id = Identifier(required=False)
     status = Choice(choices=Order.Status.choices, required=False)
     reference = Text(required=False, max_length=longest("reference"))
     email = EmailAddress(required=False, help_text="The whole address, in any case")
+
+
+class OrderEventsQuery(PageQuery):
+    cursor = cursor_field(models.PositiveIntegerField)
 
 
 def _answered(fields: tuple[OrderField, ...]) -> Fields:

@@ -21,6 +21,7 @@ from orders.api.serializers import (
     ChangeProblemSerializer,
     EventHotPageSerializer,
     EventSerializer,
+    OrderEventsQuery,
     OrderPageSerializer,
     OrderQuery,
     OrderSerializer,
@@ -282,14 +283,14 @@ class OrderEvents(ApiView):
     """The domain events of one order, sorted by the order's version."""
 
     scopes = {"GET": READ, "HEAD": READ}
-    query_serializer = PageQuery
+    query_serializer = OrderEventsQuery
 
     @operation(
         name="list_order_events",
         summary="List an order's domain events, oldest first",
         scope=READ,
         has_id=True,
-        query=PageQuery,
+        query=OrderEventsQuery,
         answer=EventHotPageSerializer,
         tags=TAGS,
     )

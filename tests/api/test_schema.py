@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from django.core.management import call_command
@@ -120,6 +121,72 @@ def test_the_document_takes_the_bodies_that_the_api_takes_and_refuses_some_that_
         {"name": None},
     ):
         assert not validator.is_valid(order_body(**wrong))
+
+
+def _parameter(document, path, name, *, method="get"):
+    (parameter,) = (
+        parameter for parameter in document["paths"][path][method]["parameters"] if parameter["name"] == name
+    )
+    return parameter["schema"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("key", ["", "k" * 256, "a b", "ä", "\x7f", "!~", "a,b", "k" * 255])
+def test_an_idempotency_key_is_documented_as_it_is_read(api, document, key):
+    documented = _parameter(document, "/api/v1/orders", "Idempotency-Key", method="post")
+    answer = api.post("/api/v1/orders", order_body(), key=key)
+    assert jsonschema.Draft202012Validator(documented).is_valid(key) == (answer.status_code == 201)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cursor_is_documented_as_the_api_makes_it_and_as_it_reads_it(api, document):
+    paths = [api.place() for _ in range(2)]
+    for path in paths:
+        api.post(f"{path}/pay")
+    api.post(f"{paths[0]}/confirm")
+    api.post(f"{paths[0]}/complete")
+    id = paths[0].rpartition("/")[2]
+    for path in (
+        "/api/v1/orders",
+        "/api/v1/notifications",
+        "/api/v1/orders/{id}/events",
+        "/api/v1/orders/{id}/notifications",
+    ):
+        documented = jsonschema.Draft202012Validator(_parameter(document, path, "cursor"))
+        url = path.format(id=id)
+        page = api.get(f"{url}?page_size=1").json()
+        cursor = parse_qs(urlsplit(page["next"]).query)["cursor"][0]
+        assert documented.is_valid(cursor)
+        for wrong in ("0", "n", "\x00", cursor[1:], f"x{cursor[1:]}", f"{cursor}.0", f"{cursor}\x01"):
+            assert not documented.is_valid(wrong)
+            assert api.get(f"{url}?{urlencode({'cursor': wrong})}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("/api/v1/orders", "email"), ("/api/v1/notifications", "recipient_email")]
+)
+def test_an_address_in_a_query_is_documented_as_one(document, path, name):
+    assert _parameter(document, path, name)["format"] == "email"
+
+
+def test_the_document_asks_nothing_of_the_members_of_a_list_of_events(document):
+    bodies = document["paths"]["/api/v1/events"]["post"]["requestBody"]["content"]
+    lists = [bodies["application/json"]["schema"]["oneOf"][1]]
+    lists.append(bodies["application/cloudevents-batch+json"]["schema"])
+    for several in lists:
+        assert jsonschema.Draft202012Validator(several).is_valid([{}, 5])
+
+
+def test_the_headers_of_a_cloud_event_are_described_together(document):
+    operation = document["paths"]["/api/v1/events"]["post"]
+    assert not [one["name"] for one in operation["parameters"] if one["name"].startswith("ce-")]
+    for name in ("specversion", "type", "id", "source", "time", "subject", "sequence"):
+        assert f"`ce-{name}" in operation["description"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_method_that_the_document_lacks_is_405_whatever_the_query_says(api):
+    assert api.post("/api/v1/notifications?cursor=0").status_code == 405
 
 
 def test_the_reference_page_loads_nothing_from_elsewhere(settings, db):

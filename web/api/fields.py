@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.core.validators import URLValidator
 from django.utils.text import get_text_list
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from runtime.addresses import LONGEST, NotAnAddress, read_address
@@ -109,6 +110,8 @@ class Text(serializers.CharField):
     }
 
     def __init__(self, **options: Any) -> None:
+        if not options.get("allow_blank"):
+            options.setdefault("min_length", 1)  # for the API's document; DRF refuses "" before
         super().__init__(trim_whitespace=False, **options)
 
     def to_internal_value(self, data: Any) -> str:
@@ -171,6 +174,7 @@ class Flag(serializers.BooleanField):
         return data
 
 
+@extend_schema_field({"type": "string", "format": "email", "maxLength": LONGEST})
 class EmailAddress(Text):
     """An address that every provider accepts. Its value is the address as it is stored."""
 
@@ -184,6 +188,7 @@ class EmailAddress(Text):
             raise serializers.ValidationError(str(error), code="email") from None
 
 
+@extend_schema_field({"type": "string", "format": "uri", "pattern": "^[hH][tT][tT][pP][sS]?://"})
 class WebAddress(Text):
     """An http or https address that an e-mail may link."""
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django.db import models
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -33,13 +34,31 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MARK = re.compile(r"[0-9a-f]{0,16}")
 _MICROSECONDS = re.compile(r"-?[0-9]{1,18}")
 
+#: The form of a value in a cursor, by the type of its column, for the API's document. Each such text is read.
+_FORMS: dict[type[models.Field[Any, Any]], str] = {
+    models.DateTimeField: "[0-9]{1,16}",
+    models.PositiveIntegerField: "[0-9]{1,9}",
+    models.UUIDField: "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+}
+
 Row = TypeVar("Row", bound=models.Model)
 
 
-class PageQuery(StrictSerializer):
-    """The query string of every list."""
+def cursor_field(*columns: type[models.Field[Any, Any]]) -> Text:
+    """Return the field of a list's cursor, whose order has columns of these types."""
+    form = r"\.".join(_FORMS[column] for column in columns)
 
-    cursor = Text(required=False, max_length=100, help_text="From `next` or `previous`. Its form may change.")
+    @extend_schema_field({"type": "string", "pattern": f"^[np]{form}(~[0-9a-f]{{0,16}})?$"})
+    class Cursor(Text):
+        """A cursor in the API's document. DRF copies a field by its class."""
+
+    return Cursor(required=False, max_length=100, help_text="From `next` or `previous`. Its form may change.")
+
+
+class PageQuery(StrictSerializer):
+    """The query string of every list. A list in another order than that of ids has its own cursor."""
+
+    cursor = cursor_field(models.UUIDField)
     page_size = Digits(required=False, min_value=1, max_value=MAX_SIZE, default=DEFAULT_SIZE)
 
 

@@ -26,7 +26,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 ID = OpenApiParameter("id", OpenApiTypes.UUID, OpenApiParameter.PATH)
 _KEY = OpenApiParameter(
     "Idempotency-Key",
-    OpenApiTypes.STR,
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
     OpenApiParameter.HEADER,
     description="1 to 255 visible ASCII characters. The work is done once for a key, and its answer is kept"
     " for 7 days. The same request gets that answer again, with `Idempotency-Replayed: true`.",
@@ -105,7 +105,7 @@ def operation(
     has_body: bool = False,
     has_key: bool = True,
     has_id: bool = False,
-    headers: Mapping[str, str] | None = None,
+    more: str = "",
     unprocessable: str = "",
     conflict: type[serializers.Serializer[Any]] = ProblemSerializer,
     example: Mapping[str, Any] | None = None,
@@ -113,7 +113,7 @@ def operation(
 ) -> Callable[[Method], Method]:
     """Describe a view's method. Pass `has_body` for a method that changes rows (POST).
 
-    `headers` are those that it reads, with their descriptions, and `unprocessable` says what a 422 means.
+    `more` continues the description, in Markdown, and `unprocessable` says what a 422 means.
     """
     codes = [400, 401, 403, 429, 503] + ([404] if has_id else [])
     codes += [411, 413, 415, 422] if has_body else []
@@ -124,17 +124,13 @@ def operation(
         said = unprocessable if code == 422 and unprocessable else _PROBLEMS[code]
         responses[code, CONTENT_TYPE] = OpenApiResponse(kind, said)
     parameters = _common_parameters(status=status, has_key=has_body and has_key, has_id=has_id)
-    parameters += [
-        OpenApiParameter(header, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text)
-        for header, text in (headers or {}).items()
-    ]
     if query:
         parameters.append(query)
     examples = [OpenApiExample("Example", value=dict(example), request_only=True)] if example else []
     describe: Callable[[Method], Method] = extend_schema(
         operation_id=name,
         summary=summary,
-        description=f"Scope: `{scope}`.",
+        description=f"Scope: `{scope}`.\n\n{more}".strip(),
         parameters=parameters,
         request=body,
         responses=responses,

@@ -100,7 +100,8 @@ class ApiView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Check token and scope, then the query string."""
         super().initial(request, *args, **kwargs)
-        if (request.method or "").lower() not in self.http_method_names:
+        method = (request.method or "").lower()
+        if method not in self.http_method_names or not hasattr(self, method):
             return  # DRF answers 405 next
         if "HTTP_TRANSFER_ENCODING" in request.META:
             # WSGI hides a body without a length, so a refund of 5 would become a refund of everything.
