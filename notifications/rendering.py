@@ -12,6 +12,7 @@ notifications/locale, and a shop's own texts replace them one by one. Short labe
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime as dt
 import functools
@@ -33,7 +34,9 @@ from notifications.profiles import Profile, from_settings
 from notifications.template_files import NO_WORDS, Words, event_types
 from runtime.texts import break_links, one_line
 
-_TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}")
+#: The form of a language tag, which is also in the API's document. Babel lacks many that browsers send, such
+#: as de-US, and no order may be refused for one.
+LANGUAGE_TAG = "[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}"
 _LETTER_BY_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 #: The texts that a shop writes. Customers could advertise by links in the others.
@@ -130,7 +133,7 @@ def show(*, locale: str, context: Mapping[str, object], profile: Profile) -> Sho
 
 
 def format_amount(*, amount: int, currency: str, locale: str) -> str:
-    """Format an amount of money for a locale, or for English if Babel cannot parse the locale.
+    """Format an amount of money for a locale, or for English if Babel lacks its language.
 
     `amount` is in minor units of the ISO 4217 currency (cents, yen, fils).
 
@@ -140,14 +143,21 @@ def format_amount(*, amount: int, currency: str, locale: str) -> str:
     return _money(amount, currency, _parsed(locale) or _ENGLISH)
 
 
+@functools.cache
+def currencies() -> frozenset[str]:
+    """Return the ISO 4217 currencies that are legal tender of some territory today."""
+    territories = get_global("territory_currencies")
+    return frozenset(code for territory in territories for code in get_territory_currencies(territory))
+
+
 def is_currency(code: str) -> bool:
     """Tell whether some territory uses the ISO 4217 currency as legal tender today."""
-    return code in _currencies()
+    return code in currencies()
 
 
 def is_locale(tag: str) -> bool:
-    """Tell whether Babel knows a language tag, such as "en" or "de-AT"."""
-    return _parsed(tag) is not None
+    """Tell whether a text has the form of a language tag, such as "en" or "de-AT"."""
+    return re.fullmatch(LANGUAGE_TAG, tag) is not None
 
 
 _ENGLISH = Locale("en")
@@ -155,12 +165,14 @@ _ENGLISH = Locale("en")
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(tag: str) -> Locale | None:
-    if not _TAG.fullmatch(tag):
+    """Return Babel's locale of a tag, or else of its language."""
+    if not is_locale(tag):
         return None
-    try:
-        return Locale.parse(tag.replace("-", "_"))
-    except (ValueError, UnknownLocaleError):
-        return None
+    name = tag.replace("-", "_")
+    for candidate in (name, name.partition("_")[0]):
+        with contextlib.suppress(ValueError, UnknownLocaleError):
+            return Locale.parse(candidate)
+    return None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -168,12 +180,6 @@ def _reader(tag: str) -> Locale:
     """Return the locale if its language has a catalogue, else English, for both sentences and numbers."""
     locale = _parsed(tag)
     return locale if locale and locale.language in dict(settings.LANGUAGES) else _ENGLISH
-
-
-@functools.cache
-def _currencies() -> frozenset[str]:
-    territories = get_global("territory_currencies")
-    return frozenset(code for territory in territories for code in get_territory_currencies(territory))
 
 
 @functools.lru_cache(maxsize=1024)

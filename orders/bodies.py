@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from notifications.rendering import is_currency, is_locale
+from notifications.rendering import LANGUAGE_TAG, currencies, is_currency, is_locale
 from orders.fields import ITEM_FIELDS, MAX_AMOUNT, ORDER_FIELDS, Kind, OrderField, Use
 from web.api.fields import EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
 
@@ -17,6 +17,7 @@ Fields = dict[str, Field]
 MAX_REASON = 500
 
 
+@extend_schema_field({"type": "string", "enum": sorted(currencies())})
 class Currency(Text):
     """The ISO 4217 code of a currency in use."""
 
@@ -31,7 +32,7 @@ class Currency(Text):
         return value
 
 
-@extend_schema_field({"type": "string", "pattern": "^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,4}$"})
+@extend_schema_field({"type": "string", "pattern": f"^{LANGUAGE_TAG}$"})
 class Locale(Text):
     """A language tag."""
 

@@ -49,6 +49,7 @@ def test_what_is_left_out_has_its_default(api):
         {"currency": "JPY", "locale": "fr"},
         {"currency": "KWD", "locale": "fr_CA"},
         {"locale": "nl"},
+        {"locale": "de-US"},
         {"locale": "EN"},
         {"name": "", "reference": "", "items": []},
     ],

@@ -179,7 +179,7 @@ def test_the_document_asks_nothing_of_the_members_of_a_list_of_events(document):
 
 def test_the_headers_of_a_cloud_event_are_described_together(document):
     operation = document["paths"]["/api/v1/events"]["post"]
-    assert not [one["name"] for one in operation["parameters"] if one["name"].startswith("ce-")]
+    assert not [header for header in operation["parameters"] if header["name"].startswith("ce-")]
     for name in ("specversion", "type", "id", "source", "time", "subject", "sequence"):
         assert f"`ce-{name}" in operation["description"]
 
