@@ -6,22 +6,21 @@ import uuid
 
 from django.conf import settings
 
-from notifications import insert
-from notifications.log import log_created
 from notifications.models import CONTENT, EmailNotification
+from notifications.new_emails import log_and_wake
 from notifications.parts import RenderedEmail
-from notifications.states.transitions import ENDED, Status
+from notifications.states.transitions import ENDED
 from notifications.suppressions import suppressed_among
-from notifications.wake import Reason, wake
+from notifications.wake import Reason
 from runtime.database.ids import new_id
-from runtime.database.statement import execute
+from runtime.database.save import save_together
 from runtime.database.transactions import require_transaction
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context as work_context
 
 #: The columns that a copy has from its original, besides its content.
 KEPT = (
-    *("order", "event_type", "recipient_email", "to_name", "locale"),
+    *("order_id", "event_type", "recipient_email", "to_name", "locale"),
     *("profile", "from_email", "reply_to", "shop_copy_of", "customer_email"),
 )
 
@@ -68,37 +67,20 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
     The caller has checked that the recipient may get it.
     """
     work = work_context.current()
-    copy: insert.NewEmail = {
-        "id": new_id(),
-        "order_id": mail.order_id,
-        "event_type": mail.event_type,
-        "status": Status.PENDING,
-        "last_error": "",
-        "recipient_email": mail.recipient_email,
-        "to_name": mail.to_name,
-        "locale": mail.locale,
-        "profile": mail.profile,
-        "from_email": mail.from_email,
-        "reply_to": mail.reply_to,
-        "subject": content.subject,
-        "body": content.body_html,
-        "body_text": content.body_text,
-        "text_versions": list(content.text_versions) or None,
-        "max_retries": settings.MAX_RETRIES,
-        "correlation_id": work.correlation_id,
-        "traceparent": work.traceparent,
-    }
-
-    def on_commit() -> None:
-        log_created(copy, resend_of=mail.id, shop_copy_of=mail.shop_copy_of)
-        wake(Reason.RESEND)
-
-    part = insert.insert_copy(
-        copy,
-        of=mail.id,
-        shop_copy_of=mail.shop_copy_of,
-        customer_email=mail.customer_email,
-        on_commit=on_commit,
+    id = new_id()
+    copy = EmailNotification(
+        id=id,
+        **{name: getattr(mail, name) for name in KEPT},
+        idempotency_key=f"copy:{id}",
+        resend_of=mail.id,
+        subject=content.subject,
+        body=content.body_html,
+        body_text=content.body_text,
+        text_versions=list(content.text_versions) or None,
+        max_retries=settings.MAX_RETRIES,
+        correlation_id=work.correlation_id,
+        traceparent=work.traceparent,
     )
-    execute(inserts=[part])
-    return copy["id"]
+    save_together(copy)
+    log_and_wake([copy], reason=Reason.RESEND)
+    return id

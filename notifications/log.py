@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 
 import structlog
 
 from notifications import metrics
-from notifications.insert import NewEmail
 from notifications.models import EmailNotification
 from notifications.states.transitions import Status
 from runtime.database.transactions import after_commit
@@ -62,23 +60,16 @@ def _log_changes(mails: Sequence[EmailNotification]) -> None:
             )
 
 
-def log_created(
-    email: NewEmail, *, resend_of: uuid.UUID | None = None, shop_copy_of: uuid.UUID | None = None
-) -> None:
+def log_created(email: EmailNotification) -> None:
     """Count a new e-mail, and log it as a change of state with an empty `was`. Call it after the commit."""
-    metrics.CREATED.labels(email["event_type"]).inc()
-    more = {"resend_of": str(resend_of)} if resend_of else {}
-    more |= {"shop_copy_of": str(shop_copy_of)} if shop_copy_of else {}
-    if email["traceparent"]:
-        more["trace_id"] = email["traceparent"][3:35]
+    metrics.CREATED.labels(email.event_type).inc()
+    more = {"resend_of": str(email.resend_of)} if email.resend_of else {}
+    more |= {"shop_copy_of": str(email.shop_copy_of)} if email.shop_copy_of else {}
     log.info(
         "notification changed",
-        notification_id=str(email["id"]),
-        order_id=str(email["order_id"]),
-        event_type=email["event_type"],
-        correlation_id=email["correlation_id"],
-        recipient=email["recipient_email"],
+        **ids_of(email),
+        recipient=email.recipient_email,
         was="",
-        now=str(email["status"]),
+        now=str(email.status),
         **more,
     )

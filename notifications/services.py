@@ -1,4 +1,4 @@
-"""The operations on e-mails: insert, preview, resend, withdraw, give up.
+"""The operations on e-mails: preview, resend, withdraw, give up.
 
 Every change is logged. Called by orders (in its transaction), the API, the admin and commands.
 """
@@ -7,113 +7,30 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import structlog
 from django.conf import settings
 
-from notifications import by_hand, insert
+from notifications import by_hand
 from notifications.by_hand import Refusal
-from notifications.log import log_changes, log_created
+from notifications.log import log_changes
 from notifications.models import EmailNotification
 from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.providers.sending import PROVIDERS
-from notifications.rendering import render_email
 from notifications.states import transitions
 from notifications.states.outcomes import SET_ASIDE, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import suppressed_among
 from notifications.wake import Reason, wake
-from runtime.database.ids import new_id
-from runtime.database.statement import StatementPart
 from runtime.database.transactions import after_commit, require_transaction
-from runtime.personal_data import ERASED, ERASED_ADDRESS
-from runtime.telemetry import context as work_context
+from runtime.personal_data import ERASED_ADDRESS
 
 log = structlog.get_logger(__name__)
 
 #: The number of dead letters that one statement resends.
 CHUNK = 500
-
-
-def email_part(
-    *,
-    order_id: uuid.UUID,
-    event_type: str,
-    version: int,
-    recipient_email: str,
-    to_name: str,
-    locale: str,
-    source: str,
-    context: Callable[[], Mapping[str, object]],
-    interval: dt.timedelta | None = None,
-    may_exist: bool = False,
-) -> StatementPart | None:
-    """Render an e-mail and return its insert, as a part of the statement that changes the order.
-
-    `source` is the order's, whose profile the e-mail gets. The part also inserts a shop copy if that profile
-    has `copy_to`.
-
-    Return None if `NOTIFY_ON` does not list the event. The part inserts nothing if the order has an e-mail
-    for this event that was written within `interval`, or with `may_exist` one for this version. `context`
-    returns the template's data; it is called only if the e-mail is rendered. Raise `UnknownEmail` for an
-    event without templates.
-    """
-    if event_type not in settings.NOTIFY_ON:
-        return None
-    profile = find_profile(source)
-    # Record an e-mail to an erased person, but never send it. Leave out its text, which may have a name or a
-    # link of the person, because no later erasure finds it.
-    erased = recipient_email == ERASED_ADDRESS
-    mail = (
-        RenderedEmail(ERASED, "", "")
-        if erased
-        else render_email(event_type=event_type, locale=locale, context=context(), profile=profile)
-    )
-    work = work_context.current()
-    id = new_id()  # before that of the copy, because lists have the order of the ids
-    shop_copy = None if erased or not profile.copy_to else insert.ShopCopy(new_id(), profile.copy_to)
-
-    def on_commit() -> None:
-        log_created(email)
-        if shop_copy is not None:
-            copy: insert.NewEmail = {
-                **email,
-                "id": shop_copy.id,
-                "recipient_email": shop_copy.recipient_email,
-            }
-            log_created(copy, shop_copy_of=email["id"])
-        wake(Reason.FAST_PATH)
-
-    email: insert.NewEmail = {
-        "id": id,
-        "order_id": order_id,
-        "event_type": event_type,
-        "status": Status.SUPPRESSED if erased else Status.PENDING,
-        "last_error": "the recipient's data was erased" if erased else "",
-        "recipient_email": recipient_email,
-        "to_name": to_name,
-        "locale": locale,
-        "profile": profile.source,
-        "from_email": profile.from_email,
-        "reply_to": profile.reply_to,
-        "subject": mail.subject,
-        "body": mail.body_html,
-        "body_text": mail.body_text,
-        "text_versions": list(mail.text_versions) or None,
-        "max_retries": settings.MAX_RETRIES,
-        "correlation_id": work.correlation_id,
-        "traceparent": work.traceparent,
-    }
-    return insert.insert_email(
-        email,
-        version=version,
-        interval=interval,
-        may_exist=may_exist,
-        shop_copy=shop_copy,
-        on_commit=on_commit,
-    )
 
 
 def send_preview(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from orders import changes
+from django.db import transaction
+
+from orders import services
 from orders.models import Order
-from orders.writing import write_change
+from orders.services import OrderChange
 from runtime.database.clock import read_database_time
 
 #: The mailbox of `make run` answers 400 and 503 for recipients with these names.
@@ -29,13 +32,13 @@ COURSES: tuple[tuple[str, ...], ...] = (
     ("order.paid",),
 )
 REFUND = 500
-DECISIONS: dict[str, changes.Decide] = {
-    "order.paid": changes.pay,
-    "order.confirmed": changes.confirm,
-    "order.completed": partial(changes.complete, tracking_url="https://parcels.example.com/t/1"),
-    "order.cancelled": partial(changes.cancel, reason="Out of stock"),
-    "order.part_refunded": partial(changes.refund, amount=REFUND),
-    "order.refunded": changes.refund,
+CHANGES: dict[str, Callable[..., OrderChange]] = {
+    "order.paid": services.pay,
+    "order.confirmed": services.confirm,
+    "order.completed": partial(services.complete, tracking_url="https://parcels.example.com/t/1"),
+    "order.cancelled": partial(services.cancel, reason="Out of stock"),
+    "order.part_refunded": partial(services.refund, amount=REFUND),
+    "order.refunded": services.refund,
 }
 
 
@@ -49,7 +52,8 @@ def place_and_move(number: int) -> None:
         **sample_purchase(random.Random(number)),  # noqa: S311 - sample data, not a secret
     )
     for change in COURSES[number % len(COURSES)]:
-        write_change(order_id=order.id, decide=DECISIONS[change])
+        with transaction.atomic():
+            CHANGES[change](order_id=order.id).save()
 
 
 def place_one() -> Order:
@@ -65,8 +69,9 @@ def place_one() -> Order:
 
 
 def _place(**values: Any) -> Order:
-    change = changes.place(now=read_database_time(), **values)
-    change.write()
+    with transaction.atomic():
+        change = services.place(now=read_database_time(), **values)
+        change.save()
     return change.order
 
 

@@ -1,13 +1,9 @@
-"""The table of orders, and the SQL that reads and changes one order. orders.changes decides the changes."""
+"""The table of orders. orders.services changes them."""
 
 from __future__ import annotations
 
 import datetime as dt
-import functools
-import json
-import operator
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib.postgres.indexes import HashIndex
@@ -16,17 +12,6 @@ from django.db.models import Exists, F, Q
 from django.db.models.functions import Now, Upper
 
 from runtime.database.ids import new_id
-from runtime.database.row_change import RowToRead
-from runtime.database.statement import ROW_VERSION, StatementPart, insert, parameter
-
-
-class Seen(NamedTuple):
-    """An order as it was read, with the database's time and the version of its row."""
-
-    order: Order
-    now: dt.datetime
-    #: The id of the transaction that wrote the row (`xmin`). An update in any later transaction changes it.
-    row: str
 
 
 class StuckState(NamedTuple):
@@ -55,11 +40,6 @@ CONFIRMS = dt.timedelta(days=7)
 
 
 class OrderQuerySet(models.QuerySet["Order"]):
-    """Queries of orders, and the SQL of a change.
-
-    That SQL is written by hand because every change runs it, and the ORM needs twice the time.
-    """
-
     def in_flight(self) -> OrderQuerySet:
         """Keep the unfinished orders, whose customers expect another e-mail."""
         unfinished = [Order.Status.PENDING, Order.Status.PAID, Order.Status.CONFIRMED]
@@ -76,19 +56,6 @@ class OrderQuerySet(models.QuerySet["Order"]):
             source="", status__in=["confirmed", "completed"], stock_reserved_at__gt=Now() - CONFIRMS
         )
         return found.filter(Exists(confirmed))
-
-    def insert_part(self, order: Order) -> StatementPart:
-        """Return the insert of a new order as a part of a statement."""
-        return insert("orders", dict(zip(_NAMES, _values(order), strict=True)), returning=ROW_VERSION)
-
-    def update_part(self, order: Order, *, row: str, columns: tuple[str, ...]) -> StatementPart:
-        """Return the update of an order's `columns` as a part of a statement.
-
-        It has no row if another change came first. `row` is that of the `Seen` on which the change was
-        decided.
-        """
-        values = [parameter(getattr(order, name)) for name in columns]
-        return StatementPart((_update(columns),), [*values, order.id, row])
 
 
 class Order(models.Model):
@@ -206,30 +173,3 @@ class Order(models.Model):
     def refundable_amount(self) -> int:
         """The minor units that can still be refunded."""
         return self.total_amount - self.refunded_amount
-
-
-_NAMES = [field.attname for field in Order._meta.concrete_fields]
-_ITEMS = _NAMES.index("items")
-_values = operator.attrgetter(*_NAMES)
-
-
-def _seen(now: dt.datetime, columns: Sequence[Any]) -> Seen:
-    """Make a `Seen` from the values of `ORDER_ROW`'s columns, read at `now`."""
-    values = list(columns)
-    values[_ITEMS] = json.loads(values[_ITEMS])
-    return Seen(Order.from_db("default", _NAMES, values[:-1]), now, values[-1])
-
-
-#: An order as it is read for a change.
-ORDER_ROW = RowToRead(
-    "orders", columns=", ".join([*(f"orders.{name}" for name in _NAMES), "orders.xmin::text"]), make=_seen
-)
-
-
-@functools.cache
-def _update(columns: tuple[str, ...]) -> str:
-    # Only names of this model's columns, so nothing can be injected.
-    return (
-        f"UPDATE orders SET {', '.join(f'{name} = %s' for name in columns)} {{source}}"  # noqa: S608
-        f" WHERE orders.id = %s AND orders.xmin = %s::xid RETURNING orders.{ROW_VERSION}"
-    )

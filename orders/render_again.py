@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from events.models import DomainEvent
 from notifications.by_hand import Refusal
 from notifications.copies import add_copy
-from notifications.insert import version_of
 from notifications.models import EmailNotification
+from notifications.new_emails import version_of
 from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.rendering import TemplateFailed, render_email

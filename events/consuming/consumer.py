@@ -1,10 +1,9 @@
 """The loop of one consumer process: receive, process, acknowledge, and keep events that must be tried again.
 
-One statement reads the events of a round and their orders, but each event is a transaction of its own. The
-consumer acknowledges only after the transaction, so after a kill the last events come again as repeats. A
-temporary error holds back the later events of the same topic and key, with growing waits. After six tries,
-the event becomes a dead letter. While the broker or the database is away, everything waits and no try is used
-up. An app's `consume_events` brings the handlers and runs the loop.
+Each event is a transaction of its own. The consumer acknowledges only after the transaction, so after a kill
+the last events come again as repeats. A temporary error holds back the later events of the same topic and
+key, with growing waits. After six tries, the event becomes a dead letter. While the broker or the database is
+away, everything waits and no try is used up. An app's `consume_events` brings the handlers and runs the loop.
 """
 
 from __future__ import annotations
@@ -13,21 +12,20 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
 from events.consuming.handlers import Handler
 from events.consuming.inbox import (
-    Batch,
     Message,
     Processing,
     dead_letter,
     explain,
     fail_replay,
-    is_own,
     open_message,
+    process,
     replay_next,
 )
 from events.counters import RECEIVED
@@ -45,7 +43,7 @@ WAIT_SECONDS = 1.0
 REPLAY_SECONDS = 1.0  # between two queries for dead letters to replay
 ACKNOWLEDGE_SECONDS = 0.1  # in a round of many, because Kafka stores an offset as slowly as an event
 TRIES = 6
-BATCH = 100  # events that one statement reads
+MOST_REPLAYS = 100  # in one round, because an operator may replay thousands while live events come
 COUNTED_AS: dict[Processing, str] = {"done": "handled", "repeat": "repeated", "dead": "refused", "own": "own"}
 
 Key = tuple[str, str]  # topic and key, whose events are processed in order
@@ -92,11 +90,12 @@ class EventConsumer:
         soon = min((at - time.monotonic() for at, _ in self._again.values()), default=seconds)
         if more_replays:
             soon = 0.0
-        messages = [
-            open_message(one) for one in self._consumer.receive(seconds=max(0.01, min(seconds, soon)))
-        ]
-        for start in range(0, len(messages), BATCH):
-            self._process(messages[start : start + BATCH])
+        for received in self._consumer.receive(seconds=max(0.01, min(seconds, soon))):
+            message = open_message(received)
+            if (key := _key_of(message)) in self._waiting:  # keep the order behind the event that failed
+                self._waiting[key].append(message)
+            else:
+                self._try(message)
         self._acknowledge()
 
     def disconnect(self) -> None:
@@ -109,32 +108,22 @@ class EventConsumer:
         self._settled.clear()
         connection.close()
 
-    def _process(self, messages: Sequence[Message]) -> None:
-        batch = self._batch([one for one in messages if _key_of(one) not in self._waiting])
-        for message in messages:
-            if (key := _key_of(message)) in self._waiting:  # keep the order behind the event that failed
-                self._waiting[key].append(message)
-            else:
-                self._try(message, batch)
-
     def _retry(self, key: Key) -> None:
         queue = self._waiting[key]
         while queue:
-            if not self._try(queue[0], self._batch([])):
+            if not self._try(queue[0]):
                 return
             queue.popleft()
         del self._waiting[key]
         self._again.pop(key, None)
 
-    def _batch(self, messages: Sequence[Message]) -> Batch:
-        envelopes = [one.envelope for one in messages if one.envelope and not is_own(one, self._own_topics)]
-        return Batch(consumer=self._name, handlers=self._handlers, envelopes=envelopes)
-
-    def _try(self, message: Message, batch: Batch) -> bool:
+    def _try(self, message: Message) -> bool:
         """Process an event. Return whether it is settled."""
         key, received = _key_of(message), message.received
         try:
-            result = batch.process(message, own_topics=self._own_topics)
+            result = process(
+                message, consumer=self._name, handlers=self._handlers, own_topics=self._own_topics
+            )
         except Exception as error:
             if is_away(error):
                 raise
@@ -172,14 +161,11 @@ class EventConsumer:
             self._settled = []
 
     def _replay(self) -> bool:
-        """Process dead letters whose replay was requested. Return whether the next round must continue.
-
-        A round takes only a batch, because an operator may replay thousands while live events come.
-        """
+        """Process dead letters whose replay was requested. Return whether the next round must continue."""
         now = time.monotonic()
         if now - self._replayed_at < REPLAY_SECONDS:
             return False
-        for _ in range(BATCH):
+        for _ in range(MOST_REPLAYS):
             skip = [letter for letter, (at, _) in self._replays.items() if at > now]
             done = replay_next(consumer=self._name, handlers=self._handlers, skip=skip)
             if done is None:

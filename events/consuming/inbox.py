@@ -1,7 +1,7 @@
 """Process an event of another service once, also if it is repeated, late or broken.
 
-An event is like a request whose idempotency key is its id: the statement of its change also writes its row in
-`processed_events`, so a repeat changes nothing. An event that can never be processed or failed six times
+An event is like a request whose idempotency key is its id: the transaction of its change also writes its row
+in `processed_events`, so a repeat changes nothing. An event that can never be processed or failed six times
 becomes a dead letter with its reason, for an operator, and is published to `<topic>.dlt`.
 events.consuming.consumer and the API of events call this module.
 """
@@ -13,13 +13,12 @@ import dataclasses
 import datetime as dt
 import json
 import uuid
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
 import structlog
 from django.conf import settings
-from django.db import DataError, connection, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 from django.db.models.functions import Now
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
@@ -31,7 +30,7 @@ from events.consuming.envelope import (
     read_envelope,
     read_json,
 )
-from events.consuming.handlers import Handler, RowHandler
+from events.consuming.handlers import Handler
 from events.event_ids import event_ids
 from events.models import InboundDeadLetter, ProcessedEvent
 from events.models.inbox import EventKey, Receipt
@@ -39,7 +38,7 @@ from events.publishing.write import write_event
 from events.transports import Received
 from events.transports.base import LARGEST
 from runtime.database.ids import id_time
-from runtime.database.row_change import JoinedRead, RowToRead, change_row
+from runtime.database.save import broken_constraint
 from runtime.database.texts import make_storable
 from runtime.database.transactions import after_commit
 from runtime.telemetry import context, tracing
@@ -50,8 +49,6 @@ log = structlog.get_logger(__name__)
 CLOCKS_APART = dt.timedelta(hours=1)
 
 Processing = Literal["done", "repeat", "dead", "own"]
-#: The constraint that the insert of a repeat violates.
-TAKEN = "processed_events_pkey"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,154 +73,84 @@ def open_message(received: Received) -> Message:
         return Message(received, None, str(reason))
 
 
-class Batch:
-    """Process events one after the other. Each is a transaction of its own.
+def process(
+    message: Message, *, consumer: str, handlers: Mapping[str, Handler], own_topics: Collection[str] = ()
+) -> Processing:
+    """Apply an event once, in a transaction.
 
-    The events of `envelopes`, and their rows, are read in one statement at the beginning. If several events
-    change one row, each is decided on the row as the one before left it. An event is read alone if it was not
-    read before, or if another session changed its row meanwhile.
+    This service publishes to `own_topics`, too, so skip its own events there (`EVENT_SOURCE`). Make the event
+    a dead letter after `Rejected` or `DataError`. Raise every other error of the database or a handler. The
+    caller must then try the event again.
     """
+    received, envelope = message.received, message.envelope
+    if envelope is None:
+        return dead_letter(message=message, consumer=consumer, reason=message.fault)
+    if is_own(message, own_topics):
+        return "own"
+    with _working_on(envelope, consumer) as span:
+        try:
+            receipt = _apply_once(envelope, consumer, handlers, received.written_at)
+        except (Rejected, DataError) as error:
+            reason = explain(error)
+            span.set_status(StatusCode.ERROR, reason)
+            return dead_letter(message=message, consumer=consumer, reason=reason)
+    return "done" if receipt.first_at is None else "repeat"
 
-    def __init__(
-        self, *, consumer: str, handlers: Mapping[str, Handler], envelopes: Sequence[Envelope] = ()
-    ) -> None:
-        self._consumer, self._handlers = consumer, handlers
-        #: Of the events that were read and are not yet processed.
-        self._receipts: dict[EventKey, Receipt] = {}
-        #: The rows as they are now, as far as this process knows.
-        self._rows: dict[tuple[str, uuid.UUID], Any] = {}
-        by_row: defaultdict[RowToRead, list[tuple[EventKey, uuid.UUID | None]]] = defaultdict(list)
-        for envelope in envelopes:
-            if isinstance(handler := handlers.get(envelope.type), RowHandler):
-                by_row[handler.row].append((_key(envelope, consumer), handler.row_id(envelope)))
-        for row, events in by_row.items():
-            self._read(row, events)
 
-    def add(self, envelope: Envelope, receipt: Receipt) -> None:
-        """Add an event that another statement has read with `joined_read`."""
-        handler = self._handlers[envelope.type]
-        assert isinstance(handler, RowHandler)
-        self._remember(_key(envelope, self._consumer), handler.row, handler.row_id(envelope), receipt)
+def process_or_reject(
+    envelope: Envelope, *, consumer: str, handlers: Mapping[str, Handler]
+) -> Literal["done", "repeat"]:
+    """Apply an event once, as `process` does. There must be a handler of its topic.
 
-    def process(self, message: Message, *, own_topics: Collection[str] = ()) -> Processing:
-        """Apply an event once.
+    Raise `Rejected` instead of making it a dead letter. Nothing is stored then, so the sender can correct the
+    event and send it again. Raise every other error as `process` does.
+    """
+    with _working_on(envelope, consumer):
+        try:
+            receipt = _apply_once(envelope, consumer, handlers)
+        except DataError as error:
+            raise Rejected(explain(error)) from error
+    if receipt.first_at is None:
+        return "done"
+    letters = InboundDeadLetter.objects.filter(event_id=envelope.id, consumer=consumer, replayed_at=None)
+    # A letter that was erased or is not exact does not tell its source. It had no effect, so its event is not
+    # a repeat.
+    if any(_producer_of(letter) in (receipt.source, "") for letter in letters):
+        raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
+    return "repeat"
 
-        This service publishes to `own_topics`, too, so skip its own events there (`EVENT_SOURCE`). Make the
-        event a dead letter after `Rejected` or `DataError`. Raise every other error of the database or a
-        handler. The caller must then try the event again.
-        """
-        received, envelope = message.received, message.envelope
-        if envelope is None:
-            return dead_letter(message=message, consumer=self._consumer, reason=message.fault)
-        if is_own(message, own_topics):
-            return "own"
-        with _working_on(envelope, self._consumer) as span:
-            try:
-                receipt = self._apply_once(envelope, received.written_at)
-            except (Rejected, DataError) as error:
-                reason = explain(error)
-                span.set_status(StatusCode.ERROR, reason)
-                return dead_letter(message=message, consumer=self._consumer, reason=reason)
-        return "done" if receipt.first_at is None else "repeat"
 
-    def process_or_reject(self, envelope: Envelope) -> Literal["done", "repeat"]:
-        """Apply an event once, as `process` does. There must be a handler of its topic.
+def _apply_once(
+    envelope: Envelope,
+    consumer: str,
+    handlers: Mapping[str, Handler],
+    written_at: dt.datetime | None = None,
+) -> Receipt:
+    """Record the event and do what it says, in one transaction, unless it is a repeat.
 
-        Raise `Rejected` instead of making it a dead letter. Nothing is stored then, so the sender can correct
-        the event and send it again. Raise every other error as `process` does.
-        """
-        with _working_on(envelope, self._consumer):
-            try:
-                receipt = self._apply_once(envelope)
-            except DataError as error:
-                raise Rejected(explain(error)) from error
+    Raise what the handler raises.
+    """
+    try:
+        receipt = _apply(envelope, consumer, handlers, written_at)
+    except IntegrityError as error:
+        # There was no row to lock, and another session has inserted it since. Now there is one.
+        if not (broken_constraint(error) or "").endswith("_pkey"):
+            raise
+        receipt = _apply(envelope, consumer, handlers, written_at)
+    taken = "event taken" if receipt.first_at is None else "event repeated"
+    log.info(taken, **envelope.ids, topic=envelope.type)
+    return receipt
+
+
+def _apply(
+    envelope: Envelope, consumer: str, handlers: Mapping[str, Handler], written_at: dt.datetime | None
+) -> Receipt:
+    with transaction.atomic(durable=True):
+        receipt = _record(envelope, consumer)  # a second session with the same event waits here
         if receipt.first_at is None:
-            return "done"
-        letters = InboundDeadLetter.objects.filter(
-            event_id=envelope.id, consumer=self._consumer, replayed_at=None
-        )
-        # A letter that was erased or is not exact does not tell its source. It had no effect, so its event is
-        # not a repeat.
-        if any(_producer_of(letter) in (receipt.source, "") for letter in letters):
-            raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
-        return "repeat"
-
-    def _apply_once(self, envelope: Envelope, written_at: dt.datetime | None = None) -> Receipt:
-        """Record the event and write its change unless it is a repeat. Raise what the handler raises."""
-        handler = self._handlers[envelope.type]
-        if isinstance(handler, RowHandler):
-            receipt = self._change(envelope, handler, written_at)
-        else:
-            with transaction.atomic(durable=True):
-                receipt = _record(envelope, self._consumer)
-                if receipt.first_at is None:
-                    _check_age(envelope, written_at, receipt.received_at)
-                    handler(envelope)
-        taken = "event taken" if receipt.first_at is None else "event repeated"
-        log.info(taken, **envelope.ids, topic=envelope.type)
-        return receipt
-
-    def _change(self, envelope: Envelope, handler: RowHandler, written_at: dt.datetime | None) -> Receipt:
-        """Read, decide, and write the change together with the record of the event."""
-        key, row_id = _key(envelope, self._consumer), handler.row_id(envelope)
-
-        def attempt(number: int) -> Receipt | None:
-            is_fresh = number > 1 or key not in self._receipts or not self._has_row(handler, row_id)
-            if is_fresh:
-                self._read(handler.row, [(key, row_id)])
-            receipt = self._receipts.pop(key)
-            if receipt.first_at is not None:
-                ProcessedEvent.objects.count_repeat(event_id=key.event_id, consumer=receipt.consumer)
-                return receipt
-            # The row is taken out, because after an error nobody knows what the decision has left of it.
-            row = None if row_id is None else self._rows.pop((handler.row.table, row_id))
-            try:
-                _check_age(envelope, written_at, receipt.received_at)
-                change = handler.decide(envelope, row, receipt.received_at)
-            except Rejected:
-                if is_fresh:
-                    raise
-                return None  # perhaps another session has changed the row since
-            record = ProcessedEvent.objects.insert_part(
-                key=key, consumer=receipt.consumer, event_type=envelope.type
-            )
-            written = change.write(inserts=[record])
-            if not written.has_change:
-                return None
-            if row_id is not None:
-                self._rows[handler.row.table, row_id] = change.seen_after(written)
-            return receipt
-
-        def lock() -> None:
-            if row_id is not None:
-                handler.row.read(row_id, lock=True)
-
-        return change_row(attempt, lock=lock, conflicts=(TAKEN, handler.row.primary_key))
-
-    def _has_row(self, handler: RowHandler, row_id: uuid.UUID | None) -> bool:
-        return row_id is None or (handler.row.table, row_id) in self._rows
-
-    def _read(self, row: RowToRead, events: Sequence[tuple[EventKey, uuid.UUID | None]]) -> None:
-        receipts = ProcessedEvent.objects.find(events, row=row)
-        for (key, row_id), receipt in zip(events, receipts, strict=True):
-            self._remember(key, row, row_id, receipt)
-
-    def _remember(self, key: EventKey, row: RowToRead, row_id: uuid.UUID | None, receipt: Receipt) -> None:
-        self._receipts[key] = receipt
-        if row_id is not None:
-            self._rows[row.table, row_id] = receipt.row
-
-
-def joined_read(envelope: Envelope, *, consumer: str, handlers: Mapping[str, Handler]) -> JoinedRead | None:
-    """Return the read of an event for a statement that joins it. It makes the `Receipt` for `Batch.add`.
-
-    Return None if the event's handler reads for itself, or if there is none.
-    """
-    handler = handlers.get(envelope.type)
-    if not isinstance(handler, RowHandler):
-        return None
-    key, row_id = _key(envelope, consumer), handler.row_id(envelope)
-    return ProcessedEvent.objects.joined(key=key, row_id=row_id, row=handler.row)
+            _check_age(envelope, written_at, receipt.received_at)
+            handlers[envelope.type](envelope)
+    return receipt
 
 
 def is_own(message: Message, own_topics: Collection[str]) -> bool:
@@ -311,7 +238,7 @@ def replay_next(
             return None
         try:
             with transaction.atomic():
-                envelope = _apply(letter, handlers)
+                envelope = _replay(letter, handlers)
         except (Rejected, DataError) as error:
             fail_replay(letter=letter, reason=explain(error))
         except Exception as error:  # noqa: BLE001 - the caller decides when it is tried again
@@ -347,24 +274,18 @@ def explain(error: Exception) -> str:
     return first if isinstance(error, Rejected) else f"{type(error).__name__}: {first}"
 
 
-def _apply(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envelope:
+def _replay(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envelope:
     """Apply a letter's event in the caller's transaction, with its row locked."""
     handler = handlers.get(letter.topic)
     if handler is None:  # a setting was turned off after a person had requested the replay
         raise Rejected(f"its topic {letter.topic} is not consumed now: turn it on, or discard the event")
     envelope = read_envelope(topic=letter.topic, value=letter.envelope.encode())
     with context.working_for(envelope.context):
-        row = None
-        if isinstance(handler, RowHandler) and (row_id := handler.row_id(envelope)) is not None:
-            row = handler.row.read(row_id, lock=True)
         receipt = _record(envelope, letter.consumer)
         # The inbox forgets a letter's event before the letter, and then takes the event again.
         if receipt.first_at is not None and receipt.first_at > id_time(letter.id) + CLOCKS_APART:
             raise Rejected(f"it was processed at {receipt.first_at:%Y-%m-%d %H:%M} UTC, after it had died")
-        if not isinstance(handler, RowHandler):
-            handler(envelope)
-        elif not handler.decide(envelope, row, receipt.received_at).write(inserts=[]).has_change:
-            raise RuntimeError("the locked row was changed by another session")
+        handler(envelope)
     return envelope
 
 

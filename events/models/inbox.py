@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import hashlib
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 from django.conf import settings
 from django.db import connections, models, transaction
-from django.db.models import F
 from django.db.models.functions import Now
 
 from events.models.states import (
@@ -25,8 +23,6 @@ from events.models.states import (
 from runtime.database.ids import new_id
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.purge_rules import PurgeRule
-from runtime.database.row_change import JoinedRead, RowToRead
-from runtime.database.statement import StatementPart, insert
 
 #: A person decided to replay the dead letter, and its consumer is paused or stopped.
 _REPLAY_WAITS = "replay_requested_at IS NOT NULL AND replayed_at IS NULL AND discarded_at IS NULL"
@@ -46,7 +42,7 @@ class EventKey(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What the inbox knew of a received event, and the row that the event names, at the database's time."""
+    """What the inbox knew of a received event at the database's time."""
 
     received_at: dt.datetime
     #: The consumer for which the event is recorded, or must be.
@@ -55,7 +51,6 @@ class Receipt(NamedTuple):
     first_at: dt.datetime | None
     #: Of the event that was first.
     source: str
-    row: Any = None
 
 
 class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
@@ -63,51 +58,6 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
 
     The second is recorded for a consumer of its producer's own. A letter may have no producer.
     """
-
-    def find(self, events: Sequence[tuple[EventKey, uuid.UUID | None]], *, row: RowToRead) -> list[Receipt]:
-        """Read what the inbox has of events, and the row that each names, in one statement without a lock."""
-        (consumer,) = {key.consumer for key, _ in events}
-        with connections[self.db].cursor() as cursor:
-            cursor.execute(
-                _find_text(row),
-                [
-                    [str(key.event_id) for key, _ in events],
-                    [key.own_consumer for key, _ in events],
-                    [None if row_id is None else str(row_id) for _, row_id in events],
-                    consumer,
-                ],
-            )
-            rows = cursor.fetchall()
-        return [
-            _receipt(now, values, key=key, row=row)
-            for (key, _), (now, *values) in zip(events, rows, strict=True)
-        ]
-
-    def joined(self, *, key: EventKey, row_id: uuid.UUID | None, row: RowToRead) -> JoinedRead:
-        """Return what `find` reads of one event, for a statement that joins it. It makes the receipt."""
-        return JoinedRead(
-            _columns(row),
-            f"CROSS JOIN (SELECT %s::uuid, %s::text, %s::uuid, 1) AS {_ASKED} {_joins(row)}",
-            [key.event_id, key.own_consumer, row_id, key.consumer],
-            functools.partial(_receipt, key=key, row=row),
-        )
-
-    def insert_part(self, *, key: EventKey, consumer: str, event_type: str) -> StatementPart:
-        """Return the insert of an event that was found to be new, as a part of the statement of its change.
-
-        It is a plain INSERT, so that a repeat at the same moment aborts the whole statement.
-        """
-        row = {
-            "event_id": key.event_id,
-            "consumer": consumer,
-            "event_type": event_type[:100],
-            "source": key.producer[:100],
-        }
-        return insert("processed_events", row, fixed=(("receive_count", "1"),))
-
-    def count_repeat(self, *, event_id: uuid.UUID, consumer: str) -> None:
-        """Count that a recorded event was received again."""
-        self.filter(event_id=event_id, consumer=consumer).update(receive_count=F("receive_count") + 1)
 
     def record(self, *, key: EventKey, event_type: str) -> Receipt:
         """Record that an event was received. Wait for a transaction that processes the same event."""
@@ -120,57 +70,20 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
     def _record(self, key: EventKey, consumer: str, event_type: str) -> Receipt | None:
         """Record an event, or return None if an event of another producer has the id."""
         with connections[self.db].cursor() as cursor:
-            cursor.execute(
-                """
-                INSERT INTO processed_events AS old (event_id, consumer, event_type, source, receive_count)
-                VALUES (%s, %s, %s, %s, 1)
-                ON CONFLICT (event_id, consumer) DO UPDATE SET receive_count = old.receive_count + 1
-                    WHERE old.source IN (excluded.source, '')
-                RETURNING statement_timestamp(), consumer,
-                    CASE WHEN receive_count > 1 THEN processed_at END, source
-                """,
-                [key.event_id, consumer, event_type[:100], key.producer[:100]],
-            )
+            cursor.execute(_RECORD, [key.event_id, consumer, event_type[:100], key.producer[:100]])
             row = cursor.fetchone()
         return None if row is None else Receipt(*row)
 
 
-_ASKED = "asked (event_id, own_consumer, row_id, number)"
-
-
-@functools.cache
-def _columns(row: RowToRead) -> str:
-    return f"shared.processed_at, shared.source, own.processed_at, {row.columns_if_found}"
-
-
-@functools.cache
-def _joins(row: RowToRead) -> str:
-    return f"""
-        LEFT JOIN processed_events AS shared ON shared.event_id = asked.event_id AND shared.consumer = %s
-        LEFT JOIN processed_events AS own
-            ON own.event_id = asked.event_id AND own.consumer = asked.own_consumer
-        LEFT JOIN {row.table} ON {row.table}.id = asked.row_id
+_RECORD = Prepared(
     """
-
-
-@functools.cache
-def _find_text(row: RowToRead) -> Prepared:
-    return Prepared(
-        f"""
-        SELECT statement_timestamp(), {_columns(row)}
-        FROM unnest(%s::uuid[], %s::text[], %s::uuid[]) WITH ORDINALITY AS {_ASKED} {_joins(row)}
-        ORDER BY asked.number
-        """  # noqa: S608 - all of it is written in the code
-    )
-
-
-def _receipt(now: dt.datetime, found: Sequence[Any], *, key: EventKey, row: RowToRead) -> Receipt:
-    shared_at, shared_source, own_at, *columns = found
-    made = row.make_if_found(now, columns)
-    source = key.producer[:100]
-    if own_at is None and shared_source in (None, source, ""):
-        return Receipt(now, key.consumer, shared_at, shared_source or "", made)
-    return Receipt(now, key.own_consumer, own_at, source, made)
+    INSERT INTO processed_events AS old (event_id, consumer, event_type, source, receive_count)
+    VALUES (%s, %s, %s, %s, 1)
+    ON CONFLICT (event_id, consumer) DO UPDATE SET receive_count = old.receive_count + 1
+        WHERE old.source IN (excluded.source, '')
+    RETURNING statement_timestamp(), consumer, CASE WHEN receive_count > 1 THEN processed_at END, source
+    """
+)
 
 
 class ProcessedEvent(models.Model):

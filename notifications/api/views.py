@@ -18,7 +18,8 @@ from notifications.api.serializers import (
 from notifications.api.sources import visible
 from notifications.models import EmailNotification
 from runtime.database.periods import narrow_to_created
-from web.api.idempotency import answer_once
+from runtime.database.save import save_together
+from web.api.idempotency import Save, answer_once
 from web.api.pages import paginate
 from web.api.problem_types import declare_type
 from web.api.problems import Problem, not_found
@@ -107,7 +108,7 @@ class ResendNotification(ApiView):
         return answer_once(view=self, work=lambda: _resend(notification_id, token))
 
 
-def _resend(notification_id: uuid.UUID, token: ApiToken) -> HttpResponse:
+def _resend(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, Save]:
     before = _find(notification_id, token)
     _, refusals = services.resend(ids=[notification_id])
     for refusal in refusals:
@@ -117,7 +118,8 @@ def _resend(notification_id: uuid.UUID, token: ApiToken) -> HttpResponse:
             current_status=before.status,
             until=refusal.until,
         )
-    return json_response(present(NotificationSerializer, _find(notification_id, token)), status=202)
+    answer = json_response(present(NotificationSerializer, _find(notification_id, token)), status=202)
+    return answer, save_together
 
 
 def _find(notification_id: uuid.UUID, token: ApiToken) -> EmailNotification:

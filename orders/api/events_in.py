@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 from django.core.exceptions import SuspiciousOperation
@@ -17,14 +17,13 @@ from rest_framework.request import Request
 from events.consuming.bodies import BINARY_MODE, BODIES, SentEvent, SentEvents, read_events
 from events.consuming.envelope import Envelope, Rejected
 from events.consuming.handlers import Handler
-from events.consuming.inbox import Batch, joined_read
+from events.consuming.inbox import process_or_reject
 from events.counters import RECEIVED
 from events.pause_watch import PauseWatch
 from orders.inbound import commands
 from orders.inbound.external import TOPICS as ORDER_TOPICS
 from orders.inbound.external import OtherOwner
 from orders.subscriptions import NAME, over_http
-from runtime.database.row_change import JoinedRead
 from runtime.models import Pause
 from web.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
 from web.api.problems import Problem, is_temporary, paused
@@ -94,25 +93,15 @@ class InboundEvents(ApiView):
         events, is_list = self._sent
         opened = [_check(one, token, taken=self._handlers) for one in self._opened]
         if is_list:
-            envelopes = [one for one in opened if isinstance(one, Envelope)]
-            batch = Batch(consumer=NAME, handlers=self._handlers, envelopes=envelopes)
-            answers = [self._answer_in_list(*both, batch) for both in zip(events, opened, strict=True)]
+            answers = [self._answer_in_list(*both) for both in zip(events, opened, strict=True)]
             return json_response({"results": answers})
-        batch, (event,), (envelope,) = Batch(consumer=NAME, handlers=self._handlers), events, opened
-        if isinstance(envelope, Envelope) and self.first_read.joined is not None:
-            batch.add(envelope, self.first_read.joined)
+        (event,), (envelope,) = events, opened
         try:
-            return json_response(_process(event, envelope, batch, token))
+            return json_response(_process(event, envelope, self._handlers, token))
         except NotForToken as reason:
             raise Problem(FORBIDDEN, detail=str(reason), source=token.source) from None
         except Rejected as reason:
             raise Problem(UNUSABLE_EVENT, detail=str(reason), event_id=event.event_id) from None
-
-    def joined_read(self) -> JoinedRead | None:
-        """Return the read of an event that is alone. Several are read together, after the token."""
-        if isinstance(self._sent, Exception) or self._sent.is_list or isinstance(self._opened[0], Rejected):
-            return None
-        return joined_read(self._opened[0], consumer=NAME, handlers=self._handlers)
 
     @functools.cached_property
     def _sent(self) -> SentEvents | Problem | SuspiciousOperation | UnreadablePostError:
@@ -132,7 +121,7 @@ class InboundEvents(ApiView):
     def _handlers(self) -> dict[str, Handler]:
         return over_http()
 
-    def _answer_in_list(self, event: SentEvent, opened: Envelope | Rejected, batch: Batch) -> Answer:
+    def _answer_in_list(self, event: SentEvent, opened: Envelope | Rejected) -> Answer:
         """Process an event of a list. Raise only errors after which the sender must repeat the whole list.
 
         Raise `AuthenticationFailed` if the token was revoked or has expired since the list began.
@@ -142,7 +131,7 @@ class InboundEvents(ApiView):
             self.read_again()
             self._token_read_at = time.monotonic()
         try:
-            return _process(event, opened, batch, self.first_read.token)
+            return _process(event, opened, self._handlers, self.first_read.token)
         except Rejected as reason:
             return {"event_id": event.event_id, "result": "refused", "problem": str(reason)}
         except Exception as error:
@@ -177,14 +166,16 @@ def _check(opened: Envelope | Rejected, token: ApiToken, *, taken: Collection[st
     return opened if opened.type in taken else Rejected(_why_not_taken(opened.type, taken=taken))
 
 
-def _process(event: SentEvent, opened: Envelope | Rejected, batch: Batch, token: ApiToken) -> Answer:
+def _process(
+    event: SentEvent, opened: Envelope | Rejected, handlers: Mapping[str, Handler], token: ApiToken
+) -> Answer:
     """Process an event. Raise `Rejected`, and the errors of the database and of the handler."""
     topic, counted = "unknown", "retried"
     try:
         if isinstance(opened, Rejected):
             raise opened
         topic = opened.type
-        result, counted = RESULTS[batch.process_or_reject(opened)]
+        result, counted = RESULTS[process_or_reject(opened, consumer=NAME, handlers=handlers)]
     except Rejected as reason:
         counted = "rejected"
         log.warning("event not taken", event_id=event.event_id, reason=str(reason)[:1000], token=token.name)

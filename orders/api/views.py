@@ -1,10 +1,10 @@
-"""The API of orders. Views read with queries of their own, and change orders through orders.api.changing."""
+"""The API of orders. Views read with queries of their own, and change orders through orders.services."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from django.http import HttpResponse
 from django.urls import reverse
@@ -14,9 +14,8 @@ from events.models import DomainEvent
 from notifications.api.serializers import NotificationHotPageSerializer, NotificationSerializer, with_columns
 from notifications.api.sources import visible
 from notifications.models import EmailNotification
-from orders import changes
+from orders import services
 from orders.api.access import find_order, find_order_id, visible_orders
-from orders.api.changing import answer_change
 from orders.api.serializers import (
     ChangeProblemSerializer,
     EventHotPageSerializer,
@@ -27,11 +26,11 @@ from orders.api.serializers import (
     OrderSerializer,
 )
 from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
-from orders.models import NEWEST_FIRST, ORDER_ROW, Order, Seen
+from orders.models import NEWEST_FIRST, Order
+from orders.services import OrderChange
 from orders.transitions import ExternallyOwned, InvalidTransition
-from runtime.database.row_change import JoinedRead
-from web.api.fields import Nothing, StrictSerializer, parse_uuid
-from web.api.first_read import FirstRead
+from web.api.fields import Nothing, StrictSerializer
+from web.api.idempotency import Save, answer_once
 from web.api.pages import PageQuery, hot_since, paginate
 from web.api.problem_types import FORBIDDEN, declare_type
 from web.api.problems import Problem, not_found
@@ -122,14 +121,14 @@ class Orders(ApiView):
                 detail=f"This token places no orders here: {source} sends events of its own orders.",
                 source=source,
             )
-        return answer_change(
-            view=self, decide=lambda read: changes.place(now=read.now, **values), present=_placed
-        )
 
+        def work() -> tuple[HttpResponse, Save]:
+            change = services.place(now=self.first_read.now, **values)
+            location = reverse("order", kwargs={"id": change.order.id})
+            answer = json_response(present(OrderSerializer, change.order), status=201, location=location)
+            return answer, change.save
 
-def _placed(order: Order) -> HttpResponse:
-    location = reverse("order", kwargs={"id": order.id})
-    return json_response(present(OrderSerializer, order), status=201, location=location)
+        return answer_once(view=self, work=work)
 
 
 class OneOrder(ApiView):
@@ -158,37 +157,30 @@ class ChangeView(ApiView):
 
     scopes = {"POST": WRITE}
 
-    def joined_read(self) -> JoinedRead:
-        return ORDER_ROW.joined(parse_uuid(self.kwargs["id"]))
-
-    def change(self, request: Request, id: str, decide: changes.Decide) -> HttpResponse:
+    def change(self, request: Request, id: str, service: Callable[..., OrderChange]) -> HttpResponse:
         """Change the order once for each idempotency key. Answer with the changed order."""
         order_id, values = path_id(id), self.body()
+        if self.first_read.token.source:
+            find_order_id(id, self.first_read.token)
 
-        def decided(read: FirstRead) -> changes.OrderChange:
-            seen: Seen | None = read.joined
-            if seen is None or read.token.source not in ("", seen.order.source):
-                raise not_found(NO_SUCH_ID)
+        def work() -> tuple[HttpResponse, Save]:
             with _refusals_as_problems():
-                return decide(seen, **values)
+                change = service(order_id=order_id, **values)
+            return json_response(present(OrderSerializer, change.order)), change.save
 
-        return answer_change(view=self, decide=decided, present=_changed, order_id=order_id)
-
-
-def _changed(order: Order) -> HttpResponse:
-    return json_response(present(OrderSerializer, order))
+        return answer_once(view=self, work=work)
 
 
 class PayOrder(ChangeView):
     @change_operation(name="pay_order", summary="Mark an order paid")
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, changes.pay)
+        return self.change(request, id, services.pay)
 
 
 class ConfirmOrder(ChangeView):
     @change_operation(name="confirm_order", summary="Confirm an order because its stock is reserved")
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, changes.confirm)
+        return self.change(request, id, services.confirm)
 
 
 class CompleteOrder(ChangeView):
@@ -201,7 +193,7 @@ class CompleteOrder(ChangeView):
         example={"tracking_url": "https://parcels.example.com/42"},
     )
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, changes.complete)
+        return self.change(request, id, services.complete)
 
 
 class CancelOrder(ChangeView):
@@ -214,7 +206,7 @@ class CancelOrder(ChangeView):
         example={"reason": "Out of stock"},
     )
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, changes.cancel)
+        return self.change(request, id, services.cancel)
 
 
 class RefundOrder(ChangeView):
@@ -227,13 +219,15 @@ class RefundOrder(ChangeView):
         example={"amount": 1000},
     )
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, changes.refund)
+        return self.change(request, id, services.refund)
 
 
 @contextlib.contextmanager
 def _refusals_as_problems() -> Iterator[None]:
     try:
         yield
+    except services.OrderNotFound:
+        raise not_found(NO_SUCH_ID) from None
     except ExternallyOwned as refusal:
         raise Problem(
             EXTERNALLY_OWNED,
@@ -248,7 +242,7 @@ def _refusals_as_problems() -> Iterator[None]:
             allowed_statuses=refusal.allowed_statuses,
             allowed_actions=list(refusal.allowed),
         ) from None
-    except changes.RefundExceedsBalance as refusal:
+    except services.RefundExceedsBalance as refusal:
         raise Problem(
             REFUND_EXCEEDS_BALANCE,
             detail=str(refusal),

@@ -7,22 +7,21 @@ change many rows, so they are functions that run in a transaction.
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope
-from events.consuming.handlers import RowHandler
 from notifications.services import resend, resend_dead_letters
-from orders import changes
+from orders import services
 from orders.bodies import CancelBody, CompleteBody, OrderBody
-from orders.changes import OrderChange
-from orders.inbound.reading import InboundTopic, decide_order, order_id_of, read_data
-from orders.models import ORDER_ROW, Seen
+from orders.inbound.reading import InboundTopic, read_data, refusals_as_rejections
+from orders.services import OrderChange
 from retention import rollover
+from runtime.database.clock import read_database_time
 from runtime.database.transactions import after_commit
 from web.api.fields import Identifier, Nothing, StrictSerializer
 
@@ -47,9 +46,9 @@ class ResendCommand(StrictSerializer):
     )
 
 
-def place_order(event: Envelope, _: None, now: dt.datetime) -> OrderChange:
+def place_order(event: Envelope) -> None:
     """Place an order. Its event `order.order.placed.v1` has the command's correlation id."""
-    return changes.place(now=now, **_read(OrderBody, event))
+    services.place(now=read_database_time(), **_read(OrderBody, event)).save()
 
 
 def resend_error_emails(event: Envelope) -> None:
@@ -78,28 +77,28 @@ def _read(body: type[StrictSerializer], event: Envelope) -> dict[str, Any]:
     return read_data(body, event.data, strict=True)
 
 
-def _change_order(decide: changes.Decide, body: type[StrictSerializer], title: str) -> InboundTopic:
-    """Return the topic of a command that has its order decided with the values of `body`."""
+def _change_order(
+    service: Callable[..., OrderChange], body: type[StrictSerializer], title: str
+) -> InboundTopic:
+    """Return the topic of a command that has its order changed with the values of `body`."""
 
-    def decided(event: Envelope, seen: Seen | None, now: dt.datetime) -> OrderChange:
+    def handle(event: Envelope) -> None:
         values = _read(body, event)
-        del values["order_id"]
-        return decide_order(event, seen, lambda found: decide(found, **values))
+        with refusals_as_rejections():
+            service(**values).save()
 
-    return InboundTopic(RowHandler(row=ORDER_ROW, row_id=order_id_of, decide=decided), body, title)
+    return InboundTopic(handle, body, title)
 
 
 TOPICS = {
     "order.command.place_order.v1": InboundTopic(
-        RowHandler(row=ORDER_ROW, row_id=lambda _: None, decide=place_order),
-        OrderBody,
-        "Place an order, as POST /api/v1/orders does",
+        place_order, OrderBody, "Place an order, as POST /api/v1/orders does"
     ),
     "order.command.complete_order.v1": _change_order(
-        changes.complete, CompleteCommand, "Complete an order, as POST /api/v1/orders/{id}/complete does"
+        services.complete, CompleteCommand, "Complete an order, as POST /api/v1/orders/{id}/complete does"
     ),
     "order.command.cancel_order.v1": _change_order(
-        changes.cancel, CancelCommand, "Cancel an order, as POST /api/v1/orders/{id}/cancel does"
+        services.cancel, CancelCommand, "Cancel an order, as POST /api/v1/orders/{id}/cancel does"
     ),
     "notification.command.resend_error_emails.v1": InboundTopic(
         resend_error_emails, ResendCommand, "Resend the named e-mails, or all dead letters"

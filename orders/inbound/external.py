@@ -8,7 +8,6 @@ the arrivals.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import uuid
 from typing import Any, NamedTuple
@@ -17,15 +16,14 @@ from django.conf import settings
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope, Rejected
-from events.consuming.handlers import RowHandler
-from orders import changes
+from orders import services
 from orders.bodies import CancelBody, CompleteBody, OrderBody
-from orders.changes import OrderChange
 from orders.emails import default_locale
 from orders.events import EVENTS
 from orders.fields import MAX_AMOUNT
 from orders.inbound.reading import InboundTopic, read_data
-from orders.models import ORDER_ROW, Order, Seen
+from orders.models import Order
+from orders.transitions import ChangeRefused
 from runtime.telemetry import context
 from web.api.fields import Choice, Flag, Integer, Text, parse_uuid
 
@@ -154,36 +152,21 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:orderpost:source:{source}"), id)
 
 
-def _row_id(event: Envelope) -> uuid.UUID | None:
-    id = event.data.get("orderId")
-    return own_id(source=event.producer, id=id) if isinstance(id, str) else None
-
-
-def _decide(event: Envelope, seen: Seen | None, now: dt.datetime, *, name: str) -> OrderChange:
+def _apply(event: Envelope, *, name: str) -> None:
     """Handle the event `name` of another system. With `notify: false` it sends no e-mail."""
-    reported, details = _read(event, name, now)
+    reported, details = _read(event, name)
     is_history = not details.pop("notify")
-    if seen is not None:
-        _check_order(seen.order, reported, is_history=is_history)
-    at = min(event.timestamp or now, now)
-    return changes.adopt(
-        seen, now=now, reported=reported, event=name, at=at, is_history=is_history, **details
-    )
+    try:
+        services.apply_reported_state(
+            reported=reported, event=name, at=event.timestamp, is_history=is_history, **details
+        ).save()
+    except services.OtherOwner as error:
+        raise OtherOwner(str(error)) from error
+    except ChangeRefused as error:
+        raise Rejected(str(error)) from error
 
 
-def _check_order(order: Order, reported: Order, *, is_history: bool) -> None:
-    """Raise `Rejected` if the order belongs to another system or has another currency."""
-    if order.source != reported.source:
-        raise OtherOwner(f"the order belongs to {order.source or 'this system'}, not to {reported.source}")
-    # The e-mails would show sums of two currencies. History sends none, so it can correct the currency.
-    if reported.currency != order.currency and not is_history:
-        raise Rejected(
-            f"data.currency: The event is in {reported.currency}, the order in {order.currency}. Correct the"
-            " event, or the order by an event with notify: false."
-        )
-
-
-def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str, Any]]:
+def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     """Return the event's order, unsaved, and the fields in `DETAILS`. Raise `Rejected`."""
     source = event.producer
     if source not in settings.ORDER_SOURCES:
@@ -199,7 +182,7 @@ def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str
     foreign_id, work = values.pop("order_id"), context.current()
     id = own_id(source=source, id=foreign_id)
     values["user_id"] = own_id(source=source, id=values["user_id"])
-    values["created_at"] = min(values.pop("placed_at"), now)
+    values["created_at"] = values.pop("placed_at")
     if str(id) != foreign_id.lower():
         values.setdefault("reference", foreign_id)
     values.setdefault("locale", default_locale(source=source))
@@ -215,11 +198,6 @@ def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str
 
 
 TOPICS = {
-    EVENTS[name].topic: InboundTopic(
-        RowHandler(row=ORDER_ROW, row_id=_row_id, decide=functools.partial(_decide, name=name)),
-        body,
-        title,
-        statuses,
-    )
+    EVENTS[name].topic: InboundTopic(functools.partial(_apply, name=name), body, title, statuses)
     for name, (body, statuses, title) in BODIES.items()
 }

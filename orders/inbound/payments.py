@@ -6,16 +6,17 @@ an operator reads.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+import uuid
 
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope, Rejected
-from orders import changes
-from orders.changes import OrderChange
+from orders import services
 from orders.fields import MAX_AMOUNT
 from orders.inbound.reading import InboundTopic, order_handler, read_data
-from orders.models import Order, Seen
+from orders.services import OrderChange
 from orders.transitions import ExternallyOwned, InvalidTransition
 from web.api.fields import Code, Integer, StrictSerializer
 
@@ -64,7 +65,7 @@ class FailureData(StrictSerializer):
     )
 
 
-def payment_succeeded(event: Envelope, seen: Seen) -> OrderChange:
+def payment_succeeded(event: Envelope, order_id: uuid.UUID) -> OrderChange:
     """Mark the order paid.
 
     Reject a second payment, one for a cancelled order, or one of other money, because a person must return
@@ -72,29 +73,26 @@ def payment_succeeded(event: Envelope, seen: Seen) -> OrderChange:
     """
     money = read_data(PaymentData, event.data, strict=False)
     try:
-        return changes.pay(seen, paid_at=event.timestamp, **money)
+        return services.pay(order_id=order_id, paid_at=event.timestamp, **money)
     except (ExternallyOwned, InvalidTransition) as error:
         raise Rejected(f"the payment was not expected: {error}") from error
 
 
-def payment_failed(event: Envelope, seen: Seen) -> OrderChange:
+def payment_failed(event: Envelope, order_id: uuid.UUID) -> OrderChange:
     """Record the failed payment of a pending order. Reject it unless it happened before the order was paid.
 
     A failure of an earlier attempt may arrive late, and changes nothing.
     """
-    order = seen.order
-    returned = order.status in (Order.Status.CANCELLED, Order.Status.REFUNDED)
-    was_earlier = order.paid_at and event.timestamp and event.timestamp <= order.paid_at
-    if order.paid_at and not was_earlier and not returned:
-        raise Rejected("the order was paid before: check whether the money is there")
-    given = event.data.get("reasonCode")
-    code = given if isinstance(given, str) and _REASON_CODE.fullmatch(given) else ""
-    return changes.fail_payment(seen, reason_code=code)
+    code = event.data.get("reasonCode")
+    code = code if isinstance(code, str) and _REASON_CODE.fullmatch(code) else ""
+    # A failure without a time may be later than the payment.
+    failed_at = event.timestamp or dt.datetime.max.replace(tzinfo=dt.UTC)
+    return services.fail_payment(order_id=order_id, failed_at=failed_at, reason_code=code)
 
 
-def payment_refunded(event: Envelope, seen: Seen) -> OrderChange:
+def payment_refunded(event: Envelope, order_id: uuid.UUID) -> OrderChange:
     """Refund `amount`, or the whole balance. A cancelled order can be refunded if it was paid."""
-    return changes.refund(seen, **read_data(RefundData, event.data, strict=False))
+    return services.refund(order_id=order_id, **read_data(RefundData, event.data, strict=False))
 
 
 TOPICS = {

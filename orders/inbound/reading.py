@@ -5,19 +5,18 @@ Called by the handlers.
 
 from __future__ import annotations
 
-import datetime as dt
+import contextlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rest_framework.exceptions import ValidationError
 from rest_framework.fields import Field
 
 from events.consuming.envelope import Envelope, Rejected
-from events.consuming.handlers import Handler, RowHandler
-from orders.changes import OrderChange
+from events.consuming.handlers import Handler
 from orders.fields import camel
-from orders.models import ORDER_ROW, Seen
+from orders.services import OrderChange, OrderNotFound
 from orders.transitions import ChangeRefused
 from runtime.texts import CONTROL_CHARACTERS
 from web.api.fields import StrictSerializer, cached_serializer, unknown_field
@@ -53,25 +52,25 @@ def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: 
     return values
 
 
-def order_handler(decide: Callable[[Envelope, Seen], OrderChange]) -> RowHandler:
+def order_handler(change: Callable[[Envelope, uuid.UUID], OrderChange]) -> Handler:
     """Return a handler that changes the order in `data.orderId`."""
 
-    def decided(event: Envelope, seen: Seen | None, now: dt.datetime) -> OrderChange:
-        return decide_order(event, seen, lambda found: decide(event, found))
+    def handle(event: Envelope) -> None:
+        order_id = order_id_of(event)
+        if order_id is None:
+            raise Rejected("its data.orderId is not a UUID")
+        with refusals_as_rejections():
+            change(event, order_id).save()
 
-    return RowHandler(row=ORDER_ROW, row_id=order_id_of, decide=decided)
+    return handle
 
 
-def decide_order(event: Envelope, seen: Seen | None, decide: Callable[[Seen], OrderChange]) -> OrderChange:
-    """Return the decision. Raise `Rejected` if the order does not exist or does not allow the change."""
-    order_id = order_id_of(event)
-    if order_id is None:
-        raise Rejected("its data.orderId is not a UUID")
-    if seen is None:
-        raise Rejected(f"There is no order {order_id}.")
+@contextlib.contextmanager
+def refusals_as_rejections() -> Iterator[None]:
+    """Raise `Rejected` if the order does not exist or does not allow the change."""
     try:
-        return decide(seen)
-    except ChangeRefused as error:
+        yield
+    except (ChangeRefused, OrderNotFound) as error:
         raise Rejected(str(error)) from error
 
 

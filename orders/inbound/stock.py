@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+import uuid
 
 from events.consuming.envelope import Envelope
-from orders import changes
+from orders import services
 from orders.bodies import MAX_REASON
-from orders.changes import OrderChange
 from orders.inbound.reading import InboundTopic, order_handler
-from orders.models import Order, Seen
+from orders.services import OrderChange
 from web.api.fields import Code, Nothing, StrictSerializer, Text
 
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,49}")
@@ -30,19 +30,16 @@ class InsufficientData(StrictSerializer):
     product_id = Code(pattern=_PRODUCT, required=False, help_text="What is out of stock")
 
 
-def stock_reserved(event: Envelope, seen: Seen) -> OrderChange:
+def stock_reserved(event: Envelope, order_id: uuid.UUID) -> OrderChange:
     """Confirm a paid order, or record that a pending order's stock is reserved. A repeat changes nothing."""
-    order = seen.order
-    if order.stock_reserved_at is not None and order.status != Order.Status.CANCELLED:
-        return changes.unchanged(seen)
-    return changes.confirm(seen)
+    return services.confirm(order_id=order_id, may_be_reserved=True)
 
 
-def stock_insufficient(event: Envelope, seen: Seen) -> OrderChange:
+def stock_insufficient(event: Envelope, order_id: uuid.UUID) -> OrderChange:
     """Cancel the order. The e-mail and the event say why. A cancelled order does not change."""
-    if seen.order.status == Order.Status.CANCELLED:
-        return changes.unchanged(seen)
-    return changes.cancel(seen, reason=_reason(event), cause=_cause(event))
+    return services.cancel(
+        order_id=order_id, reason=_reason(event), cause=_cause(event), may_be_cancelled=True
+    )
 
 
 def _reason(event: Envelope) -> str:

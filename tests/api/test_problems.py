@@ -10,7 +10,7 @@ from django.test import Client, RequestFactory
 
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.races import together
-from tests.kit.words import Order, changes
+from tests.kit.words import Order, order_services
 from web.api import problems
 
 
@@ -76,7 +76,7 @@ def test_a_failure_of_ours_is_500_without_its_cause(api, monkeypatch):
     def fail(**_):
         raise RuntimeError("password=hunter2 in /srv/secret")
 
-    monkeypatch.setattr(changes, "place", fail)
+    monkeypatch.setattr(order_services, "place", fail)
     response = api.post("/api/v1/orders", order_body())
     problem = assert_problem(response, 500, "internal")
     assert set(problem) == {"type", "title", "status", "detail", "help"}
@@ -134,7 +134,7 @@ def test_a_lost_connection_is_503(api, monkeypatch):
     def fail(**_):
         raise InterfaceError("connection already closed")
 
-    monkeypatch.setattr(changes, "place", fail)
+    monkeypatch.setattr(order_services, "place", fail)
     assert_problem(api.post("/api/v1/orders", order_body()), 503, "unavailable")
 
 

@@ -11,7 +11,7 @@ from sentry_sdk.transport import Transport
 
 from config import sentry
 from tests.kit.api import Api, make_token, order_body
-from tests.kit.words import Order, changes, new_id
+from tests.kit.words import Order, new_id, order_services
 
 # Up here, for the lines around a failure are sent with it.
 NAME, EMAIL = "Alice Smith-Jones", "alice.smith@example.com"
@@ -54,7 +54,7 @@ def test_a_failed_request_is_reported_once_with_its_correlation_id_and_nothing_p
         logging.getLogger("shop").warning("about to fail for %s", values["email"])
         raise RuntimeError(f"no mail for {values['email']} named {values['name'][:0]}")
 
-    monkeypatch.setattr(changes, "place", fail)
+    monkeypatch.setattr(order_services, "place", fail)
     secret = make_token()
     body = order_body(email=EMAIL, name=NAME)
     response = Api(secret).post(
@@ -82,7 +82,7 @@ def test_the_row_of_a_broken_constraint_does_not_leave(db, caught, monkeypatch, 
     def fail(**values):
         Order.objects.create(user_id=new_id(), email=EMAIL, name=f"{NAME}\n\nx", total_amount=-1)
 
-    monkeypatch.setattr(changes, "place", fail)
+    monkeypatch.setattr(order_services, "place", fail)
     assert Api(make_token()).post("/api/v1/orders", order_body(email=EMAIL, name=NAME)).status_code == 500
     sentry_sdk.flush()
     (event,) = [event for event in caught.events if "exception" in event]

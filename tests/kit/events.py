@@ -49,8 +49,8 @@ def received(topic: str, value: Any, key: str = "k", written_at: dt.datetime | N
 
 
 def handle(message: Received, own_topics: Collection[str] = ()) -> str:
-    batch = inbox.Batch(consumer=NAME, handlers=HANDLERS)
-    return batch.process(inbox.open_message(message), own_topics=own_topics)
+    opened = inbox.open_message(message)
+    return inbox.process(opened, consumer=NAME, handlers=HANDLERS, own_topics=own_topics)
 
 
 def give_about(topic: str, order: Order | uuid.UUID, **data: Any) -> str:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 
-from orders.writing import write_change
-from tests.kit.words import Order, changes, read_database_time
+from tests.kit.words import Order, RowBusy, order_services, read_database_time
 
-pay_order = partial(write_change, decide=changes.pay)
-fail_payment = partial(write_change, decide=changes.fail_payment)
-confirm_order = partial(write_change, decide=changes.confirm)
-complete_order = partial(write_change, decide=changes.complete)
-cancel_order = partial(write_change, decide=changes.cancel)
-refund_order = partial(write_change, decide=changes.refund)
+
+def _in_a_transaction(service: Callable[..., order_services.OrderChange]) -> Callable[..., Order]:
+    def change(**values: Any) -> Order:
+        while True:
+            with contextlib.suppress(RowBusy), transaction.atomic():
+                decided = service(**values)
+                decided.save()
+                return decided.order
+
+    return change
+
+
+pay_order = _in_a_transaction(order_services.pay)
+fail_payment = _in_a_transaction(order_services.fail_payment)
+confirm_order = _in_a_transaction(order_services.confirm)
+complete_order = _in_a_transaction(order_services.complete)
+cancel_order = _in_a_transaction(order_services.cancel)
+refund_order = _in_a_transaction(order_services.refund)
 
 
 def place_order(**values: Any) -> Order:
-    change = changes.place(now=read_database_time(), **values)
-    change.write()
-    return change.order
+    return _in_a_transaction(order_services.place)(now=read_database_time(), **values)
 
 
 def make_order(**fields: Any) -> Order:

@@ -52,15 +52,17 @@ def broken(table: str, how: str = "RAISE EXCEPTION 'broken'") -> Iterator[None]:
             cursor.execute("DROP FUNCTION break_it() CASCADE")
 
 
-def wait_until_somebody_waits() -> None:
-    """Wait until another session waits for a lock that this one holds."""
+def wait_until_somebody_waits(*, count: int = 1) -> None:
+    """Wait until `count` other sessions of this database wait for a lock."""
 
     def somebody_waits() -> bool:
         with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")
             cursor.execute(
-                "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted"
-                " AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+                "SELECT count(*) >= %s FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock'",
+                [count],
             )
             return bool(cursor.fetchone()[0])
 
-    until(somebody_waits, "somebody waits")
+    until(somebody_waits, f"{count} sessions wait")

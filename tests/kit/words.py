@@ -50,10 +50,10 @@ from notifications.template_checks import check_templates
 from notifications.template_files import event_types
 from operations.apps import make_groups
 from operations.probes import PROBES
-from orders import changes, subscriptions
+from orders import services as order_services
+from orders import subscriptions
 from orders.api import events_in as inbound
 from orders.bodies import OrderBody
-from orders.changes import RefundExceedsBalance
 from orders.corrections import send_copy
 from orders.emails import SAMPLE, SAMPLES, email_context
 from orders.events import EMAILS, EVENTS
@@ -65,6 +65,7 @@ from orders.privacy import jobs as person_jobs
 from orders.privacy.erasure import erase_person
 from orders.privacy.export import export_person
 from orders.render_again import render_again
+from orders.services import RefundExceedsBalance
 from orders.subscriptions import HANDLERS, NAME, subscribed
 from orders.timeline import read_timeline
 from orders.transitions import Action, InvalidTransition, allowed_actions
@@ -93,6 +94,7 @@ from runtime.database.ids import id_floor, id_time, new_id
 from runtime.database.partitioned import Partition, PartitionedModel, attached
 from runtime.database.postgres.base import DatabaseWrapper
 from runtime.database.postgres.cursor import Prepared
+from runtime.database.save import RowBusy
 from runtime.models import BulkJob, Heartbeat, Pause, TrafficSum
 from runtime.models import jobs as job_times
 from runtime.models.jobs import RETRIES

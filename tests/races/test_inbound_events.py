@@ -1,10 +1,9 @@
-"""Inbound events at once, and changes between the read of an event, or of a batch, and its statement."""
+"""Inbound events at once, and changes between the record of an event and the lock of its order."""
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 from runtime.process.backoff import RetryPolicy
 from tests.kit.brokers import Hand, consume
 from tests.kit.events import (
-    INSUFFICIENT,
     PAID,
     REFUNDED,
     RESERVED,
@@ -24,25 +22,25 @@ from tests.kit.events import (
     new_id,
     order,
     received,
-    refunded,
     status,
     told,
 )
-from tests.kit.orders import cancel_order, confirm_order, pay_order
+from tests.kit.orders import cancel_order, confirm_order
 from tests.kit.races import together
 from tests.kit.words import (
     HANDLERS,
-    NAME,
     DomainEvent,
     EmailNotification,
     InboundDeadLetter,
     Order,
     ProcessedEvent,
     Received,
+    consumer,
     inbox,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
+BEGIN_AND_COMMIT = 2  # which Django counts as statements
 
 
 @pytest.fixture(autouse=True)
@@ -53,20 +51,18 @@ def _shop(settings: Any) -> None:
 
 @pytest.fixture
 def after_the_read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that has each of some things happen after one decision about a topic."""
+    """Return a function that has each of some things happen before one event of a topic takes its lock."""
 
     def arrange(topic: str, *events: Callable[[], object]) -> None:
-        handler: Any = HANDLERS[topic]
-        pending = list(reversed(events))
+        handler, pending = HANDLERS[topic], list(reversed(events))
 
-        def decide(*read: Any) -> Any:
-            change = handler.decide(*read)
+        def handled(event: Any) -> None:
             if pending:
                 happen = pending.pop()
                 together(1, lambda _: happen())
-            return change
+            handler(event)
 
-        monkeypatch.setitem(HANDLERS, topic, dataclasses.replace(handler, decide=decide))
+        monkeypatch.setitem(HANDLERS, topic, handled)
 
     return arrange
 
@@ -86,34 +82,18 @@ def mails(id: Any) -> list[str]:
     return sorted(key.partition(":")[2] for key in keys)
 
 
-def locks(captured: CaptureQueriesContext) -> int:
-    return sum("FOR UPDATE" in query["sql"] for query in captured)
-
-
-def test_a_repeat_that_commits_after_the_read_of_the_first_has_no_second_effect(after_the_read):
-    it = order()
-    event = about(PAID, it)
-    after_the_read(PAID, lambda: handle(event))
-    assert handle(event) == "repeat"
-    assert ProcessedEvent.objects.get().receive_count == 2
-    assert (status(it), it.version, mails(it.id)) == ("paid", 2, ["order.paid:2"])
-
-
-def test_a_repeat_of_an_event_that_changes_nothing_is_counted_once_for_each_receipt(after_the_read):
-    """No row of an order stops the second, so the primary key of the inbox alone does."""
+def test_a_repeat_of_an_event_that_changes_nothing_is_counted_once_for_each_receipt():
     it = order()
     handle(about(RESERVED, it))
     event = about(RESERVED, it)
-    after_the_read(RESERVED, lambda: handle(event))
-    assert handle(event) == "repeat"
+    assert sorted(together(2, lambda _: handle(event))) == ["done", "repeat"]
     assert sorted(ProcessedEvent.objects.values_list("receive_count", flat=True)) == [1, 2]
 
 
-def test_a_repeat_that_makes_an_order_after_the_read_of_the_first_has_no_second_effect(after_the_read):
+def test_a_repeat_that_makes_an_order_at_the_same_moment_has_no_second_effect():
     id = new_id()
     event = report("paid", id, 1)
-    after_the_read(event.topic, lambda: handle(event))
-    assert handle(event) == "repeat"
+    assert sorted(together(2, lambda _: handle(event))) == ["done", "repeat"]
     assert (Order.objects.count(), mails(id)) == (1, ["order.paid:1"])
 
 
@@ -153,21 +133,6 @@ def test_an_event_whose_order_moved_after_its_read_is_decided_by_the_order_as_it
     assert status(it) == "cancelled" and mails(it.id) == ["order.cancelled:2"]
 
 
-def test_an_event_whose_order_moved_after_two_reads_locks_the_order_and_wins(after_the_read):
-    it = order()
-    corrected = Order.objects.filter(id=it.id)
-    after_the_read(
-        PAID,
-        lambda: corrected.update(email="first@example.com"),
-        lambda: corrected.update(email="second@example.com"),
-    )
-    with CaptureQueriesContext(connection) as captured:
-        assert handle(about(PAID, it)) == "done"
-    assert locks(captured) == 1
-    assert EmailNotification.objects.get().recipient_email == "second@example.com"
-    assert mails(it.id) == ["order.paid:2"]
-
-
 def test_stock_that_is_reserved_after_the_read_of_a_payment_is_not_forgotten(after_the_read):
     it = order()
     after_the_read(PAID, lambda: confirm_order(order_id=it.id))
@@ -185,63 +150,42 @@ def test_one_event_in_ten_sessions_at_once_has_one_effect():
         assert ProcessedEvent.objects.get(event_id=inbox.open_message(event).known.id).receive_count == 10
 
 
-class TestBatch:
-    def process(self, *events: Received) -> list[str]:
-        return list(self.results(*events))
+class TestStatements:
+    """Each event is a transaction: BEGIN, record, lock, save, COMMIT. A repeat only records."""
 
-    def results(self, *events: Received) -> Iterator[str]:
-        messages = [inbox.open_message(event) for event in events]
-        envelopes = [message.envelope for message in messages if message.envelope]
-        batch = inbox.Batch(consumer=NAME, handlers=HANDLERS, envelopes=envelopes)
-        for message in messages:
-            yield batch.process(message)
+    def count(self, event: Received) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert handle(event) in ("done", "repeat")
+        return len(captured)
+
+    def test_an_event_of_our_order_takes_three(self):
+        it = order()
+        event = about(PAID, it)
+        assert self.count(event) <= 3 + BEGIN_AND_COMMIT
+        assert self.count(event) <= 1 + BEGIN_AND_COMMIT
+        assert (status(it), it.version) == ("paid", 2)
+
+    def test_each_event_in_the_life_of_another_systems_order_takes_three(self):
+        id = new_id()
+        for at, change in enumerate(("placed", "paid", "confirmed", "completed"), 1):
+            assert self.count(report(change, id, at)) <= 3 + BEGIN_AND_COMMIT
+        assert Order.objects.get().status == "completed"
+
+
+class TestManyEvents:
+    def process(self, *events: Received) -> list[str]:
+        return [handle(event) for event in events]
 
     def test_each_event_of_one_order_is_decided_on_the_result_of_the_one_before(self):
         it = order()
-        with CaptureQueriesContext(connection) as captured:
-            found = self.process(about(RESERVED, it), about(PAID, it), about(REFUNDED, it, amount=400))
+        found = self.process(about(RESERVED, it), about(PAID, it), about(REFUNDED, it, amount=400))
         assert found == ["done"] * 3
-        assert len(captured) == 4  # one that reads, and three that write
         assert (status(it), it.version, it.refunded_amount) == ("part_refunded", 4, 400)
 
-    def test_the_whole_life_of_another_systems_order_is_one_read_and_a_statement_for_each_event(self):
-        id = new_id()
-        changes = enumerate(("placed", "paid", "confirmed", "completed"), 1)
-        with CaptureQueriesContext(connection) as captured:
-            found = self.process(*(report(change, id, at) for at, change in changes))
-        assert found == ["done"] * 4 and len(captured) == 5
-        assert Order.objects.get().status == "completed"
-
-    def test_an_event_twice_in_it_has_one_effect(self):
+    def test_an_event_twice_among_them_has_one_effect(self):
         it = order()
         event = about(PAID, it)
         assert self.process(event, about(RESERVED, it), event) == ["done", "done", "repeat"]
-        assert mails(it.id) == ["order.paid:2"]
-
-    def test_a_change_of_another_session_between_two_of_its_events_counts(self):
-        it = order()
-        results = self.results(about(RESERVED, it), about(PAID, it), about(INSUFFICIENT, it))
-        assert next(results) == "done"
-        together(1, lambda _: pay_order(order_id=it.id))
-        assert next(results) == "dead"  # a second payment
-        assert next(results) == "done"
-        assert status(it) == "cancelled"
-
-    def test_what_the_read_would_have_refused_is_decided_again_on_the_order_as_it_is(self):
-        it, other = order(), order()
-        results = self.results(about(PAID, other), about(REFUNDED, it, amount=10))
-        assert next(results) == "done"
-        together(1, lambda _: pay_order(order_id=it.id))
-        assert next(results) == "done"
-        assert refunded(it) == 10 and not InboundDeadLetter.objects.exists()
-
-    def test_a_repeat_in_another_session_since_the_read_has_no_second_effect(self):
-        it, other = order(), order()
-        event = about(PAID, it)
-        results = self.results(about(PAID, other), event)
-        assert next(results) == "done"
-        together(1, lambda _: handle(event))
-        assert next(results) == "repeat"
         assert mails(it.id) == ["order.paid:2"]
 
     def test_an_event_behind_one_that_was_refused_is_decided_on_the_order_as_it_is(self):
@@ -249,22 +193,28 @@ class TestBatch:
         assert self.process(about(REFUNDED, it), about(PAID, it), about(PAID, it)) == ["dead", "done", "dead"]
         assert (status(it), it.version) == ("paid", 2)
 
+    def test_two_consumers_with_the_same_orders_in_opposite_order_have_each_effect_once(self):
+        orders = [order() for _ in range(20)]
+        events = [about(PAID, it) for it in orders] + [about(RESERVED, it) for it in orders]
+        hands = [Hand(list(events)), Hand(list(reversed(events)))]
+        together(2, lambda number: consume(hands[number]).step())
+        assert [len(hand.acknowledged) for hand in hands] == [40, 40]
+        assert Order.objects.filter(status="confirmed", version=3).count() == 20
+        assert ProcessedEvent.objects.count() == 40 and not InboundDeadLetter.objects.exists()
+
     def test_an_error_of_one_event_leaves_the_others_as_if_they_were_alone(self, monkeypatch):
         monkeypatch.setattr("runtime.process.loop.RECONNECTS", RetryPolicy(60, 60))
         orders = [order() for _ in range(98)]
         twice, poisoned = orders[10], orders[20]
-        handler: Any = HANDLERS[PAID]
 
-        def decide(event: Any, *read: Any) -> Any:
-            change = handler.decide(event, *read)  # the order in memory is paid now
+        def pay(event: Any) -> None:
+            HANDLERS[PAID](event)  # the order is paid now, in this transaction
             if event.data["orderId"] == str(poisoned.id):
                 raise ZeroDivisionError
-            return change
 
-        paid = dataclasses.replace(handler, decide=decide)
-        events = [about(PAID, one) for one in orders]
+        events = [about(PAID, it) for it in orders]
         hand = Hand([*events, about(RESERVED, twice), about(RESERVED, poisoned)])
-        consume(hand, **{PAID: paid}).step()
+        consume(hand, **{PAID: pay}).step()
         assert len(hand.acknowledged) == 99
         assert Order.objects.filter(status="paid").count() == 96
         assert status(twice) == "confirmed" and status(poisoned) == "pending"
@@ -287,16 +237,16 @@ def test_a_batch_that_is_killed_between_two_commits_has_each_effect_once(monkeyp
         *(about(RESERVED, one) for one in own[:3]),
     ]
     assert len(events) == 100
-    processed = inbox.Batch.process
+    process_one = consumer.process
     left = {"commits": commits}
 
-    def process(self: Any, message: Any, **more: Any) -> Any:
+    def process(message: Any, **more: Any) -> Any:
         if not left["commits"]:
             raise Killed
         left["commits"] -= 1
-        return processed(self, message, **more)
+        return process_one(message, **more)
 
-    monkeypatch.setattr(inbox.Batch, "process", process)
+    monkeypatch.setattr(consumer, "process", process)
     hand = Hand(events)
     if commits < len(events):
         with pytest.raises(Killed):

@@ -13,7 +13,6 @@ from functools import partial
 import pytest
 from django.db import connection, connections, transaction
 from django.db.models.functions import Now
-from django.test.utils import CaptureQueriesContext
 
 from events.publishing import notify
 from notifications import wake
@@ -30,8 +29,8 @@ from tests.kit.words import (
     InvalidTransition,
     Order,
     RefundExceedsBalance,
-    changes,
     key_hash,
+    order_services,
     send_copy,
 )
 
@@ -43,7 +42,7 @@ def after_the_read(monkeypatch) -> Callable[..., None]:
     """Return a function that has each of some events happen after one read of a change."""
 
     def arrange(name: str, *events: Callable[[], object]) -> None:
-        decide, pending = getattr(changes, name), list(reversed(events))
+        decide, pending = getattr(order_services, name), list(reversed(events))
 
         def decided(*arguments, **values):
             if pending:
@@ -51,7 +50,7 @@ def after_the_read(monkeypatch) -> Callable[..., None]:
                 together(1, lambda _: happen())
             return decide(*arguments, **values)
 
-        monkeypatch.setattr(changes, name, decided)
+        monkeypatch.setattr(order_services, name, decided)
 
     return arrange
 
@@ -134,23 +133,6 @@ def test_stock_that_was_reserved_after_the_read_is_not_forgotten(after_the_read,
     after_the_read("pay", lambda: confirm_order(order_id=order.id))
     assert pay(order, api, key).json()["status"] == "confirmed"
     assert Order.objects.get().stock_reserved_at is not None
-
-
-@pytest.mark.parametrize("key", [None, "k"])
-def test_a_request_whose_order_moved_after_two_reads_locks_the_order_and_wins(after_the_read, key):
-    order, api = make_order(), Api(make_token())
-    corrected = Order.objects.filter(id=order.id)
-    after_the_read(
-        "pay",
-        lambda: corrected.update(email="first@example.com"),
-        lambda: corrected.update(email="second@example.com"),
-    )
-    with CaptureQueriesContext(connection) as captured:
-        assert pay(order, api, key).status_code == 200
-    locks = [query["sql"] for query in captured if "FOR UPDATE" in query["sql"]]
-    assert len(locks) == 1
-    assert EmailNotification.objects.get().recipient_email == "second@example.com"
-    assert mails_of(order) == ["order.paid"]
 
 
 def test_stock_that_was_reserved_before_is_answered_and_stored_without_a_change():

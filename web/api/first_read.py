@@ -1,4 +1,4 @@
-"""A request's first statement: read its token, the answer stored under its key, and rows for its view."""
+"""Authenticate a request and find its stored answer in one query."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import functools
 import json
 import re
 import uuid
-from typing import Any
 
 from django.conf import settings
 from django.db import connection
 from rest_framework.request import Request
 
 from runtime.database.postgres.cursor import Prepared
-from runtime.database.row_change import JoinedRead
 from runtime.personal_data import key_hash
 from web.api.headers import single_value
 from web.api.problems import Fault, Problem, invalid
@@ -42,12 +40,11 @@ class StoredAnswer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FirstRead:
-    """The rows at the database's time `now`. `joined` is what `JoinedRead.make` returned, or None."""
+    """The token and the stored answer, at the database's time `now`."""
 
     token: ApiToken
     now: dt.datetime
     stored: StoredAnswer | None
-    joined: Any
 
 
 def read_key(request: Request) -> str | None:
@@ -78,28 +75,22 @@ def well_formed_key(request: Request) -> str | None:
         return None
 
 
-def read_first(*, digest: str, key: str | None = None, joined: JoinedRead | None = None) -> FirstRead | None:
+def read_first(*, digest: str, key: str | None = None) -> FirstRead | None:
     """Read the live token of `digest`, or return None.
 
     With `key`, also read the answer that is stored for the token's Idempotency-Key.
     """
-    values = [digest] if joined is None else [*joined.values, digest]
-    if key is not None:
-        values = [settings.IDEMPOTENCY_DAYS, key, *values]
-    texts = ("", "") if joined is None else (joined.columns, joined.joins)
     with connection.cursor() as cursor:
-        cursor.execute(_text(key is not None, *texts), values)
-        found = cursor.fetchone()
-    if found is None:
+        if key is None:
+            cursor.execute(_TOKEN, [digest])
+        else:
+            cursor.execute(_TOKEN_AND_ANSWER, [settings.IDEMPOTENCY_DAYS, key, digest])
+        row = cursor.fetchone()
+    if row is None:
         return None
-    token_id, name, scopes, source, now, *rest = found
-    token = _token(token_id, name, scopes, source)
-    stored = None
-    if key is not None:
-        if rest[0] is not None:
-            stored = StoredAnswer(*rest[:5])
-        rest = rest[5:]
-    return FirstRead(token, now, stored, None if joined is None else joined.make(now, rest))
+    token_id, name, scopes, source, now, *answer = row
+    stored = StoredAnswer(*answer) if answer and answer[0] is not None else None
+    return FirstRead(_token(token_id, name, scopes, source), now, stored)
 
 
 @functools.lru_cache(maxsize=256)
@@ -110,22 +101,14 @@ def _token(id: uuid.UUID, name: str, scopes: str, source: str) -> ApiToken:
     )
 
 
-@functools.cache
-def _text(with_key: bool, joined_columns: str, joined: str) -> Prepared:
-    columns = ["token.id, token.name, token.scopes, token.source, statement_timestamp()"]
-    joins = []
-    if with_key:
-        columns.append(
-            "stored.request_hash, stored.answer_status, stored.answer_body, stored.answer_location,"
-            " stored.created_at <= statement_timestamp() - %s * interval '1 day'"
-        )
-        joins.append(
-            "LEFT JOIN idempotency_keys AS stored ON stored.scope = 'token:' || token.id AND stored.key = %s"
-        )
-    if joined:
-        columns.append(joined_columns)
-        joins.append(joined)
-    return Prepared(
-        f"SELECT {', '.join(columns)} FROM api_tokens AS token {' '.join(joins)}"  # noqa: S608 - no values
-        f" WHERE token.digest = %s AND {LIVE}"
-    )
+_COLUMNS = "token.id, token.name, token.scopes, token.source, statement_timestamp()"
+_TOKEN = Prepared(f"SELECT {_COLUMNS} FROM api_tokens AS token WHERE token.digest = %s AND {LIVE}")  # noqa: S608
+_TOKEN_AND_ANSWER = Prepared(
+    f"""
+    SELECT {_COLUMNS}, stored.request_hash, stored.answer_status, stored.answer_body, stored.answer_location,
+        stored.created_at <= statement_timestamp() - %s * interval '1 day'
+    FROM api_tokens AS token
+    LEFT JOIN idempotency_keys AS stored ON stored.scope = 'token:' || token.id AND stored.key = %s
+    WHERE token.digest = %s AND {LIVE}
+    """  # noqa: S608 - no values
+)

@@ -1,14 +1,11 @@
 """Do a request's work once for each `Idempotency-Key`, however often the client sends the request.
 
-web.api.first_read looks up the key, with the token, in the request's first statement. The transaction that
-does the work stores the answer, so neither can exist without the other. It stores only successful answers, so
-a client may send a refused or crashed request again with its key.
+Authentication reads the token and the answer that is stored under the key. Without one, `answer_once` runs
+the work in one transaction, which also stores the answer, so neither can exist without the other. Only
+successful answers are stored, so a client may send a refused or crashed request again with its key.
 
-A request writes only while it holds its key's advisory lock, which its transaction releases at its end.
-Another request with the key finds either the lock taken or the stored answer. If the answer was stored after
-the other request had read, the order's changed row or the key's primary key stops its write.
-orders.api.changing does the work and stores the answer in one statement. `answer_once` is for work that takes
-several statements.
+An equal request at the same time waits: for the order's lock, or because it inserts the same key. When the
+first one has committed, the second is refused or violates the key's primary key, and finds the stored answer.
 """
 
 from __future__ import annotations
@@ -18,26 +15,61 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, models, transaction
 from django.http import HttpResponse
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from runtime.database.row_change import broken_constraint
-from runtime.database.statement import StatementPart, execute
+from runtime.database.save import MOST_WAITING, broken_constraint, is_lock_timeout
 from runtime.telemetry import context
 from web.api.first_read import HEADER, LIVE, FirstRead, read_key
 from web.api.problem_types import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
 from web.api.problems import Problem
 from web.api.views import ApiView
+from web.models import IdempotencyKey
 
 REPLAYED = "Idempotency-Replayed"
+_LIVE_TOKEN = f"EXISTS (SELECT FROM api_tokens AS token WHERE token.id = %s AND {LIVE})"
 
 
-class KeyTaken(Exception):
-    """Nothing was written, because another request has the key, or because the token was revoked."""
+class Save(Protocol):
+    """Saves what the work has not saved yet, together with other rows (see `save_together`)."""
+
+    def __call__(self, *instances: models.Model, check: str, values: Sequence[object]) -> bool: ...
+
+
+#: Does the work of a request in the caller's transaction.
+Work = Callable[[], tuple[HttpResponse, Save]]
+
+
+def answer_once(*, view: ApiView, work: Work) -> HttpResponse:
+    """Do `work` in a transaction and store its answer, or return the answer that is stored for the key.
+
+    An error of `work` rolls back and stores nothing. Raise the problems of `IdempotentRequest`.
+    """
+    request = IdempotentRequest(view)
+    if (stored := request.replay(view.first_read)) is not None:
+        return stored
+    try:
+        with request.working(), transaction.atomic(durable=True):
+            answer, save = work()
+            with request.taking_key():
+                # The token may have been revoked while the work waited for a lock.
+                is_live = save(*request.rows(answer), check=_LIVE_TOKEN, values=[view.first_read.token.id])
+            if not is_live:
+                raise AuthenticationFailed("This token has just expired or been revoked.")
+        return answer
+    except (Problem, OperationalError) as error:  # an equal request may have been first
+        is_refused = isinstance(error, Problem) or is_lock_timeout(error)
+        if is_refused and (stored := request.first_answer()) is not None:
+            return stored
+        raise
 
 
 class IdempotentRequest:
@@ -46,20 +78,8 @@ class IdempotentRequest:
     def __init__(self, view: ApiView) -> None:
         """Raise the 400 problem for a malformed key."""
         self._view = view
-        self._token = view.first_read.token.id
-        self._scope = f"token:{self._token}"
+        self._scope = f"token:{view.first_read.token.id}"
         self.key = read_key(view.request)
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Add the key to the block's events. Raise `KeyTaken` if the block stores a second answer."""
-        try:
-            with context.working_for(dataclasses.replace(context.current(), idempotency_key=self.key or "")):
-                yield
-        except IntegrityError as error:
-            if broken_constraint(error) != "idempotency_keys_pkey" or connection.in_atomic_block:
-                raise
-            raise KeyTaken from error
 
     def replay(self, read: FirstRead) -> HttpResponse | None:
         """Return the answer that `read` found under the key. Delete an expired one and return None.
@@ -80,44 +100,75 @@ class IdempotentRequest:
         headers = {REPLAYED: "true"} | ({"Location": stored.location} if stored.location else {})
         return HttpResponse(stored.body, "application/json", stored.status, headers=headers)
 
-    def first_answer(self) -> HttpResponse:
-        """Return the stored answer of the request that has the key. Call it after `KeyTaken`.
-
-        Raise the 409 problem if no answer is stored yet, or `AuthenticationFailed` if the token was revoked.
-        """
-        answer = self.replay(self._view.read_again())
-        if answer is None:
-            raise Problem(
-                IDEMPOTENCY_IN_PROGRESS,
-                detail=f"A request with this {HEADER} is being worked on. Send it again in a moment.",
-                headers={"Retry-After": "1"},
-            )
-        return answer
-
-    @property
-    def guard(self) -> StatementPart:
-        """Return a query that has a row if the token is live and this session gets the key's lock."""
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Add the key's hash to the block's events. Raise the 409 problem if enough equal requests wait."""
         if self.key is None:
-            return StatementPart((_LIVE_TOKEN,), [self._token])
-        digest = hashlib.sha256(f"{self._scope}\0{self.key}".encode()).digest()
-        lock = int.from_bytes(digest[:8], signed=True)
-        return StatementPart((f"{_LIVE_TOKEN} AND pg_try_advisory_xact_lock(%s)",), [self._token, str(lock)])
+            yield
+            return
+        place = self._scope, self.key
+        with _guard:
+            if _working[place] > MOST_WAITING:
+                raise self._in_progress()
+            _working[place] += 1
+        try:
+            with context.working_for(dataclasses.replace(context.current(), idempotency_key=self.key)):
+                yield
+        finally:
+            with _guard:
+                _working[place] -= 1
+                if not _working[place]:
+                    del _working[place]
 
-    def stored(self, response: HttpResponse) -> list[StatementPart]:
-        """Return the insert of the answer under the key.
+    def rows(self, answer: HttpResponse) -> list[IdempotencyKey]:
+        """Return the answer under the key, to be saved with the work.
 
-        It is a plain INSERT, so that a taken key aborts the whole statement. PostgreSQL executes all parts of
-        a WITH, so ON CONFLICT would save the work without its answer.
+        It is inserted, so that a taken key undoes the work.
         """
         if self.key is None:
             return []
-        body, location = response.content.decode(), response.headers.get("Location", "")
-        row = [self._scope, self.key, self._request_hash, str(response.status_code), body, location]
-        return [StatementPart((_INSERT,), row)]
+        return [
+            IdempotencyKey(
+                scope=self._scope,
+                key=self.key,
+                request_hash=self._request_hash,
+                answer_status=answer.status_code,
+                answer_body=answer.content.decode(),
+                answer_location=answer.headers.get("Location", ""),
+            )
+        ]
+
+    @contextlib.contextmanager
+    def taking_key(self) -> Iterator[None]:
+        """Raise the 409 problem if another request takes the key in the block, or has it for too long."""
+        try:
+            yield
+        except IntegrityError as error:
+            if broken_constraint(error) != "idempotency_keys_pkey":
+                raise
+            raise self._in_progress() from error
+        except OperationalError as error:  # the work holds its lock, so only the key can be waited for
+            if self.key is None or not is_lock_timeout(error):
+                raise
+            raise self._in_progress() from error
+
+    def first_answer(self) -> HttpResponse | None:
+        """Return the answer of an equal request that was first, or None.
+
+        Raise `AuthenticationFailed` if the token was revoked.
+        """
+        return None if self.key is None else self.replay(self._view.read_again())
 
     @functools.cached_property
     def _request_hash(self) -> str:
         return _hash(self._view.request)
+
+    def _in_progress(self) -> Problem:
+        return Problem(
+            IDEMPOTENCY_IN_PROGRESS,
+            detail=f"A request with this {HEADER} is being worked on. Send it again in a moment.",
+            headers={"Retry-After": "1"},
+        )
 
     def _delete_expired(self) -> None:
         with connection.cursor() as cursor:
@@ -130,31 +181,9 @@ class IdempotentRequest:
             )
 
 
-_LIVE_TOKEN = f"SELECT 1 FROM api_tokens AS token WHERE token.id = %s AND {LIVE}"  # noqa: S608 - no values
-_INSERT = """
-    INSERT INTO idempotency_keys (scope, key, request_hash, answer_status, answer_body, answer_location)
-    SELECT %s, %s, %s, %s, %s, %s {source} RETURNING 1
-"""
-
-
-def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpResponse:
-    """Do `work` in a transaction and store its answer, or return the answer that is stored for the key.
-
-    An error of `work` rolls back and stores nothing. Raise the problems of `IdempotentRequest`.
-    """
-    idempotent = IdempotentRequest(view)
-    try:
-        with idempotent.working(), transaction.atomic(durable=True):
-            if not execute(guard=idempotent.guard, inserts=[]).has_guard:
-                raise KeyTaken
-            answer = idempotent.replay(view.read_again())
-            if answer is None:
-                answer = work()
-                if inserts := idempotent.stored(answer):
-                    execute(inserts=inserts)
-            return answer
-    except KeyTaken:
-        return idempotent.first_answer()
+_guard = threading.Lock()
+#: The number of requests of this process that work, or wait to work, under a key.
+_working: Counter[tuple[str, str]] = Counter()
 
 
 def _hash(request: Request) -> str:

@@ -20,7 +20,6 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from runtime.database.row_change import JoinedRead
 from runtime.texts import CONTROL_CHARACTERS
 from web.api import token_use
 from web.api.correlation import CALLER
@@ -71,23 +70,15 @@ class ApiView(APIView):
         request._request.META[CALLER] = token.name  # for the access log, outside of DRF
 
     def read_again(self) -> FirstRead:
-        """Read the token, and the other rows of a POST. Raise `AuthenticationFailed` without a live token."""
+        """Read the token, and the stored answer of a POST. Raise `AuthenticationFailed` for no live token."""
         posted = self.request.method == "POST"
-        found = read_first(
-            digest=self._digest,
-            key=well_formed_key(self.request) if posted else None,
-            joined=self.joined_read() if posted else None,
-        )
+        found = read_first(digest=self._digest, key=well_formed_key(self.request) if posted else None)
         if found is None:
             raise AuthenticationFailed(
                 "This token is unknown, expired or revoked. Ask the operator for a new one."
             )
         self.first_read = found
         return found
-
-    def joined_read(self) -> JoinedRead | None:
-        """Return the rows that the first statement of a POST also reads. Raise nothing."""
-        return None
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer as DRF does, and measure the time of the answer."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from typing import Any
 
 import pytest
 from django.db import InterfaceError, OperationalError, connection
 
-from events.consuming.handlers import RowHandler
 from tests.kit.brokers import Hand, consume
 from tests.kit.events import (
     INSUFFICIENT,
@@ -64,17 +62,17 @@ def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again
     one, two = order(), order()
     fails = {"left": 2}
 
-    def flaky(event, seen, now):
+    def flaky(event):
         if event.data["orderId"] == str(one.id) and fails["left"]:
             fails["left"] -= 1
             raise TimeoutError("a service of ours is slow")
-        return HANDLERS[PAID].decide(event, seen, now)
+        HANDLERS[PAID](event)
 
     first = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
     behind = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
     other = received(PAID, envelope(PAID, {"orderId": str(two.id)}), key="two")
     hand = Hand([first, behind, other])
-    it = consume(hand, **{PAID: dataclasses.replace(HANDLERS[PAID], decide=flaky)})
+    it = consume(hand, **{PAID: flaky})
     it.step()
     assert hand.acknowledged == [other]
     until(lambda: len(hand.acknowledged) >= 3, meanwhile=lambda: it.step(seconds=0.05))
@@ -183,14 +181,14 @@ class TestReplays:
         (one, first), (two, second) = dead_refund(), dead_refund()
         fails = {"left": 2}
 
-        def flaky(event, seen, now):
+        def flaky(event):
             if event.data["orderId"] == str(one.id) and fails["left"]:
                 fails["left"] -= 1
                 raise TimeoutError
-            return HANDLERS[REFUNDED].decide(event, seen, now)
+            HANDLERS[REFUNDED](event)
 
         InboundDeadLetter.objects.request_replay(ids=[first.id, second.id])
-        it = consume(Hand(), **{REFUNDED: dataclasses.replace(HANDLERS[REFUNDED], decide=flaky)})
+        it = consume(Hand(), **{REFUNDED: flaky})
         it.step(seconds=0.01)
         assert (refunded(one), refunded(two)) == (0, 10)
         until(lambda: refunded(one), meanwhile=lambda: it.step(seconds=0.01))
@@ -213,7 +211,7 @@ class TestReplays:
         assert refunded(it) == 10
 
     def test_a_replay_of_many_letters_lets_live_events_a_pause_and_a_stop_come_between(self, monkeypatch):
-        monkeypatch.setattr(consumer, "BATCH", 3)
+        monkeypatch.setattr(consumer, "MOST_REPLAYS", 3)
         events = [envelope(REFUNDED, {"orderId": str(uuid.uuid4())}) for _ in range(8)]
         assert {handle(received(REFUNDED, event)) for event in events} == {"dead"}
         InboundDeadLetter.objects.request_replay(ids=InboundDeadLetter.objects.values_list("id", flat=True))
@@ -253,12 +251,8 @@ def as_v1(event: Envelope) -> Envelope:
     return Envelope(event.id, PAID, 1, event.source, {"orderId": id}, {})
 
 
-PAID_V1: Any = HANDLERS[PAID]
-PAID_V2_HANDLER = RowHandler(
-    row=PAID_V1.row,
-    row_id=lambda event: PAID_V1.row_id(as_v1(event)),
-    decide=lambda event, seen, now: PAID_V1.decide(as_v1(event), seen, now),
-)
+def pay_v2(event: Envelope) -> None:
+    HANDLERS[PAID](as_v1(event))
 
 
 def v1(id: uuid.UUID, **more: Any) -> Received:
@@ -270,7 +264,7 @@ def v2(id: uuid.UUID, **more: Any) -> Received:
 
 
 def counts_of(*messages: Received) -> dict[str, int]:
-    it = consume(Hand(list(messages)), **{PAID_V2: PAID_V2_HANDLER})
+    it = consume(Hand(list(messages)), **{PAID_V2: pay_v2})
     it.step(seconds=0.01)
     return {name: count for name, count in it.counts.items() if count}
 

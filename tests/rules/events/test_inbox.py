@@ -106,8 +106,8 @@ class TestStrangeBytes:
             Order.objects.filter(id=it.id).update(currency="x" * 999)
 
         message = received(PAID, self.body())
-        batch = inbox.Batch(consumer=NAME, handlers={PAID: overflow})
-        assert batch.process(inbox.open_message(message)) == "dead"
+        opened = inbox.open_message(message)
+        assert inbox.process(opened, consumer=NAME, handlers={PAID: overflow}) == "dead"
 
 
 class TestAge:

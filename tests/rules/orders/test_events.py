@@ -12,7 +12,7 @@ from tests.kit.packages import PACKAGES, files_of
 from tests.kit.words import EVENTS
 
 #: The code that may name an event.
-DECIDES = {"orders/events.py", "orders/changes.py"}
+DECIDES = {"orders/events.py", "orders/services.py"}
 SHOWS = {
     "orders/timeline.py",
     "orders/render_again.py",  # which e-mails show what only the event has

@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, transaction
 from opentelemetry.trace import INVALID_SPAN
 
-from orders.writing import OrderNotFound
+from orders.services import OrderNotFound
 from runtime.database.transactions import TransactionRequired
 from runtime.telemetry import tracing
 from tests.kit.orders import cancel_order, complete_order, confirm_order, pay_order, place_order, refund_order

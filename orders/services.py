@@ -1,32 +1,43 @@
-"""Decide each change of an order: its next state, its events and its e-mails.
+"""Each change of an order: lock it, decide, and return the rows that the change saves.
 
-A function takes the order as it was read and returns an `OrderChange`, without writing it. Then
-orders.api.changing writes it for requests, events.consuming.inbox for inbound events, and orders.writing for
-commands.
+Requests, inbound events, commands and jobs call these functions inside the one transaction that they own:
+
+    with transaction.atomic():
+        change = services.pay(order_id=order_id)
+        change.save()
+
+A service never opens a transaction, so its caller can save more rows in the same statement, such as the
+stored answer of a request.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
+from django.db import models
 from opentelemetry.trace import SpanKind
 
-from events.publishing.write import event_insert
-from notifications.services import email_part
+from events.publishing.write import new_event
+from notifications.new_emails import new_emails
 from orders.emails import default_locale, email_context
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
-from orders.models import Order, Seen
+from orders.models import Order
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
-from runtime.database.statement import StatementPart, Written, execute
+from runtime.database.save import lock_row, save_together
+from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context, tracing
 
 log = structlog.get_logger(__name__)
+
+
+class OrderNotFound(LookupError):
+    """No order has that id."""
 
 
 class RefundExceedsBalance(ChangeRefused):
@@ -39,52 +50,44 @@ class RefundExceedsBalance(ChangeRefused):
 
 
 class OtherMoney(ChangeRefused):
-    """A payment or a refund names an amount or a currency that is not the order's."""
+    """A payment, a refund or a report names an amount or a currency that is not the order's."""
 
 
-#: The columns that a change writes. Each writes all of them, so that all share one prepared statement.
-COLUMNS = names(Use.CHANGED)
+class OtherOwner(ChangeRefused):
+    """Another system reports an order that is not its own. The text names the owner."""
+
+
+class PaidBefore(ChangeRefused):
+    """A payment failed after the order had been paid."""
+
+
 #: The columns of an order of another system that the event with the highest sequence decides. `version` is
 #: that sequence.
 STATE = ("status", "version", "refunded_amount", *names(Use.GIVEN))
 #: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
 TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
-#: The columns that an event of another system writes.
-ADOPTED_COLUMNS = (*STATE, *TIMES.values(), "created_at", "updated_at")
 #: The fields of an item in the event.
 _LINE = names(Use.EVENTS, ITEM_FIELDS)
 
 
 class OrderChange:
-    """A change that is decided but not yet written. `order` already has its new state."""
+    """A decided change: the order in its new state, and the rows that must be saved with it."""
 
-    def __init__(
-        self,
-        *,
-        order: Order,
-        now: dt.datetime,
-        row: str | None = None,
-        columns: tuple[str, ...] = COLUMNS,
-    ) -> None:
-        self.order = order
-        self.now = now
-        #: `row` of the order's `Seen`; None for a new order.
-        self.row = row
-        #: False if the order already has the wanted state.
-        self.needed = True
-        #: Called after the commit if the order was written.
-        self.on_commit: Callable[[], None] | None = None
-        self._columns = columns
-        self._inserts: list[StatementPart] = []
+    def __init__(self, order: Order, now: dt.datetime) -> None:
+        self.order, self.now = order, now
+        self.rows: list[models.Model] = [order]
 
     def record(self, event: str, *, details: dict[str, Any] | None = None, **change: Any) -> None:
-        """Add the event and the e-mail of a new version.
+        """Give the order its next version, and add that version's event and e-mails.
 
         The event contains `details`. The e-mail's templates get `change` (see `email_context`).
         """
-        order, now = self.order, self.now
-        self._inserts.append(
-            event_insert(
+        order = self.order
+        if not order._state.adding:
+            order.version += 1
+            order.updated_at = self.now
+        self.rows.append(
+            new_event(
                 aggregate_type="order",
                 aggregate_id=order.id,
                 event_type=EVENTS[event].topic,
@@ -93,17 +96,17 @@ class OrderChange:
                 payload=event_payload(order=order, details=details or {}),
             )
         )
-        self.add_email(event, shown=order, change={"at": now, **change})
+        self.add_emails(event, shown=order, change={"at": self.now, **change})
 
-    def add_email(
+    def add_emails(
         self, event: str, *, shown: Order, change: Mapping[str, Any], may_exist: bool = False
     ) -> None:
-        """Add the e-mail about `event`, to the order's address. It shows the order `shown`.
+        """Add the e-mail about `event`, which shows the order `shown`, and the shop's copy of it.
 
-        With `may_exist`, write it only if the order has no e-mail about this event and version of `shown`.
+        With `may_exist`, add nothing if the order has an e-mail about this event and version of `shown`.
         """
         order = self.order
-        email = email_part(
+        self.rows += new_emails(
             order_id=order.id,
             event_type=event,
             version=shown.version,
@@ -115,59 +118,23 @@ class OrderChange:
             interval=EVENTS[event].email_interval,
             may_exist=may_exist,
         )
-        if email is not None:
-            self._inserts.append(email)
 
-    def write(self, *, guard: StatementPart | None = None, inserts: Sequence[StatementPart] = ()) -> Written:
-        """Write the order, its events, its e-mails and `inserts` in one statement.
-
-        Write nothing if `guard` has no row, or if the order's row was changed since it was read.
-        """
-        if not self.needed and not inserts:
-            return Written(has_guard=True, has_change=True)
+    def save(self, *others: models.Model, check: str = "", values: Sequence[object] = ()) -> bool:
+        """Save the rows and `others` in the caller's transaction, as `save_together` does."""
         # A later request has its own trace, so link it to the trace that placed the order.
-        link = "" if self.row is None else self.order.traceparent
+        link = "" if self.order._state.adding else self.order.traceparent
         with tracing.span("save order", kind=SpanKind.CLIENT, links=[link]) as span:
             span.set_attribute("db.system.name", "postgresql")
             span.set_attribute("orderpost.order_id", str(self.order.id))
-            return execute(guard=guard, change=self._order_part(), inserts=[*self._inserts, *inserts])
-
-    def seen_after(self, written: Written) -> Seen:
-        """Return the order as the change left it, for the next decision."""
-        row = written.row_version or self.row
-        assert row is not None
-        return Seen(self.order, self.now, row)
-
-    def _order_part(self) -> StatementPart | None:
-        if not self.needed:
-            return None
-        if self.row is None:
-            part = Order.objects.insert_part(self.order)
-        else:
-            part = Order.objects.update_part(self.order, row=self.row, columns=self._columns)
-        return dataclasses.replace(part, on_commit=self.on_commit)
+            return save_together(*self.rows, *others, check=check, values=values)
 
 
-#: Takes `Seen`, and the values of the change by keyword. Raises `ChangeRefused` (orders.transitions).
-Decide = Callable[..., OrderChange]
-
-
-def _changed(seen: Seen) -> OrderChange:
-    """Begin a change that makes a new version."""
-    seen.order.version += 1
-    return _unversioned(seen)
-
-
-def _unversioned(seen: Seen) -> OrderChange:
-    seen.order.updated_at = seen.now
-    return OrderChange(order=seen.order, now=seen.now, row=seen.row)
-
-
-def unchanged(seen: Seen) -> OrderChange:
-    """Change nothing, because the order already has the wanted state."""
-    change = OrderChange(order=seen.order, now=seen.now, row=seen.row)
-    change.needed = False
-    return change
+def _lock(order_id: uuid.UUID) -> OrderChange:
+    """Lock an order and begin its change. Raise `OrderNotFound`."""
+    order, now = lock_row(Order, order_id)
+    if order is None:
+        raise OrderNotFound(f"There is no order {order_id}.")
+    return OrderChange(order, now)
 
 
 def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> OrderChange:
@@ -182,15 +149,15 @@ def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values
         created_at=now,
         updated_at=now,
     )
-    change = OrderChange(order=order, now=now)
+    change = OrderChange(order, now)
     lines = [{key: item[key] for key in _LINE} for item in order.items]
     change.record("order.placed", details={"items": lines})
     return change
 
 
 def pay(
-    seen: Seen,
     *,
+    order_id: uuid.UUID,
     paid_at: dt.datetime | None = None,
     amount: int | None = None,
     currency: str | None = None,
@@ -200,16 +167,15 @@ def pay(
     `paid_at` is by another service's clock, so it is kept between the order's time and now. Raise
     `OtherMoney` if `amount` (minor units) or `currency` is given and is not the order's.
     """
-    order = seen.order
+    change = _lock(order_id)
+    order, now = change.order, change.now
     check(order=order, action=Action.PAY)
     _check_payment(order, amount=amount, currency=currency)
     order.status = next_status(order=order, action=Action.PAY)
-    order.paid_at = max(order.created_at, min(paid_at or seen.now, seen.now))
-    change = _changed(seen)
+    order.paid_at = max(order.created_at, min(paid_at or now, now))
     change.record("order.paid")
     if order.stock_reserved_at:
         order.status = next_status(order=order, action=Action.CONFIRM)
-        order.version += 1
         change.record("order.confirmed")
     return change
 
@@ -226,76 +192,93 @@ def _check_payment(order: Order, *, amount: int | None, currency: str | None) ->
     raise OtherMoney(f"The payment is {values}: return it, or correct the order")
 
 
-def fail_payment(seen: Seen, *, reason_code: str = "") -> OrderChange:
+def fail_payment(
+    *, order_id: uuid.UUID, failed_at: dt.datetime | None = None, reason_code: str = ""
+) -> OrderChange:
     """Record that a payment failed. The order stays pending. The event contains the provider's code.
 
-    Once the order is paid or ended, nothing changes.
+    Once the order is paid or ended, nothing changes. Raise `PaidBefore` if `failed_at` is later than the
+    payment and the money was not returned.
     """
-    order = seen.order
+    change = _lock(order_id)
+    order = change.order
     if order.source:
         raise ExternallyOwned(order=order)
-    if order.status != Order.Status.PENDING:
-        return unchanged(seen)
-    change = _changed(seen)
-    change.record("order.payment_failed", details={"reasonCode": reason_code} if reason_code else {})
+    is_returned = order.status in (Order.Status.CANCELLED, Order.Status.REFUNDED)
+    if failed_at and order.paid_at and failed_at > order.paid_at and not is_returned:
+        raise PaidBefore("the order was paid before: check whether the money is there")
+    if order.status == Order.Status.PENDING:
+        details = {"reasonCode": reason_code} if reason_code else {}
+        change.record("order.payment_failed", details=details)
     return change
 
 
-def confirm(seen: Seen) -> OrderChange:
+def confirm(*, order_id: uuid.UUID, may_be_reserved: bool = False) -> OrderChange:
     """Confirm a paid order. For a pending order, only record that its stock is reserved.
 
-    That record makes no event, no e-mail and no new version.
+    That record makes no event, no e-mail and no new version. With `may_be_reserved`, an order whose stock was
+    reserved before does not change.
     """
-    order = seen.order
+    change = _lock(order_id)
+    order = change.order
+    if may_be_reserved and order.stock_reserved_at is not None and order.status != Order.Status.CANCELLED:
+        return change
     status = next_status(order=order, action=Action.CONFIRM)
-    if status == order.status:
-        if order.stock_reserved_at is not None:
-            return unchanged(seen)
-        order.stock_reserved_at = seen.now
-        return _unversioned(seen)
-    order.status = status
-    order.stock_reserved_at = order.stock_reserved_at or seen.now
-    change = _changed(seen)
-    change.record("order.confirmed")
+    is_pending = status == order.status
+    if order.stock_reserved_at is None:
+        order.stock_reserved_at = order.updated_at = change.now
+    if not is_pending:
+        order.status = status
+        change.record("order.confirmed")
     return change
 
 
-def complete(seen: Seen, *, tracking_url: str = "") -> OrderChange:
+def complete(*, order_id: uuid.UUID, tracking_url: str = "") -> OrderChange:
     """Complete an order. A part-refunded order keeps its status.
 
     The event of an erased person's order has no tracking link, because it may lead to the person.
     """
-    order = seen.order
+    change = _lock(order_id)
+    order = change.order
     order.status = next_status(order=order, action=Action.COMPLETE)
-    order.completed_at = seen.now
-    change = _changed(seen)
+    order.completed_at = change.now
     details = {"trackingUrl": tracking_url} if tracking_url and order.email != ERASED_ADDRESS else {}
     change.record("order.completed", details=details, tracking_url=tracking_url)
     return change
 
 
-def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = None) -> OrderChange:
+def cancel(
+    *,
+    order_id: uuid.UUID,
+    reason: str = "",
+    cause: Mapping[str, str] | None = None,
+    may_be_cancelled: bool = False,
+) -> OrderChange:
     """Cancel an order. A paid one can be refunded afterwards.
 
     The e-mail shows `reason` to the customer. The event only tells whether there is one, because it may hold
-    a name. Only the event contains `cause`: codes for other services.
+    a name. Only the event contains `cause`: codes for other services. With `may_be_cancelled`, a cancelled
+    order does not change.
     """
-    order = seen.order
+    change = _lock(order_id)
+    order = change.order
+    if may_be_cancelled and order.status == Order.Status.CANCELLED:
+        return change
     order.status = next_status(order=order, action=Action.CANCEL)
     was_paid = order.paid_at is not None
-    change = _changed(seen)
     details = {"wasPaid": was_paid, "hasReason": bool(reason), **(cause or {})}
     change.record("order.cancelled", details=details, reason=reason, was_paid=was_paid)
     return change
 
 
-def refund(seen: Seen, *, amount: int | None = None, currency: str | None = None) -> OrderChange:
+def refund(*, order_id: uuid.UUID, amount: int | None = None, currency: str | None = None) -> OrderChange:
     """Refund `amount` minor units, or the whole balance.
 
     Raise `RefundExceedsBalance` if less is left, and `OtherMoney` if `currency` is given and is not the
     order's.
     """
-    order = seen.order
+    change = _lock(order_id)
+    order = change.order
     check(order=order, action=Action.REFUND)
     if currency not in (None, order.currency):
         raise OtherMoney(
@@ -308,34 +291,29 @@ def refund(seen: Seen, *, amount: int | None = None, currency: str | None = None
     left = balance - refunded
     order.status = next_status(order=order, action=Action.REFUND, left=left)
     order.refunded_amount += refunded
-    change = _changed(seen)
     event = "order.part_refunded" if left else "order.refunded"
     change.record(event, details={"amount": refunded}, amount=refunded)
     return change
 
 
-def adopt(
-    seen: Seen | None,
-    *,
-    now: dt.datetime,
-    reported: Order,
-    event: str,
-    at: dt.datetime,
-    is_history: bool,
-    **change: Any,
+def apply_reported_state(
+    *, reported: Order, event: str, at: dt.datetime | None, is_history: bool, **change: Any
 ) -> OrderChange:
     """Take over the state that another system reports of its order, and send the e-mail of its event.
 
-    `reported` is the order after the change of `event`, which happened `at`. `seen` is None before the first
-    event. An event that arrives after a later one (overtaken) changes only the order's times, but still sends
-    its e-mail, which shows the order as reported and goes to the newest address. History sends none. Every
-    event updates the order's row, so that of two with one sequence at the same moment the second finds the
-    first one's e-mail. The e-mail's templates get `change`.
+    `reported` is the order after the change of `event`, which happened `at`. An event that arrives after a
+    later one (overtaken) changes only the order's times, but still sends its e-mail, which shows the order as
+    reported and goes to the newest address. History sends none. The e-mail's templates get `change`. Raise
+    `OtherOwner`, or `OtherMoney` if the report has another currency and is not history. Two first events at
+    the same moment violate the primary key of orders: the second must try again.
     """
-    if seen is None:
-        order, overtaken = reported, False
+    order, now = lock_row(Order, reported.id)
+    reported.created_at = min(reported.created_at, now)
+    overtaken = order is not None and reported.version <= order.version
+    if order is None:
+        order = reported
     else:
-        order, overtaken = seen.order, reported.version <= seen.order.version
+        _check_report(order, reported, is_history=is_history)
         if order.email == ERASED_ADDRESS:  # an erased person stays erased
             for name, erased in ERASED_VALUES.items():
                 setattr(reported, name, erased)
@@ -344,20 +322,33 @@ def adopt(
             setattr(order, name, getattr(reported, name))
         # The earliest time counts, because queries search for e-mails and events from `created_at` on.
         order.created_at = min(order.created_at, reported.created_at)
+    at = min(at or now, now)
     if (column := TIMES.get(event)) and not is_history:  # the event of history has the time of the import
         setattr(order, column, min(filter(None, [getattr(order, column), at])))
     order.updated_at = now
-    row = None if seen is None else seen.row
-    adopted = OrderChange(order=order, now=now, row=row, columns=ADOPTED_COLUMNS)
+    applied = OrderChange(order, now)
     if not is_history:
-        adopted.add_email(event, shown=reported, change={"at": at, **change}, may_exist=overtaken)
+        applied.add_emails(event, shown=reported, change={"at": at, **change}, may_exist=overtaken)
     source, sequence = order.source, reported.version
-    adopted.on_commit = lambda: log.info(
-        "external order told of",
-        order_id=str(order.id),
-        source=source,
-        change=event,
-        sequence=sequence,
-        overtaken=overtaken,
+    after_commit(
+        lambda: log.info(
+            "external order told of",
+            order_id=str(order.id),
+            source=source,
+            change=event,
+            sequence=sequence,
+            overtaken=overtaken,
+        )
     )
-    return adopted
+    return applied
+
+
+def _check_report(order: Order, reported: Order, *, is_history: bool) -> None:
+    if order.source != reported.source:
+        raise OtherOwner(f"the order belongs to {order.source or 'this system'}, not to {reported.source}")
+    # The e-mails would show sums of two currencies. History sends none, so it can correct the currency.
+    if reported.currency != order.currency and not is_history:
+        raise OtherMoney(
+            f"data.currency: The event is in {reported.currency}, the order in {order.currency}. Correct the"
+            " event, or the order by an event with notify: false."
+        )

@@ -1,0 +1,132 @@
+"""Make the e-mails of a change, which are saved together with it.
+
+An order has at most one e-mail for each event and version, and one shop copy of it. No constraint says so,
+because a unique index of a partitioned table must contain the partition's key. The order's lock does: whoever
+makes an e-mail holds it, so these functions see every e-mail that was made before.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable, Mapping
+
+from django.conf import settings
+from django.db.models.functions import Now
+
+from notifications.log import log_created
+from notifications.models import EmailNotification
+from notifications.parts import RenderedEmail
+from notifications.profiles import find_profile
+from notifications.rendering import render_email
+from notifications.states.transitions import Status
+from notifications.wake import Reason, wake
+from runtime.database.ids import new_id
+from runtime.database.transactions import after_commit, require_transaction
+from runtime.personal_data import ERASED, ERASED_ADDRESS
+from runtime.telemetry import context as work_context
+
+#: The end of a shop copy's idempotency key.
+SHOP_ROLE = ":shop"
+
+
+def new_emails(
+    *,
+    order_id: uuid.UUID,
+    event_type: str,
+    version: int,
+    recipient_email: str,
+    to_name: str,
+    locale: str,
+    source: str,
+    context: Callable[[], Mapping[str, object]],
+    interval: dt.timedelta | None = None,
+    may_exist: bool = False,
+) -> list[EmailNotification]:
+    """Return the e-mail about an event, and with `copy_to` the shop's copy, for the caller to save.
+
+    `source` is the order's, whose profile the e-mails get. Return none if `NOTIFY_ON` does not list the
+    event, if the order has an e-mail for this event that was written within `interval`, or with `may_exist`
+    one for this version. `context` returns the template's data; it is called only if the e-mail is rendered.
+    Raise `UnknownEmail` for an event without templates.
+    """
+    require_transaction("an e-mail")
+    if event_type not in settings.NOTIFY_ON:
+        return []
+    key = f"{order_id}:{event_type}:{version}"
+    of_order = EmailNotification.objects.filter(order_id=order_id)
+    if (
+        interval is not None
+        and of_order.filter(event_type=event_type, created_at__gt=Now() - interval).exists()
+    ):
+        return []
+    if may_exist and of_order.filter(idempotency_key=key).exists():
+        return []
+    profile = find_profile(source)
+    # Record an e-mail to an erased person, but never send it. Leave out its text, which may have a name or a
+    # link of the person, because no later erasure finds it.
+    is_erased = recipient_email == ERASED_ADDRESS
+    content = (
+        RenderedEmail(ERASED, "", "")
+        if is_erased
+        else render_email(event_type=event_type, locale=locale, context=context(), profile=profile)
+    )
+    work = work_context.current()
+    shared = {
+        "order_id": order_id,
+        "event_type": event_type,
+        "status": Status.SUPPRESSED if is_erased else Status.PENDING,
+        "last_error": "the recipient's data was erased" if is_erased else "",
+        "locale": locale,
+        "profile": profile.source,
+        "from_email": profile.from_email,
+        "reply_to": profile.reply_to,
+        "subject": content.subject,
+        "body": content.body_html,
+        "body_text": content.body_text,
+        "text_versions": list(content.text_versions) or None,
+        "max_retries": settings.MAX_RETRIES,
+        "correlation_id": work.correlation_id,
+        "traceparent": work.traceparent,
+    }
+    email = EmailNotification(
+        id=new_id(),  # before that of the copy, because lists have the order of the ids
+        recipient_email=recipient_email,
+        to_name=to_name,
+        idempotency_key=key,
+        **shared,
+    )
+    emails = [email]
+    if profile.copy_to and not is_erased:
+        # A row of its own, so that each recipient has a state of its own.
+        emails.append(
+            EmailNotification(
+                recipient_email=profile.copy_to,
+                idempotency_key=key + SHOP_ROLE,
+                shop_copy_of=email.id,
+                customer_email=recipient_email,
+                **shared,
+            )
+        )
+    log_and_wake(emails, reason=Reason.FAST_PATH)
+    return emails
+
+
+def log_and_wake(emails: list[EmailNotification], *, reason: Reason) -> None:
+    """Log new e-mails and wake the workers, after the commit."""
+
+    def tell() -> None:
+        for email in emails:
+            log_created(email)
+        wake(reason)
+
+    after_commit(tell)
+
+
+def version_of(key: str) -> int | None:
+    """Return the order's version in the idempotency key of an e-mail, or None for the key of a copy.
+
+    A shop copy has the version of the customer's e-mail.
+    """
+    version = key.removesuffix(SHOP_ROLE).rpartition(":")[2]
+    return int(version) if version.isdecimal() and not key.startswith("copy:") else None
