@@ -89,9 +89,7 @@ class Copies(ApiView):
         return answer_once(view=self, work=lambda: _copy(notification_id, token, values))
 
 
-def _copy(
-    notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]
-) -> tuple[HttpResponse, Save]:
+def _copy(notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]) -> tuple[HttpResponse, Save]:
     try:
         copy_id = send_copy(notification_id=notification_id, **values)
     except (EmailNotification.DoesNotExist, Order.DoesNotExist):
