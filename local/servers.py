@@ -218,7 +218,9 @@ class EmbeddedPostgres(Server):
             "log_lock_waits": "on",
             "log_timezone": "UTC",
             "timezone": "UTC",
-            "idle_in_transaction_session_timeout": "60s",
+            # A request that waits for an order gives its slot back, and a frozen process its order.
+            "lock_timeout": "3s",
+            "idle_in_transaction_session_timeout": "10s",
             # Free the locks of a client that is lost or gave up waiting within a minute.
             "client_connection_check_interval": "5s",
             "tcp_keepalives_idle": "10",
@@ -228,6 +230,8 @@ class EmbeddedPostgres(Server):
         }
         if self.throwaway:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+            # Tests hold a transaction while they wait for slow processes.
+            settings |= {"idle_in_transaction_session_timeout": "60s"}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         return [str(self.bin / "postgres"), "-D", str(self.data), *options]
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-import structlog
 from django.db import transaction
-from django.db.models.functions import Now
 
 from notifications.copies import NotCopied, copy_email
 from notifications.models import EmailNotification
+from orders import services
 from orders.models import Order
-from runtime.database.transactions import after_commit
-
-log = structlog.get_logger(__name__)
 
 
 def send_copy(
@@ -34,7 +30,5 @@ def send_copy(
             raise NotCopied(f"{order.source} owns the order: correct its address there", status=mail.status)
         copy_id = copy_email(id=notification_id, recipient_email=recipient_email)
         if update_order and recipient_email:
-            Order.objects.filter(id=mail.order_id).update(email=recipient_email, updated_at=Now())
-            order_id = str(mail.order_id)
-            after_commit(lambda: log.info("order's address corrected", order_id=order_id))
+            services.correct_address(order_id=mail.order_id, email=recipient_email).save()
     return copy_id

@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 from django.db import models
+from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind
 
 from events.publishing.write import new_event
@@ -29,7 +30,7 @@ from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
 from orders.models import Order
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
 from runtime.database.save import lock_row, save_together
-from runtime.database.transactions import after_commit
+from runtime.database.transactions import after_commit, require_transaction
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context, tracing
 
@@ -294,6 +295,26 @@ def refund(*, order_id: uuid.UUID, amount: int | None = None, currency: str | No
     event = "order.part_refunded" if left else "order.refunded"
     change.record(event, details={"amount": refunded}, amount=refunded)
     return change
+
+
+def correct_address(*, order_id: uuid.UUID, email: str) -> OrderChange:
+    """Send later e-mails of an order to another address. This makes no event and no new version."""
+    change = _lock(order_id)
+    if change.order.source:
+        raise ExternallyOwned(order=change.order)
+    change.order.email, change.order.updated_at = email, change.now
+    after_commit(lambda: log.info("order's address corrected", order_id=str(order_id)))
+    return change
+
+
+def erase(*, orders: Sequence[Order]) -> int:
+    """Erase the personal data of orders that the caller has locked in id order. Return their number."""
+    require_transaction("an erasure")
+    for order in orders:
+        order.items = erase_items(order.items)
+    Order.objects.bulk_update(orders, ["items"])
+    ids = [order.id for order in orders]
+    return Order.objects.filter(id__in=ids).update(**ERASED_VALUES, updated_at=Now())
 
 
 def apply_reported_state(

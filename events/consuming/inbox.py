@@ -41,6 +41,7 @@ from runtime.database.ids import id_time
 from runtime.database.save import broken_constraint
 from runtime.database.texts import make_storable
 from runtime.database.transactions import after_commit
+from runtime.process import cached_rows
 from runtime.telemetry import context, tracing
 
 log = structlog.get_logger(__name__)
@@ -130,6 +131,7 @@ def _apply_once(
 
     Raise what the handler raises.
     """
+    cached_rows.load()  # so that the handler reads nothing else while it holds a lock
     try:
         receipt = _apply(envelope, consumer, handlers, written_at)
     except IntegrityError as error:

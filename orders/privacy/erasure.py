@@ -23,7 +23,7 @@ from events.models import DomainEvent
 from notifications.models import EmailNotification
 from notifications.services import withdraw_emails
 from notifications.states.transitions import UNFINISHED, Status
-from orders.fields import ERASED_VALUES, erase_items
+from orders import services
 from orders.models import Order
 from orders.privacy.persons import DIRECT, check_address, own_mails, own_orders
 from orders.privacy.stored_answers import erase_answers, erase_copies
@@ -223,10 +223,7 @@ def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
         withdraw_emails(ids=mails.filter(status__in=UNFINISHED).values_list("id", flat=True))
         for model in partitioned_models():
             counts[model._meta.db_table] = erase_rows(model=model, person=person, using="default", orders=ids)
-        for order in orders:
-            order.items = erase_items(order.items)
-        Order.objects.bulk_update([order for order in orders if order.id in mine], ["items"])
-        counts["orders"] = Order.objects.filter(id__in=mine).update(**ERASED_VALUES, updated_at=Now())
+        counts["orders"] = services.erase(orders=[order for order in orders if order.id in mine])
     return counts
 
 

@@ -52,7 +52,7 @@ def short_lock_timeout() -> Iterator[CursorWrapper]:
             yield cursor
         finally:
             if not connections[OWNER_DATABASE].connection.closed:
-                cursor.execute("SELECT set_config('lock_timeout', '0', false)")
+                cursor.execute("RESET lock_timeout")
 
 
 @contextlib.contextmanager

@@ -51,6 +51,12 @@ class CachedRows(Generic[Value]):
         return self.value
 
 
+def load() -> None:
+    """Read the rows that no process has read yet. Call this before a transaction that needs them."""
+    if any(rows.value is None for rows in CACHED):
+        refresh()
+
+
 def version_of(table: str, *, where: str = "true") -> str:
     """Return SQL of a text that changes with each committed change of a small table's rows."""
     return f"(SELECT md5(string_agg(xmin::text, ',' ORDER BY id)) FROM {table} WHERE {where})"  # noqa: S608

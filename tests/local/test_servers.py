@@ -105,6 +105,7 @@ def test_postgres_has_the_settings_that_the_program_counts_on(postgres: Embedded
         "wal_level": "logical",
         "max_connections": "200",
         "log_lock_waits": "on",
+        "lock_timeout": "3s",
         "idle_in_transaction_session_timeout": "1min",
         "server_encoding": "UTF8",
         "lc_collate": "C",

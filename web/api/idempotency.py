@@ -27,6 +27,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from runtime.database.save import MOST_WAITING, broken_constraint, is_lock_timeout
+from runtime.process import cached_rows
 from runtime.telemetry import context
 from web.api.first_read import HEADER, LIVE, FirstRead, read_key
 from web.api.problem_types import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
@@ -56,6 +57,7 @@ def answer_once(*, view: ApiView, work: Work) -> HttpResponse:
     request = IdempotentRequest(view)
     if (stored := request.replay(view.first_read)) is not None:
         return stored
+    cached_rows.load()  # so that the work reads nothing while it holds a lock
     try:
         with request.working(), transaction.atomic(durable=True):
             answer, save = work()
