@@ -1,4 +1,4 @@
-"""The table of an order's transitions. orders.changes takes each next status from here.
+"""The table of an order's transitions. orders.services takes each next status from here.
 
 These functions read an order and change nothing.
 """

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import uuid
 from collections import Counter
@@ -10,9 +14,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import psycopg
 import pytest
 from django.db import connection, connections, transaction
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from events.publishing import notify
 from notifications import wake
@@ -20,7 +26,7 @@ from tests.kit.api import Api, assert_problem, make_token, order_body, row_count
 from tests.kit.mails import make_mail
 from tests.kit.orders import cancel_order, confirm_order, make_order, pay_order, refund_order
 from tests.kit.races import together, wait_until_somebody_waits
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import (
     ApiToken,
     DomainEvent,
@@ -237,9 +243,100 @@ def test_a_payment_that_waited_for_reserved_stock_confirms_the_order():
 
 def test_requests_without_a_key_exclude_each_other():
     order, secret = make_order(), make_token()
-    answers = together(8, lambda _: pay(order, Api(secret), None).status_code)
-    assert sorted(answers) == [200] + [409] * 7
+    answers = Counter(together(8, lambda _: pay(order, Api(secret), None).status_code))
+    assert answers[200] == 1 and set(answers) <= {200, 409, 503}, answers
     assert mails_of(order) == ["order.paid"]
+
+
+def test_six_requests_that_wait_for_one_order_leave_the_process_to_others():
+    """Two wait in PostgreSQL, and four are told at once to come again."""
+    order, other, secret = make_order(), make_order(), make_token()
+
+    def pay_the_locked(number: int):
+        try:
+            return pay(order, Api(secret), f"k{number}")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(6) as pool:
+        with transaction.atomic():
+            Order.objects.select_for_update().get(id=order.id)
+            futures = [pool.submit(pay_the_locked, number) for number in range(6)]
+            until(lambda: sum(future.done() for future in futures) == 4, "four are refused")
+            wait_until_somebody_waits(count=2)
+            assert together(1, lambda _: pay(other, Api(secret)))[0].status_code == 200
+        answers = [future.result(30) for future in futures]
+    told = Counter(answer.status_code for answer in answers)
+    assert told == {503: 4, 200: 1, 409: 1}
+    for answer in answers:
+        if answer.status_code == 503:
+            assert_problem(answer, 503, "unavailable")
+            assert answer.headers["Retry-After"] == "1"
+    assert Order.objects.get(id=order.id).version == 2
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_request_that_waits_too_long_for_its_order_is_503_and_changes_nothing(key):
+    order, secret = make_order(), make_token()
+
+    def pay_impatiently(_: int):
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '100ms'")
+        return pay(order, Api(secret), key)
+
+    before = row_counts()
+    with transaction.atomic():
+        Order.objects.select_for_update().get(id=order.id)
+        (refused,) = together(1, pay_impatiently)
+    problem = assert_problem(refused, 503, "unavailable")
+    assert "Other requests are changing this order" in problem["detail"]
+    assert row_counts() == before
+    assert pay(order, Api(secret), key).status_code == 200
+
+
+def test_the_order_of_a_frozen_process_is_free_again_when_its_session_ends():
+    """The server ends a session that idles in a transaction, so no process can keep an order for ever."""
+    order, secret = make_order(), make_token()
+    program = (
+        "import psycopg, sys, time; connection = psycopg.connect(sys.argv[1]);"
+        " connection.execute(\"SET idle_in_transaction_session_timeout = '1s'\");"
+        " connection.execute('SELECT 1 FROM orders FOR UPDATE'); print('locked', flush=True); time.sleep(60)"
+    )
+    url = connection.get_connection_params()
+    dsn = psycopg.conninfo.make_conninfo(
+        **{name: url[name] for name in ("host", "port", "user", "password", "dbname") if url.get(name)}
+    )
+    with subprocess.Popen([sys.executable, "-c", program, dsn], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"locked\n"
+            process.send_signal(signal.SIGSTOP)
+            assert pay(order, Api(secret)).status_code == 200  # it waits for a second
+        finally:
+            process.kill()
+
+
+def test_nothing_is_read_or_sent_between_the_lock_of_an_order_and_its_save(monkeypatch, settings):
+    settings.NOTIFY_ON = ["order.paid", "order.confirmed"]
+    order, api = make_order(stock_reserved_at=Now()), Api(make_token())
+    pay(make_order(), api, "first")  # whatever is loaded once is loaded now
+
+    def refuse(*_: object, **__: object):
+        raise AssertionError("a socket was used")
+
+    render = order_services.new_emails
+
+    def rendered(**values: object):
+        with monkeypatch.context() as patch:
+            for name in ("connect", "send", "sendall", "recv"):
+                patch.setattr(socket.socket, name, refuse, raising=False)
+            return render(**values)
+
+    monkeypatch.setattr(order_services, "new_emails", rendered)
+    with CaptureQueriesContext(connection) as captured:
+        assert pay(order, api).json()["status"] == "confirmed"
+    texts = [query["sql"] for query in captured]
+    (lock,) = (number for number, text in enumerate(texts) if "FOR UPDATE" in text)
+    assert "UPDATE orders" in texts[lock + 1] and texts[lock + 2] == "COMMIT", texts
 
 
 def test_changes_that_exclude_each_other_happen_one_after_the_other():

@@ -24,6 +24,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from runtime.database.partitioned import why_misplaced
+from runtime.database.save import is_lock_timeout
 from web.api.problem_types import (
     CLOCK,
     FORBIDDEN,
@@ -136,6 +137,16 @@ def unavailable() -> Problem:
     )
 
 
+def busy() -> Problem:
+    """Return the 503 for a row that others hold for too long."""
+    return Problem(
+        UNAVAILABLE,
+        detail="Other requests are changing this order. Nothing was changed; send the request again, with the"
+        " same Idempotency-Key if it had one.",
+        headers={"Retry-After": "1"},
+    )
+
+
 def overloaded(*, retry_seconds: int) -> Problem:
     """Return the 503 for new work that was refused before it began."""
     return Problem(
@@ -217,6 +228,9 @@ def _problem_of(error: Exception) -> Problem:
         case IntegrityError() if reason := why_misplaced(error):
             log.error("a row fits no partition: is a clock wrong?", reason=reason)
             return misplaced()
+        case OperationalError() if is_lock_timeout(error):
+            log.warning("row is busy", reason=str(error).partition("\n")[0])
+            return busy()
         case OperationalError() | InterfaceError() | InternalError():  # the last from a standby
             log.warning("database did not answer", exc_info=error)
             return unavailable()
