@@ -1,7 +1,6 @@
 """The variables of an order's e-mail, as plain data, because notifications does not import `Order`.
 
-orders.services and orders.inbound.external call this for each change and pass the result to notifications. The
-previews call it too. docs/guides/templates.md explains each variable to the authors of templates.
+docs/guides/templates.md explains each variable to the authors of templates.
 """
 
 from __future__ import annotations

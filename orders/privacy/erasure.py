@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models.functions import Now
 
 from events.models import DomainEvent
@@ -40,6 +40,7 @@ from retention.rows_of_person import (
     ids_about,
     side_tables,
 )
+from runtime.database.away import is_lock_timeout
 from runtime.database.partitioned import partitioned_models
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS, address_hash
@@ -189,7 +190,7 @@ def _erase_everywhere(email: str, found: _Found, report: Report, force: bool) ->
             erased({table: rows}, partition=name)
     erased(_erase_texts(person))
     for chunk in _chunks(found.owned | found.mailed):
-        erased(_erase_live(email, chunk, force))
+        erased(_erase_chunk(email, chunk, force, report))
     return counts
 
 
@@ -198,6 +199,17 @@ def _erase_texts(person: Person) -> Counter[str]:
     counts = erase_answers(person=person) + erase_texts_with_address(person=person)
     counts["outbox_events"] += erase_chosen_texts(model=DomainEvent, person=person, using="default")
     return counts
+
+
+def _erase_chunk(email: str, ids: list[uuid.UUID], force: bool, report: Report) -> Counter[str]:
+    """Erase as `_erase_live` does. While another session holds one of the orders, wait and try again."""
+    while True:
+        try:
+            return _erase_live(email, ids, force)
+        except OperationalError as error:
+            if not is_lock_timeout(error):
+                raise
+            report("waiting", orders=len(ids))
 
 
 def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
@@ -239,7 +251,7 @@ def _erase_late(email: str, report: Report, force: bool) -> Counter[str]:
     while True:
         settled = own_mails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
         for chunk in _chunks(set(settled)):
-            erased = _erase_live(email, chunk, force)
+            erased = _erase_chunk(email, chunk, force, report)
             counts.update(erased)
             report("erased", rows=erased.total())
         left = own_mails(email).count()

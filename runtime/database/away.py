@@ -13,6 +13,7 @@ from runtime.database.postgres.connection import ServerSilent
 #: Classes of PostgreSQL's error codes: no resources (a full disk, too many connections), an operator's
 #: intervention (a shutdown, a server that starts), and errors outside of PostgreSQL (a disk that fails).
 AWAY_CLASSES = ("53", "57", "58")
+LOCK_NOT_AVAILABLE = "55P03"  # after `lock_timeout`: another session holds a row for too long
 READ_ONLY = "25006"  # read_only_sql_transaction: a standby, or a server that was made read-only
 #: query_canceled, by a limit such as `statement_timeout`. It is of class 57, but a statement that always
 #: takes too long must fail in the end.
@@ -28,7 +29,13 @@ def sqlstate_of(error: BaseException) -> str | None:
 def is_refusing(error: BaseException) -> bool:
     """Return whether PostgreSQL said that its own state is the cause."""
     state = sqlstate_of(error) or ""
-    return state == READ_ONLY or (state[:2] in AWAY_CLASSES and state != CANCELLED)
+    is_state = state[:2] in AWAY_CLASSES and state != CANCELLED
+    return is_state or state in (READ_ONLY, LOCK_NOT_AVAILABLE)
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    """Return whether another session holds a row for too long. Nothing was changed."""
+    return sqlstate_of(error) == LOCK_NOT_AVAILABLE
 
 
 def is_away(error: BaseException) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from django.db import IntegrityError, OperationalError, connection, models
 from django.db.models.expressions import DatabaseDefault
+from psycopg import errors
 
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.transactions import require_transaction
@@ -29,22 +30,16 @@ Row = TypeVar("Row", bound=models.Model)
 #: How many threads of a process may wait for one row. A further one waits for its turn this long, so that
 #: requests for one row leave the process's other slots to others.
 MOST_WAITING, TURN_SECONDS = 2, 0.25
-#: PostgreSQL's lock_not_available, after `lock_timeout`.
-LOCK_NOT_AVAILABLE = "55P03"
 #: Where an instance keeps the values with which it was locked.
 _LOADED = "_values_when_locked"
-
-
-class RowBusy(OperationalError):
-    """Enough threads of this process wait for the row already."""
 
 
 def lock_row(model: type[Row], id: uuid.UUID) -> tuple[Row | None, dt.datetime]:
     """Lock a row until the transaction ends. Return it, or None without one, and the database's time.
 
     The time is read after the wait for the lock. Rows of other tables must be read in later statements: a
-    join would show them as they were before the wait. Raise `RowBusy`, or `OperationalError` after the role's
-    `lock_timeout`.
+    join would show them as they were before the wait. Raise `OperationalError` (see `is_lock_timeout`) after
+    the role's `lock_timeout`, or if enough threads of this process wait for the row already.
     """
     require_transaction(f"a lock of {model._meta.db_table}")
     columns = _columns(model)
@@ -82,11 +77,6 @@ def broken_constraint(error: IntegrityError) -> str | None:
     return name
 
 
-def is_lock_timeout(error: BaseException) -> bool:
-    """Return whether another session held a row for too long. The same work may succeed later."""
-    return isinstance(error, RowBusy) or getattr(error.__cause__, "sqlstate", None) == LOCK_NOT_AVAILABLE
-
-
 _turns = threading.Condition()
 _waiters: Counter[uuid.UUID] = Counter()
 
@@ -96,7 +86,8 @@ def _waiting(id: uuid.UUID) -> Iterator[None]:
     """Count the threads that wait for a row."""
     with _turns:
         if not _turns.wait_for(lambda: _waiters[id] < MOST_WAITING, TURN_SECONDS):
-            raise RowBusy(f"{MOST_WAITING} threads of this process already wait for this row")
+            text = f"{MOST_WAITING} threads of this process already wait for this row"
+            raise OperationalError(text) from errors.LockNotAvailable()
         _waiters[id] += 1
     try:
         yield

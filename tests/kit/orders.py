@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Callable
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
-from tests.kit.words import Order, RowBusy, order_services, read_database_time
+from tests.kit.words import Order, is_lock_timeout, order_services, read_database_time
 
 
 def _in_a_transaction(service: Callable[..., order_services.OrderChange]) -> Callable[..., Order]:
     def change(**values: Any) -> Order:
         while True:
-            with contextlib.suppress(RowBusy), transaction.atomic():
-                decided = service(**values)
-                decided.save()
+            try:
+                with transaction.atomic():
+                    decided = service(**values)
+                    decided.save()
                 return decided.order
+            except OperationalError as error:
+                if not is_lock_timeout(error) or connection.in_atomic_block:
+                    raise
 
     return change
 

@@ -89,12 +89,12 @@ from runtime import bulk_jobs as bulk
 from runtime import conditions
 from runtime import sums as minutes
 from runtime.addresses import NotAnAddress, read_address
+from runtime.database.away import is_lock_timeout
 from runtime.database.clock import read_database_time
 from runtime.database.ids import id_floor, id_time, new_id
 from runtime.database.partitioned import Partition, PartitionedModel, attached
 from runtime.database.postgres.base import DatabaseWrapper
 from runtime.database.postgres.cursor import Prepared
-from runtime.database.save import RowBusy
 from runtime.models import BulkJob, Heartbeat, Pause, TrafficSum
 from runtime.models import jobs as job_times
 from runtime.models.jobs import RETRIES

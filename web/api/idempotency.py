@@ -26,7 +26,8 @@ from django.http import HttpResponse
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from runtime.database.save import MOST_WAITING, broken_constraint, is_lock_timeout
+from runtime.database.away import is_lock_timeout
+from runtime.database.save import MOST_WAITING, broken_constraint
 from runtime.process import cached_rows
 from runtime.telemetry import context
 from web.api.first_read import HEADER, LIVE, FirstRead, read_key

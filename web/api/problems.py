@@ -23,8 +23,8 @@ from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
+from runtime.database.away import is_lock_timeout
 from runtime.database.partitioned import why_misplaced
-from runtime.database.save import is_lock_timeout
 from web.api.problem_types import (
     CLOCK,
     FORBIDDEN,
