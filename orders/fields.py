@@ -41,7 +41,6 @@ class Use(enum.Flag):
     ANSWERS = enum.auto()  # of the API
     EVENTS = enum.auto()  # that are published; they have no personal data
     CSV = enum.auto()  # of the admin's list
-    CHANGED = enum.auto()  # by changes of our own orders
     SHOWN = ANSWERS | CSV
     USUAL = GIVEN | SHOWN
 
@@ -95,11 +94,11 @@ ORDER_FIELDS = (
         sample="A-10234",
         help="The shop's own number",
     ),
-    OrderField("status", Kind.STATUS, Use.SHOWN | Use.EVENTS | Use.CHANGED, section="Order", most=20),
+    OrderField("status", Kind.STATUS, Use.SHOWN | Use.EVENTS, section="Order", most=20),
     OrderField(
         "version",
         Kind.NUMBER,
-        Use.SHOWN | Use.CHANGED,
+        Use.SHOWN,
         section="Order",
         help="Grows with every event of the order",
     ),
@@ -115,7 +114,7 @@ ORDER_FIELDS = (
         sample=6890,
     ),
     OrderField(
-        "refunded_amount", Kind.AMOUNT, Use.SHOWN | Use.EVENTS | Use.CHANGED, section="Order", most=MAX_AMOUNT
+        "refunded_amount", Kind.AMOUNT, Use.SHOWN | Use.EVENTS, section="Order", most=MAX_AMOUNT
     ),
     OrderField(
         "currency",
@@ -135,10 +134,10 @@ ORDER_FIELDS = (
     ),
     OrderField("items", Kind.ITEMS, Use.GIVEN | Use.ANSWERS, section="Order", most=MAX_ITEMS),
     OrderField("created_at", Kind.TIME, Use.SHOWN, section="Times"),
-    OrderField("updated_at", Kind.TIME, Use.SHOWN | Use.CHANGED, section="Times"),
-    OrderField("paid_at", Kind.TIME, Use.CSV | Use.CHANGED, section="Times"),
-    OrderField("stock_reserved_at", Kind.TIME, Use.CHANGED, section="Times"),
-    OrderField("completed_at", Kind.TIME, Use.CSV | Use.CHANGED, section="Times"),
+    OrderField("updated_at", Kind.TIME, Use.SHOWN, section="Times"),
+    OrderField("paid_at", Kind.TIME, Use.CSV, section="Times"),
+    OrderField("stock_reserved_at", Kind.TIME, Use.NONE, section="Times"),
+    OrderField("completed_at", Kind.TIME, Use.CSV, section="Times"),
     # An answer has it only if another system owns the order (orders.api.serializers).
     OrderField("source", Kind.TEXT, Use.CSV, section="Order", most=100),
     OrderField("correlation_id", Kind.TEXT, Use.NONE, section="Times", most=128),
