@@ -70,7 +70,7 @@ RECIPES = (
     Recipe("event_email", "An e-mail for an event that exists", most=4, is_done=True),
     Recipe("provider", "An e-mail provider", most=6),
     Recipe("language", "A language", most=1),
-    Recipe("inbound_event", "An inbound event", most=4),
+    Recipe("inbound_event", "An inbound event", most=5),
     Recipe("outgoing_event", "An outgoing event", most=7),
     Recipe("setting", "A setting", most=5),
     Recipe("bulk_action", "A bulk action", most=4),
