@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -135,6 +136,20 @@ def test_each_step_through_the_code_is_where_the_page_says() -> None:
     assert len(named) > 40
     gone = {one for one in named if not ((PROJECT / one).is_dir() or (PROJECT / f"{one}.py").exists())}
     assert gone == set()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/explain/a-payment.md"])
+def test_the_code_that_a_page_quotes_is_in_its_file(page: str) -> None:
+    """A quotation begins with a comment that names its file. Its lines follow each other there."""
+    blocks = re.findall(r"^ *```python\n(.*?)```", (PROJECT / page).read_text(), re.M | re.S)
+    text = "".join(textwrap.dedent(block) for block in blocks)
+    quoted = re.findall(r"^# ([\w/]+\.py)\n(.*?)(?=^# [\w/]+\.py\n|\Z)", text, re.M | re.S)
+    assert len(quoted) >= 2
+    assert "".join(f"# {path}\n{code}" for path, code in quoted) == text
+    for path, code in quoted:
+        source = (PROJECT / path).read_text()
+        indents = {line[: len(line) - len(line.lstrip())] for line in source.splitlines()}
+        assert any(f"\n{textwrap.indent(code.strip(), indent)}\n" in source for indent in indents), code
 
 
 def test_the_map_of_folders_has_each_package() -> None:
