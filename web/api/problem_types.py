@@ -158,7 +158,7 @@ UNAVAILABLE = declare_type(
     slug="unavailable",
     status=503,
     title="Not available for a moment",
-    reason="The database did not answer. Nothing is known to be changed.",
+    reason="The database did not answer, or other requests hold the order. detail says which.",
     advice="Without an Idempotency-Key, read the order before you repeat: the change may have been made.",
     repeat=Repeat.YES,
 )
