@@ -1,4 +1,4 @@
-"""Copies: e-mails in the place of others. Called by orders.corrections and orders.render_again."""
+"""Copies: new e-mails with the content or the recipient of ended ones."""
 
 from __future__ import annotations
 

@@ -139,7 +139,10 @@ def _lock(order_id: uuid.UUID) -> OrderChange:
 
 
 def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> OrderChange:
-    """Make a new, pending order. `values` are columns of the order. Amounts are in minor units."""
+    """Make a new, pending order. `values` are columns of the order. Amounts are in minor units.
+
+    `now` is the database's time.
+    """
     work = context.current()
     values.setdefault("locale", default_locale(source=""))
     order = Order(

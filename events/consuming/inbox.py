@@ -3,7 +3,6 @@
 An event is like a request whose idempotency key is its id: the transaction of its change also writes its row
 in `processed_events`, so a repeat changes nothing. An event that can never be processed or failed six times
 becomes a dead letter with its reason, for an operator, and is published to `<topic>.dlt`.
-events.consuming.consumer and the API of events call this module.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def _apply_once(
     handlers: Mapping[str, Handler],
     written_at: dt.datetime | None = None,
 ) -> Receipt:
-    """Record the event and do what it says, in one transaction, unless it is a repeat.
+    """Record the event and call its handler, in one transaction. Only count a repeat.
 
     Raise what the handler raises.
     """

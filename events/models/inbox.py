@@ -45,7 +45,7 @@ class Receipt(NamedTuple):
     """What the inbox knew of a received event at the database's time."""
 
     received_at: dt.datetime
-    #: The consumer for which the event is recorded, or must be.
+    #: The consumer for which the event is recorded, which may be one of the producer's own.
     consumer: str
     #: When the event was received for the first time; None if this is the first time.
     first_at: dt.datetime | None

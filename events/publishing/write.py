@@ -1,4 +1,4 @@
-"""Write domain events in the transaction of their change. Called by orders, notifications and the inbox."""
+"""Write domain events in the transaction of their change."""
 
 from __future__ import annotations
 

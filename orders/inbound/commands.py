@@ -1,8 +1,8 @@
 """Commands that other services send as events.
 
-Each handler calls the same code as the API, the admin or a management command. A command has its effect once
-for each event id. A command that the API would refuse becomes an inbound dead letter. Those about e-mails
-change many rows, so they are functions that run in a transaction.
+Each handler calls the same code as the API, the admin or a management command, in the transaction that
+records the event. So a command has its effect once for each event id. A command that the API would refuse
+becomes an inbound dead letter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Handle events about payments (docs/reference/events.md).
 
-A handler decides a change of the order, or finds nothing to change, or raises `Rejected` with the reason that
-an operator reads.
+Each function returns the change of an order, which saves nothing if the event comes too late, or raises
+`Rejected` with the reason that an operator reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Read an inbound event with the API's fields, in camelCase, and the API's checks, and find its order.
-
-Called by the handlers.
-"""
+"""Read an inbound event by the API's fields, in camelCase, and the API's checks, and change its order."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: 
 
 
 def order_handler(change: Callable[[Envelope, uuid.UUID], OrderChange]) -> Handler:
-    """Return a handler that changes the order in `data.orderId`."""
+    """Return a handler that changes the order in `data.orderId`, and saves what `change` returns."""
 
     def handle(event: Envelope) -> None:
         order_id = order_id_of(event)

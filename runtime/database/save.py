@@ -1,8 +1,8 @@
 """Lock a row, and save model instances together, in the caller's transaction.
 
-A change of an order writes its order, its events, its e-mails and the stored answer in one statement, because
-statements cost more in round trips than in work. Its parts do not depend on each other, since the caller has
-locked the row on which it decided. A constraint that one part violates undoes all of them.
+A change writes the order, its events, its e-mails and the stored answer in one statement, because each
+statement costs the process more than the rows in it. The parts do not depend on each other, since the caller
+has locked the row on which it decided. A constraint that one part violates undoes all of them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def save_together(*instances: models.Model, check: str = "", values: Sequence[ob
     """Insert the new instances, and write the changed columns of the locked ones, in one statement.
 
     `check` is a condition in SQL with the parameters `values`. Return its result, or True without one; the
-    caller must roll back if it is False. Every database default stays a default on the instance, too.
+    caller must roll back if it is False. Columns that the database fills are not read back.
     """
     require_transaction("a save")
     written = [statement for statement in map(_statement, instances) if statement is not None]

@@ -52,7 +52,7 @@ class CachedRows(Generic[Value]):
 
 
 def load() -> None:
-    """Read the rows that no process has read yet. Call this before a transaction that needs them."""
+    """Read the tables that this process has not read yet. Call this before a transaction that needs them."""
     if any(rows.value is None for rows in CACHED):
         refresh()
 

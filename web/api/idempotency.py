@@ -41,12 +41,12 @@ _LIVE_TOKEN = f"EXISTS (SELECT FROM api_tokens AS token WHERE token.id = %s AND 
 
 
 class Save(Protocol):
-    """Saves what the work has not saved yet, together with other rows (see `save_together`)."""
+    """Saves the rows of the work that are not saved yet, together with `instances` (see `save_together`)."""
 
     def __call__(self, *instances: models.Model, check: str, values: Sequence[object]) -> bool: ...
 
 
-#: Does the work of a request in the caller's transaction.
+#: Does the work of a request in the caller's transaction. Returns the answer, and what saves the rest.
 Work = Callable[[], tuple[HttpResponse, Save]]
 
 
@@ -143,7 +143,7 @@ class IdempotentRequest:
 
     @contextlib.contextmanager
     def taking_key(self) -> Iterator[None]:
-        """Raise the 409 problem if another request takes the key in the block, or has it for too long."""
+        """Raise the 409 problem if an equal request took the key first, or holds it for too long."""
         try:
             yield
         except IntegrityError as error:
