@@ -113,9 +113,7 @@ ORDER_FIELDS = (
         help="In minor units, such as cents",
         sample=6890,
     ),
-    OrderField(
-        "refunded_amount", Kind.AMOUNT, Use.SHOWN | Use.EVENTS, section="Order", most=MAX_AMOUNT
-    ),
+    OrderField("refunded_amount", Kind.AMOUNT, Use.SHOWN | Use.EVENTS, section="Order", most=MAX_AMOUNT),
     OrderField(
         "currency",
         Kind.CURRENCY,
