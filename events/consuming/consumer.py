@@ -31,7 +31,7 @@ from events.consuming.inbox import (
 from events.counters import RECEIVED
 from events.pause_watch import PauseWatch
 from events.transports import BrokerAway, BrokerConsumer, Received
-from runtime.database.away import is_away
+from runtime.database.away import is_away, is_lock_timeout
 from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
 from runtime.telemetry import context
@@ -211,5 +211,7 @@ def run(
 
 
 def _describe(error: Exception) -> str:
+    if is_lock_timeout(error):
+        return "row is busy, consumer waits"
     away = "broker" if isinstance(error, BrokerAway) else "database"
     return f"{away} away, consumer waits"
