@@ -11,6 +11,7 @@ from django.conf import settings
 
 from events.models import SHARDS, DomainEvent
 from events.publishing import notify
+from runtime.database.ids import new_id
 from runtime.database.save import save_together
 from runtime.database.transactions import after_commit, require_transaction
 from runtime.telemetry import context
@@ -72,6 +73,7 @@ def new_event(
     if settings.FAST_PATH:
         after_commit(notify.waker.wake)
     return DomainEvent(
+        id=new_id(),
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
         event_type=event_type,

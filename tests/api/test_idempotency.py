@@ -160,7 +160,7 @@ def test_a_key_that_another_session_has_for_too_long_is_409_until_it_is_done(api
     before = row_counts()
     with transaction.atomic():
         for key in ("place", "pay"):
-            IdempotencyKey.objects.create(scope=scope, key=key)
+            IdempotencyKey.objects.create(scope=scope, key=key_hash(key))
         (refused,) = together(1, place_and_pay)
         transaction.set_rollback(True)
     for response in refused:
