@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from email.utils import parseaddr
 from typing import Any
 from urllib.parse import urlsplit
 
 from django import forms
 from django.conf import settings
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
-from notifications.models import MailProfile
+from notifications.models import OWN_ORDERS, MailProfile
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
 from notifications.rendering import is_locale
@@ -22,6 +24,8 @@ from runtime.texts import name_invisible, one_line
 _LEAST_CONTRAST = 4.5
 _CHANGED = "Another user has changed this profile since you opened it. Copy your changes, and open it again."
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
+#: The head of e-mails without a colour, in templates/emails/_layout.html.
+DEFAULT_COLOUR = "#115e59"
 COLUMNS = (
     *("source", "from_email", "reply_to", "shop_name", "postal_address", "url"),
     *("default_locale", "colour", "logo_url", "copy_to"),
@@ -48,6 +52,23 @@ class AccountFields(forms.Form):
     )
 
 
+class ColourInput(forms.TextInput):
+    """A text field and a colour picker, which `admin.js` shows and connects.
+
+    A picker always has a value, but an empty text means the default colour. So only the text is posted.
+    """
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        text = super().render(name, value, attrs, renderer)
+        return format_html(
+            '<span>{}<input type="color" class="hidden" aria-label="Pick a colour" data-picks-for="{}"'
+            ' value="{}"></span>',
+            text,
+            (attrs or {}).get("id", ""),
+            DEFAULT_COLOUR,
+        )
+
+
 class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
     """The form of a profile.
 
@@ -60,14 +81,14 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         model = MailProfile
         fields = COLUMNS
         help_texts = {
-            "source": "One of ORDER_SOURCES. Empty for own orders, whose profile are the settings otherwise.",
+            "source": "Whose orders have this profile: those of one of ORDER_SOURCES, or own orders.",
             "from_email": "Such as Shop &lt;orders@example.com&gt;. Each provider must have verified it.",
             "reply_to": "Where customers' answers go. Empty for the sender.",
             "postal_address": "In the footer of each e-mail.",
             "url": "The shop's, in the footer of each e-mail.",
             "default_locale": "The language of orders whose shop gives none, such as de or de-AT.",
-            "colour": "The head of the e-mails, such as #115e59. Its text is white, so it has to be dark.",
-            "logo_url": "An image for the head, in place of the name. It is shown 32 pixels high.",
+            "colour": f"The head of the e-mails, with white text, so a dark one. Empty: {DEFAULT_COLOUR}.",
+            "logo_url": "An image for the head, in place of the name, by https. It is shown 32 pixels high.",
             "copy_to": "The shop's address that gets a copy of each e-mail. Empty for none.",
         }
         labels = {
@@ -76,6 +97,7 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
             "logo_url": "Web address of the logo",
             "copy_to": "Copies to",
         }
+        widgets = {"source": forms.Select, "colour": ColourInput}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -83,6 +105,10 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
             self.initial[name] = self.instance.account.get(provider, {}).get(option, "")
         if not self.instance._state.adding:
             self.initial["seen_at"] = self.instance.updated_at.isoformat()
+        if "source" in self.fields:  # not for a user who may only view
+            # A profile keeps its source, also one that is no longer in ORDER_SOURCES.
+            sources = dict.fromkeys(filter(None, (self.instance.source, *settings.ORDER_SOURCES)))
+            self.fields["source"].widget.choices = [("", OWN_ORDERS), *((name, name) for name in sources)]
 
     def clean_seen_at(self) -> str:
         seen_at = str(self.cleaned_data["seen_at"])
@@ -120,7 +146,12 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         return _read_url(self.cleaned_data["url"])
 
     def clean_logo_url(self) -> str:
-        return _read_url(self.cleaned_data["logo_url"])
+        return _read_url(
+            self.cleaned_data["logo_url"],
+            schemes=["https"],
+            wrong="Mail programs show a logo only by https. Write its address, such as"
+            " https://shop.example.com/logo.png.",
+        )
 
     def clean_default_locale(self) -> str:
         locale = str(self.cleaned_data["default_locale"])
@@ -212,12 +243,17 @@ def _read_sender(text: Any) -> str:
     return formatted_address(name=name, recipient_email=address)
 
 
-def _read_url(given: Any) -> str:
-    text = _read_line(given)
+def _read_url(
+    value: Any,
+    *,
+    schemes: Collection[str] = ("http", "https"),
+    wrong: str = "This is not a web address, such as https://shop.example.com.",
+) -> str:
+    text = _read_line(value)
     try:
         parts = urlsplit(text)
     except ValueError:
         parts = urlsplit("")
-    if text and not (parts.scheme in ("http", "https") and parts.hostname and " " not in text):
-        raise forms.ValidationError("This is not a web address, such as https://shop.example.com.")
+    if text and not (parts.scheme in schemes and parts.hostname and " " not in text):
+        raise forms.ValidationError(wrong)
     return text

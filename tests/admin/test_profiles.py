@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
+from django.test import Client
 
-from notifications.models import EmailTextVersion, MailProfile
+from notifications.editing import make_entries, save_draft
+from notifications.models import EmailText, EmailTextVersion, MailProfile
+from notifications.profile_form import DEFAULT_COLOUR
 from notifications.template_files import Key
 from tests.kit.people import staff_client
 from tests.kit.profiles import save_profile
@@ -74,6 +77,8 @@ class TestThePage:
             ("copy_to", "office"),
             ("url", "javascript:alert(1)"),
             ("logo_url", "logo.png"),
+            ("logo_url", "http://shop-a.test/logo.png"),
+            ("logo_url", "https:///logo.png"),
             ("default_locale", "klingon"),
             ("colour", "red"),
             ("colour", "#ffcc00"),  # white text on it cannot be read
@@ -84,10 +89,45 @@ class TestThePage:
         assert set(errors(admin_client.post(f"{PROFILES}add/", VALUES | {field: value}))) == {field}
         assert not MailProfile.objects.exists()
 
+    def test_says_next_to_the_field_that_a_logo_needs_https(self, admin_client):
+        logo = "http://shop-a.test/logo.png"
+        page = admin_client.post(f"{PROFILES}add/", VALUES | {"logo_url": logo}).content.decode()
+        row = page.split("field-logo_url")[1].split("field-copy_to")[0]
+        assert "only by https. Write its address, such as https://shop.example.com/logo.png." in row
+
+    @staticmethod
+    def offered(client: Client, path: str) -> list[tuple[str, str]]:
+        field = client.get(f"{PROFILES}{path}").context["adminform"].form["source"]
+        assert str(field).startswith("<select")
+        return list(field.field.widget.choices)
+
+    def test_offers_the_sources(self, admin_client):
+        own = ("", "own orders")
+        assert self.offered(admin_client, "add/") == [own, ("shop-a", "shop-a"), ("shop-b", "shop-b")]
+
+    def test_keeps_a_source_that_is_no_longer_in_the_settings(self, admin_client, settings):
+        profile = save_profile("shop-a")
+        settings.ORDER_SOURCES = ["shop-b"]
+        path = f"{profile.id}/change/"
+        assert ("shop-a", "shop-a") in self.offered(admin_client, path)
+        assert ("shop-a", "shop-a") not in self.offered(admin_client, "add/")
+        answer = admin_client.post(f"{PROFILES}{path}", VALUES | {"shop_name": "Still A"})
+        assert answer.status_code == 302, errors(answer)
+        assert MailProfile.objects.get().shop_name == "Still A"
+
+    def test_an_empty_colour_is_the_default_that_the_picker_shows(self, admin_client):
+        page = admin_client.get(f"{PROFILES}add/").content.decode()
+        assert f'data-picks-for="id_colour" value="{DEFAULT_COLOUR}"' in page
+        assert admin_client.post(f"{PROFILES}add/", VALUES | {"colour": ""}).status_code == 302
+        assert MailProfile.objects.get().colour == ""
+        mail = admin_client.post(f"{PROFILES}preview/", VALUES | {"source": "shop-b", "colour": ""})
+        assert f"background-color:{DEFAULT_COLOUR}" in mail.content.decode()
+
     def test_needs_the_permission(self):
         assert staff_client().get(PROFILES).status_code == 403
         viewer = staff_client("view_mailprofile", name="viewer")
         assert viewer.get(PROFILES).status_code == 200
+        assert viewer.get(f"{PROFILES}{save_profile('shop-a').id}/change/").status_code == 200
         assert viewer.post(f"{PROFILES}add/", VALUES).status_code == 403
 
 
@@ -157,6 +197,31 @@ class TestTheCommand:
             "layout, en: withdrawn\norder.paid, de, shop-a: withdrawn\nshop-a: deleted\n"
         )
         assert printed() == "[]\n"
+
+    def test_loads_the_example_of_the_guide(self, tmp_path, settings):
+        settings.ORDER_SOURCES = ["my-shop"]
+        guide = (settings.BASE_DIR / "docs" / "guides" / "shops.md").read_text(encoding="utf-8")
+        example = guide.split("```yaml\n")[1].split("```")[0]
+        assert load(tmp_path, example) == "my-shop: created\norder.paid, en, my-shop: version 1 published\n"
+        assert printed() == example
+
+    def test_a_new_version_replaces_the_draft_and_equal_texts_keep_it(self, tmp_path):
+        save_profile("shop-a")
+        place = {"source": "shop-a", "event_type": "order.paid", "language": "de"}
+        publish_texts({READY: "Bald."}, locale="de", source="shop-a")
+        text = printed()
+
+        def write_draft() -> EmailText:
+            seen_at = EmailText.objects.get().edited_at.isoformat()
+            entries = make_entries({READY: "Morgen."}, language="de")
+            return save_draft(**place, entries=entries, username="ann", seen_at=seen_at)
+
+        draft = write_draft()
+        assert load(tmp_path, text) == "shop-a: unchanged\n" and printed() == text
+        assert EmailText.objects.get().sentences == draft.sentences
+        assert "version 2 published" in load(tmp_path, text.replace("Bald.", "Sofort."))
+        (entry,) = EmailText.objects.get().sentences
+        assert entry["text"] == "Sofort."
 
     def test_changes_and_deletes_as_the_file_says(self, tmp_path):
         save_profile("shop-a")

@@ -1,4 +1,4 @@
-/* The admin's keys, and the first page's refresh. Plain script: the page works without it. */
+/* The admin's keys, its colour pickers, and the first page's refresh. Plain script: the page works without it. */
 "use strict";
 
 (() => {
@@ -55,6 +55,18 @@
 
   // On a phone the menu is wider than the page, and would hide the name of the section.
   document.querySelector("#menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
+  // A picker next to its text field, which may be empty. Then it shows the default.
+  for (const picker of all("input[data-picks-for]")) {
+    const text = document.getElementById(picker.dataset.picksFor);
+    const follow = () => {
+      picker.value = /^#[0-9a-f]{6}$/i.test(text.value) ? text.value : picker.defaultValue;
+    };
+    picker.addEventListener("input", () => (text.value = picker.value));
+    text.addEventListener("input", follow);
+    follow();
+    picker.classList.remove("hidden");
+  }
 
   const front = document.querySelector("[data-refresh]");
   if (!front) return;
