@@ -44,6 +44,14 @@ def no_cached_rows() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def new_drain() -> None:
+    """Begin with a new drain, because a drain keeps the providers of the test that first used it."""
+    from outbox import process  # needs Django's settings
+
+    process.start_anew()
+
+
+@pytest.fixture(autouse=True)
 def no_turns() -> Iterator[None]:
     """Take back the turns of answers that an earlier test did not close."""
     from web.admin.turns import TURNS  # needs Django's settings

@@ -14,7 +14,7 @@ from tests.kit.people import staff_client
 from tests.kit.plans import plan_of, rows_without_index
 from tests.kit.words import Order, new_id
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("breakers")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
 #: Pages that each member of the staff may open. They show only what its permissions give.
 OPEN = ("/admin/", "/admin/set-up/", "/admin/search/?q=R-1")
 

@@ -8,7 +8,7 @@ from django.contrib import admin
 from tests.kit.admin import EVENTS, JOBS, LETTERS, LOG, MAILS, ORDERS, every_page
 from tests.kit.people import staff_client
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("breakers")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("valkey_url")]
 #: A text column of each list, and whether the list has a file.
 LISTS = [
     (ORDERS, "reference", True),

@@ -14,7 +14,7 @@ from tests.kit.people import staff_client
 from tests.kit.words import BulkJob, EmailNotification, Heartbeat, minutes, process, read_database_time
 from web.admin import tiles
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("breakers")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
 
 
 def tile(client, label):

@@ -12,7 +12,7 @@ from tests.kit.words import BulkJob, bulk, process
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.usefixtures("breakers")
+@pytest.mark.usefixtures("valkey_url")
 class TestProviders:
     PAGE = "/admin/providers/"
 

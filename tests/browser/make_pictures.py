@@ -54,7 +54,6 @@ def mailbox(settings, valkey_url):
         PROVIDERS["sendgrid"].close()
         yield sandbox
         PROVIDERS["sendgrid"].close()
-    process.start_anew()
 
 
 def test_make_the_pictures(mailbox, open_page, make_page):

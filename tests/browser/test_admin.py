@@ -11,12 +11,12 @@ from playwright.sync_api import Page, expect
 
 from local.machine import PROJECT
 from tests.browser.clicks import clicks_on
-from tests.kit.admin import MAILS, every_page, fresh_breakers
+from tests.kit.admin import MAILS, every_page
 from tests.kit.mails import make_mail
 from tests.kit.needs import reason
 from tests.kit.words import EmailNotification
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_breakers")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("valkey_url")]
 #: axe-core is no part of this repository: `npm install axe-core` in a folder above, or set AXE_CORE.
 PLACES = [
     Path(os.environ.get("AXE_CORE", "axe.min.js")),
@@ -45,12 +45,6 @@ BARE = """() => {
     bare.remove();
     return found;
 }"""
-
-
-@pytest.fixture
-def _breakers(valkey_url):
-    with fresh_breakers():
-        yield
 
 
 def found_on(page: Page, paths: list[str], script: str, *arguments: object, first: str = "0") -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.db import connection
@@ -16,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.texts import publish_texts
-from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id, process
+from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id
 
 MAILS, ORDERS = "/admin/notifications/emailnotification/", "/admin/orders/order/"
 EVENTS, LETTERS = "/admin/events/domainevent/", "/admin/events/inbounddeadletter/"
@@ -97,11 +95,3 @@ def statements_of(client: Client, path: str, **query: str) -> list[str]:
         assert answer.status_code in (200, 302)
         b"".join(answer)  # a file reads its rows as it leaves
     return [entry["sql"] for entry in captured]
-
-
-@contextmanager
-def fresh_breakers() -> Iterator[None]:
-    """Begin as a process that knows of no failure, and end so."""
-    process.start_anew()
-    yield
-    process.start_anew()

@@ -57,7 +57,6 @@ def provider(settings: Any, valkey_url: str) -> Iterator[Sandbox]:
         PROVIDERS["sendgrid"].close()
         yield sandbox
         PROVIDERS["sendgrid"].close()
-    process.start_anew()
 
 
 def sent() -> int:

@@ -50,7 +50,6 @@ def sandbox(settings: Any, valkey_url: str) -> Iterator[Sandbox]:
         PROVIDERS["sendgrid"].close()
         yield sandbox
         PROVIDERS["sendgrid"].close()
-    process.start_anew()
 
 
 def make_mail(**fields: Any) -> EmailNotification:

@@ -72,9 +72,6 @@ LABELS = {
 def _breakers(valkey_url, settings):
     settings.REDIS_URL = valkey_url
     Heartbeat.beat(name="poll")
-    process.start_anew()
-    yield
-    process.start_anew()
 
 
 def event(**values: Any) -> None:

@@ -137,17 +137,12 @@ def test_an_outage_is_made_up_for_a_bounded_number_of_minutes_at_a_time():
 
 
 def test_an_open_breaker_is_seen_while_it_is_open():
-
-    process.start_anew()
-    try:
-        process.gate().force("sendgrid", "open", reason="test")
-        sum_minutes()
-        assert stored()[minutes_ago(1)].samples["open:sendgrid"] == 1
-        process.gate().force("sendgrid", None, reason="test")
-        sum_minutes()
-        assert stored()[minutes_ago(1)].samples["open:sendgrid"] == 0
-    finally:
-        process.start_anew()
+    process.gate().force("sendgrid", "open", reason="test")
+    sum_minutes()
+    assert stored()[minutes_ago(1)].samples["open:sendgrid"] == 1
+    process.gate().force("sendgrid", None, reason="test")
+    sum_minutes()
+    assert stored()[minutes_ago(1)].samples["open:sendgrid"] == 0
 
 
 def test_it_reads_by_index_and_only_partitions_that_can_have_rows(filled):

@@ -114,9 +114,7 @@ def test_it_forgets_the_oldest_of_many(seen, monkeypatch):
 class TestBeforeASend:
     @pytest.fixture(autouse=True)
     def here(self, valkey_url):
-        process.start_anew()
-        yield process.current()
-        process.start_anew()
+        return process.current()
 
     @staticmethod
     def entry(
