@@ -253,6 +253,7 @@ def test_a_process_that_goes_on_keeps_its_file(tmp_path: Path) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_lasting_slot_that_nobody_reads_is_shown_with_what_it_keeps():
     with psycopg.connect(dsn(), autocommit=True) as session:
+        session.execute("SET lock_timeout = 0")  # a slot waits for the transactions of all tests
         session.execute("SELECT pg_create_logical_replication_slot('tried_' || pg_backend_pid(), 'pgoutput')")
         session.execute("SELECT pg_create_logical_replication_slot('passing', 'pgoutput', temporary => true)")
         try:
