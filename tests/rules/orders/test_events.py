@@ -16,6 +16,7 @@ DECIDES = {"orders/events.py", "orders/services.py"}
 SHOWS = {
     "orders/timeline.py",
     "orders/render_again.py",  # which e-mails show what only the event has
+    "orders/emails.py",  # the sample order of a preview fits its event
 }
 #: Where the event of another system is taken, too.
 TAKES = {"orders/inbound/external.py"}
