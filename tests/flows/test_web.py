@@ -24,6 +24,7 @@ from config.roles import commands
 from config.web import THREADS
 from local.machine import HOST, free_port
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import health
 
 pytestmark = pytest.mark.flow
@@ -182,13 +183,13 @@ def test_a_stop_ends_the_request_under_way_first_and_leaves_no_process(shop: Sho
         shop.processes["web"].terminate()
         time.sleep(0.3)  # the stop is under way; nothing is decided by it
     assert answers[0].result() == 200
-    shop.processes["web"].wait(15)
+    shop.processes["web"].wait(PATIENCE)
     assert not [pid for pid in gone if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_killed_server_takes_its_workers_along(shop: Shop) -> None:
     gone = workers(shop)
     shop.processes["web"].kill()
-    shop.processes["web"].wait(10)
+    shop.processes["web"].wait(PATIENCE)
     shop.until(lambda: not [pid for pid in gone if Path(f"/proc/{pid}").exists()], "its workers end")
     shop.start("web")

@@ -244,7 +244,7 @@ class Shop:
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # it has just exited
                 os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(PATIENCE)
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a process and all its children."""

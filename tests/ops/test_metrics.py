@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import socket
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -30,6 +30,7 @@ from runtime.telemetry import metrics_files
 from tests.kit import warm
 from tests.kit.api import Api
 from tests.kit.months import dsn
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import Heartbeat, metrics
 
 
@@ -137,15 +138,14 @@ def test_a_broker_that_is_away_takes_only_its_own_numbers_away(db, settings):
 
 def scrape(port: int, **headers: str) -> str:
     request = urllib.request.Request(f"http://{HOST}:{port}/metrics", headers=headers)
-    for _ in range(100):
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return str(answer.read().decode())
-        except urllib.error.HTTPError:
-            raise
-        except OSError:  # the thread has not begun to listen
-            threading.Event().wait(0.05)
-    raise AssertionError("no metrics")
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        return str(answer.read().decode())
+
+
+def listens(port: int, process: warm.Program) -> bool:
+    assert process.poll() is None, "the process ended before it listened"
+    with socket.socket() as client:
+        return client.connect_ex((HOST, port)) == 0
 
 
 def test_the_first_scrape_has_the_age_of_the_loop_however_late_its_writer_begins(tmp_path):
@@ -176,6 +176,7 @@ def test_a_process_without_a_web_server_shows_its_own_on_its_port_to_those_with_
     )
     process = warm.Program([sys.executable, "-c", code], environment=environment, stdout=1, stderr=2)
     try:
+        until(lambda: listens(port, process), "it listens")
         text = scrape(port, Authorization="Bearer scrape-me")
         with pytest.raises(urllib.error.HTTPError) as refused:
             scrape(port)

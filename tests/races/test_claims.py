@@ -18,6 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.plans import plan_of
 from tests.kit.races import together
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand, claim, recover, transitions
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -139,7 +140,7 @@ def test_a_reader_never_waits_for_a_claim_and_a_claim_never_for_a_reader():
     thread = threading.Thread(target=reader)
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(PATIENCE)
         assert len(claim(limit=5)) == 5
     finally:
         done.set()

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.kit.months import Steps, dsn, fill, make_partition, states, tidy
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     DetachedPartition,
     EmailNotification,
@@ -82,7 +83,7 @@ def traffic() -> Iterator[Traffic]:
     for thread in threads:
         thread.start()
     try:
-        assert it.reading.wait(10)
+        assert it.reading.wait(PATIENCE)
         yield it
     finally:
         it.done.set()

@@ -12,6 +12,7 @@ import requests
 
 from local.sandbox import Sandbox
 from tests.kit.sendgrid import Send
+from tests.kit.waiting import PATIENCE
 
 EVIL = "<script>alert(1)</script>\"'&"
 
@@ -90,6 +91,6 @@ def test_runs_as_a_process_until_sigterm() -> None:
             url = process.stdout.readline().split()[-1]
             assert requests.get(f"{url}/control/stats", timeout=5).json()["requests"] == 0
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=10) == 0
+            assert process.wait(timeout=PATIENCE) == 0
         finally:
             process.kill()

@@ -16,6 +16,7 @@ from notifications.models import EmailNotificationQuerySet
 from outbox import claim as claim_module
 from outbox.in_flight import SETTLE_ROWS
 from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     LEASE_EXPIRED,
     REGISTRY,
@@ -188,7 +189,7 @@ def test_lets_a_hanging_send_hold_back_only_itself(run):
 
     def send(row):
         if row.id == hanging.id:
-            assert release.wait(10)
+            assert release.wait(PATIENCE)
         else:
             others.append(row.id)
             if len(others) == 30:
@@ -211,7 +212,7 @@ def test_serves_a_trigger_that_comes_while_a_send_hangs_without_waiting_for_an_o
             make_mail()
             asked.set()
             drain.wake()
-            assert release.wait(10)
+            assert release.wait(PATIENCE)
             connection.close()
         return ACCEPTED
 

@@ -253,7 +253,7 @@ class TestWithoutRedis:
             gate.rest()
             time.sleep(0.02)
 
-        until(condition, seconds=10, meanwhile=send)
+        until(condition, meanwhile=send)
 
     def test_what_could_not_be_forced_is_not_forced_once_redis_answers(self, valkey, frozen):
         gate = make(valkey.url, names=["one"])
