@@ -1,4 +1,6 @@
-"""The beat process: it installs the code's schedule, and takes the lock that makes a second beat wait.
+"""The beat process: it installs the code's schedule, and sends its tasks through outages.
+
+Any number of beats may run. Each sends every task, and a second poll at the same time finds nothing to claim.
 
 The schedule is in django-celery-beat's tables, so that a person can change it in the admin. The code adds
 missing rows and updates rows after a setting has changed. It keeps changes from the admin.
@@ -19,16 +21,14 @@ from django_celery_beat.schedulers import DatabaseScheduler
 from kombu.common import ignore_errors
 from kombu.exceptions import OperationalError
 
-from runtime.database.postgres.connection import PoolerFound
 from runtime.process.outage import Outage
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry import health
 
 log = structlog.get_logger(__name__)
 
-LOCK = 0x6F726465  # "orde": only one beat leads in a database
-SCHEDULE_LOCK = LOCK + 1
-WAIT_SECONDS = 5.0
+#: The advisory lock of those who write the schedule.
+SCHEDULE_LOCK = 0x6F726466
 
 
 def schedule() -> dict[str, tuple[str, dt.timedelta]]:
@@ -73,17 +73,14 @@ def _as_interval(interval: dt.timedelta) -> dict[str, Any]:
     return {"every": int(interval / dt.timedelta(microseconds=1)), "period": IntervalSchedule.MICROSECONDS}
 
 
-class SingleBeat(DatabaseScheduler):
-    """A scheduler that sends tasks only while it holds an advisory lock, so that only one beat does."""
+class Scheduler(DatabaseScheduler):
+    """django-celery-beat's scheduler, which goes on after outages of PostgreSQL and of the broker."""
 
     _database, _broker = Outage(log), Outage(log)
 
     def setup_schedule(self) -> None:
-        """Write the code's schedule. Wait for PostgreSQL. Exit if DIRECT_DATABASE_URL leads to a pooler."""
-        try:
-            wait_for_postgres(using="direct", pause=time.sleep, work=self._write_schedule)
-        except PoolerFound as error:
-            raise SystemExit(str(error)) from error
+        """Wait for PostgreSQL, and write the code's schedule."""
+        wait_for_postgres(pause=time.sleep, work=self._write_schedule)
 
     def _write_schedule(self) -> None:
         """Take a lock, because two beats may start at once."""
@@ -92,12 +89,10 @@ class SingleBeat(DatabaseScheduler):
             install_schedule()
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Send the due tasks if this beat holds the lock. Return the seconds to sleep."""
+        """Send the due tasks. Return the seconds to sleep."""
         health.beat()
         try:
-            seconds = WAIT_SECONDS
-            if self._leads():
-                seconds = min(super().tick(*args, **kwargs) or 0.0, settings.CELERY_BEAT_MAX_LOOP_INTERVAL)
+            seconds = min(super().tick(*args, **kwargs) or 0.0, settings.CELERY_BEAT_MAX_LOOP_INTERVAL)
             self._database.end()
             return float(seconds)
         except (DatabaseError, InterfaceError) as error:
@@ -135,20 +130,3 @@ class SingleBeat(DatabaseScheduler):
         Celery would wait here until the broker answers, so beat's probe would report a hang.
         """
         return self.connection
-
-    def _leads(self) -> bool:
-        # The lock belongs to the session, so use a connection that nothing closes after a task.
-        with connections["direct"].cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = %s"
-                " AND objsubid = 1 AND pid = pg_backend_pid()"
-                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-                [LOCK],
-            )
-            if cursor.fetchone()[0]:
-                return True
-            cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
-            leads: bool = cursor.fetchone()[0]
-        if leads:
-            log.info("this beat leads")
-        return leads

@@ -9,7 +9,6 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from config.beat import LOCK as BEAT_LOCK
 from events.publishing.shards import LOCK as RELAY_LOCK
 from local.machine import PROJECT
 from tests.kit.customers import Customers
@@ -26,11 +25,10 @@ WORKED = """
         AND 3 = (SELECT count(*) FROM heartbeats
             WHERE name IN ('poll', 'web', 'webhook:sendgrid') AND beat_at > {0})
 """
-#: Whether the locks of beat and of every shard, by the numbers of this checkout, have owners.
+#: Whether the locks of every shard, by the number of this checkout, have owners.
 OWNED = f"""
-    SELECT count(*) FILTER (WHERE classid = {RELAY_LOCK} AND objsubid = 2) = {SHARDS}
-        AND count(*) FILTER (WHERE classid = 0 AND objid = {BEAT_LOCK} AND objsubid = 1) = 1
-    FROM pg_locks WHERE locktype = 'advisory' AND granted
+    SELECT count(*) = {SHARDS} FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND classid = {RELAY_LOCK} AND objsubid = 2
 """
 
 
@@ -58,7 +56,7 @@ def empty(shop: Shop) -> None:
 def until_all_work(shop: Shop, customers: Customers, stage: str) -> None:
     """Wait until requests, e-mails, webhooks, events in and out, and polls that begin now have an effect.
 
-    Beat and relays own their locks.
+    Relays own their locks.
     """
     ((now,),) = shop.query("SELECT quote_literal(clock_timestamp())")
     before = len(customers.acknowledged)

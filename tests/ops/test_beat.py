@@ -1,4 +1,4 @@
-"""The schedule from code that a person may change, and the lock that lets one beat lead."""
+"""The schedule from code that a person may change, and a beat that goes on through outages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db import OperationalError, connection, connections
 from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-from config.beat import LOCK, SCHEDULE_LOCK, WAIT_SECONDS, SingleBeat, install_schedule, schedule
+from config.beat import SCHEDULE_LOCK, Scheduler, install_schedule, schedule
 from config.celery import app
 from config.roles import commands
 from local.machine import free_port
@@ -63,36 +63,9 @@ class TestSchedule:
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
-class TestLeading:
-    def test_a_second_beat_waits_while_the_first_holds_the_lock(self):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
-        try:
-            (wait,) = together(1, lambda _: SingleBeat(app=app, lazy=False).tick())
-            assert wait == WAIT_SECONDS
-        finally:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
-
-    def test_a_beat_keeps_one_lock_however_often_it_ticks(self):
-        def lead(_):
-            beat = SingleBeat(app=app, lazy=False)
-            PeriodicTask.objects.all().delete()  # nothing is due
-            for _ in range(3):
-                beat.tick()
-            with connections["direct"].cursor() as cursor:
-                # Beats of other tests run in other databases of this server.
-                cursor.execute(
-                    "SELECT count(*) FROM pg_locks JOIN pg_database AS here ON here.oid = database"
-                    " WHERE locktype = 'advisory' AND objid = %s AND datname = current_database()",
-                    [LOCK],
-                )
-                return cursor.fetchone()[0]
-
-        assert together(1, lead) == [1]
-
+class TestOutages:
     def test_a_beat_reads_the_schedule_again_if_the_database_died_at_its_first_read(self, monkeypatch):
-        read, errors = SingleBeat.all_as_schedule, [OperationalError("the server ended this session")]
+        read, errors = Scheduler.all_as_schedule, [OperationalError("the server ended this session")]
 
         def read_once_it_is_back(beat):
             if errors:
@@ -100,13 +73,13 @@ class TestLeading:
             return read(beat)
 
         def tick(_):
-            beat = SingleBeat(app=app, lazy=False)
+            beat = Scheduler(app=app, lazy=False)
             PeriodicTask.objects.all().delete()  # nothing is due
             beat.tick()
             beat.tick()
             return beat.schedule
 
-        monkeypatch.setattr(SingleBeat, "all_as_schedule", read_once_it_is_back)
+        monkeypatch.setattr(Scheduler, "all_as_schedule", read_once_it_is_back)
         assert together(1, tick) == [{}]
         assert errors == []
 
@@ -118,7 +91,7 @@ class TestLeading:
         waits: list[float] = []
 
         def tick() -> None:
-            beat = SingleBeat(app=make_app(f"redis://127.0.0.1:{free_port()}/0"), lazy=False)
+            beat = Scheduler(app=make_app(f"redis://127.0.0.1:{free_port()}/0"), lazy=False)
             waits.extend(beat.tick() for _ in range(len(schedule()) + 1))
             beat.sync()  # else at the exit of this process, without a database
             connections.close_all()

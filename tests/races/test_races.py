@@ -9,7 +9,7 @@ import pytest
 from django.db import connections, transaction
 from django_celery_beat.models import PeriodicTask
 
-from config.beat import SingleBeat, install_schedule, schedule
+from config.beat import Scheduler, install_schedule, schedule
 from tests.kit.brokers import Memory
 from tests.kit.races import together
 from tests.kit.words import (
@@ -69,7 +69,7 @@ def test_beats_that_start_at_once_on_an_empty_database_both_start():
     """Found by tests/flows: the second met the first's half-written schedule."""
     for _ in range(5):
         PeriodicTask.objects.all().delete()
-        together(4, lambda _: SingleBeat.setup_schedule(object.__new__(SingleBeat)))
+        together(4, lambda _: Scheduler.setup_schedule(object.__new__(Scheduler)))
         assert PeriodicTask.objects.count() == len(schedule())
     install_schedule()
     assert PeriodicTask.objects.count() == len(schedule())
