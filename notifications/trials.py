@@ -196,8 +196,8 @@ class _Trial:
             if last := next((kind for kind in kinds if kind in _LAST), ""):
                 if not _LAST[last]:
                     raise JobRefused(
-                        f"The webhook works, but says that the e-mail was {last}. Check the address, and the"
-                        " DNS of the sender by `manage.py providers domain`."
+                        f"The webhook works, but says that the e-mail was {last}. Check the address, and"
+                        " SPF, DKIM and DMARC of the sender's domain."
                     )
                 return
             if not refused and (refused := self._why_posts_are_refused(sent_at)):

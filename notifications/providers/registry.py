@@ -57,21 +57,6 @@ class Setting:
         return env.str(self.name, default) or default  # empty counts as unset
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SenderDns:
-    """The records that a provider asks for in the DNS of the sender's domain.
-
-    selectors    the selectors of its DKIM keys; empty if each account has others
-    spf          the domain to include in SPF
-    return_path  the label, below the sender's domain, of the bounces' domain, on which receivers check SPF;
-                 empty if it is the sender's domain, None if each account has another
-    """
-
-    selectors: tuple[str, ...] = ()
-    spf: str = ""
-    return_path: str | None = None
-
-
 class Protocol(enum.Enum):
     """The kind of the codes in a provider's errors: HTTP statuses or SMTP replies."""
 
@@ -88,7 +73,6 @@ class Declaration:
     webhook_key  the name of the setting that verifies those posts
     check_key    raises ValueError, with the reason, for a webhook key that cannot be read
     api_key      the name of the setting without which it accepts no mail; empty if no setting shows that
-    dns          the records that it asks for in the sender's DNS
     make_key     returns a new webhook key: the sandbox's signing key and the verifying key
     key_pattern  a pattern of its keys, which masks them in logs; the first group stays
     dialect      the dotted path of the `Dialect` in which the sandbox plays it; empty if it does not
@@ -111,7 +95,6 @@ class Declaration:
     protocol: Protocol = Protocol.HTTP
     causes: tuple[tuple[str, Explanation], ...] = ()
     blamed: tuple[tuple[str, str], ...] = ()
-    dns: SenderDns = SenderDns()
     make_key: Callable[[], tuple[str, str]] | None = None
     account: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sandbox: Mapping[str, str] = dataclasses.field(default_factory=dict)

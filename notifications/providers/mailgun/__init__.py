@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notifications.providers.explanations import SENDER
-from notifications.providers.registry import Declaration, SenderDns, Setting
+from notifications.providers.registry import Declaration, Setting
 
 
 def check_signing_key(text: str) -> None:
@@ -39,9 +39,6 @@ DECLARATION = Declaration(
     blamed=(
         (r"magnificent", "MAILGUN_API_URL"),
         (r"^404\b", "MAILGUN_SENDER_DOMAIN, and MAILGUN_API_URL for a domain in the EU"),
-    ),
-    dns=SenderDns(
-        selectors=("pdk1", "pdk2", "mx", "pic", "k1", "smtp", "mailo"), spf="mailgun.org", return_path=""
     ),
     account={"domain": "sender_domain"},
     dialect="notifications.providers.mailgun.sandbox.MailgunDialect",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from notifications.providers.explanations import ACCOUNT, INACTIVE, MALFORMED_ADDRESS, NO_CREDIT, SENDER
 from notifications.providers.registry import (
     Declaration,
-    SenderDns,
     Setting,
     check_password_setting,
     make_password_setting,
@@ -33,7 +32,6 @@ DECLARATION = Declaration(
         (r"\b300: .*(address|'to')", MALFORMED_ADDRESS),
     ),
     blamed=((r"\b1235: ", "POSTMARK_MESSAGE_STREAM"),),
-    dns=SenderDns(spf="spf.mtasv.net", return_path="pm-bounces"),
     account={"message_stream": "MessageStream"},
     dialect="notifications.providers.postmark.sandbox.PostmarkDialect",
     sandbox={"POSTMARK_SERVER_TOKEN": "sandbox", "POSTMARK_API_URL": "{sandbox}/"},

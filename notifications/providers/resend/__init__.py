@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notifications.providers.explanations import IDEMPOTENCY
-from notifications.providers.registry import Declaration, SenderDns, Setting
+from notifications.providers.registry import Declaration, Setting
 
 
 def check_secret(text: str) -> None:
@@ -30,7 +30,6 @@ DECLARATION = Declaration(
     check_key=check_secret,
     key_pattern=r"\b(re_|whsec_)[\w+/=-]{8,}",
     causes=((r"invalid_idempotent_request|concurrent_idempotent", IDEMPOTENCY),),
-    dns=SenderDns(selectors=("resend",), spf="amazonses.com", return_path="send"),
     dialect="notifications.providers.resend.sandbox.ResendDialect",
     sandbox={"RESEND_API_KEY": "sandbox", "RESEND_API_URL": "{sandbox}/"},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from notifications.providers.registry import Declaration, SenderDns, Setting
+from notifications.providers.registry import Declaration, Setting
 
 
 def check_verification_key(text: str) -> None:
@@ -51,7 +51,6 @@ DECLARATION = Declaration(
     check_key=check_verification_key,
     make_key=make_key,
     key_pattern=r"\b(SG\.)[\w-]+\.[\w-]+",
-    dns=SenderDns(selectors=("s1", "s2"), spf="sendgrid.net"),
     dialect="notifications.providers.sendgrid.sandbox.SendGridDialect",
     sandbox={"SENDGRID_API_KEY": "sandbox", "SENDGRID_API_URL": "{sandbox}/v3/"},
 )

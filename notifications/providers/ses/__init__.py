@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notifications.providers.explanations import ACCOUNT, PROVIDER_DOWN
-from notifications.providers.registry import Declaration, SenderDns, Setting, check_password_setting
+from notifications.providers.registry import Declaration, Setting, check_password_setting
 
 # boto3 finds the credentials (AWS_ACCESS_KEY_ID, …, a profile, or the machine's role) and another address
 # (AWS_ENDPOINT_URL_SESV2).
@@ -31,7 +31,6 @@ DECLARATION = Declaration(
         ),
         (r"requestexpired", "the clock of this machine"),
     ),
-    dns=SenderDns(spf="amazonses.com"),
     account={"configuration_set": "ConfigurationSetName"},
     dialect="notifications.providers.ses.sandbox.SesDialect",
     sandbox={

@@ -1,6 +1,6 @@
-"""`manage.py providers try NAME --to ADDRESS | domain`: prove a provider's settings, or the sender's DNS.
+"""`manage.py providers try NAME --to ADDRESS`: prove a provider's settings.
 
-Exit codes: 0 if all is right, 1 if something must be changed or cannot be read, 2 for a wrong argument.
+Exit codes: 0 if all is right, 1 if something must be changed, 2 for a wrong argument.
 """
 
 from __future__ import annotations
@@ -8,17 +8,15 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from notifications.trials import default_event, start_trial
-from operations.sender_domain import Unreadable, read_domain, sender_domain
 from runtime import bulk_jobs
 from runtime.models import BulkJob
 
 
 class Command(BaseCommand):
-    help = "Prove a provider by one real e-mail and its webhook, or read the DNS of the sender's domain."
+    help = "Prove a provider by one real e-mail and its webhook."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -30,21 +28,8 @@ class Command(BaseCommand):
             default=default_event(),
             help="send its e-mail, with a sample order (default: %(default)s)",
         )
-        domain = verbs.add_parser("domain", help="read SPF, DKIM, DMARC and alignment of DEFAULT_FROM_EMAIL")
-        domain.add_argument(
-            "--selector",
-            action="append",
-            default=[],
-            help="of a DKIM key, as the provider shows it (repeatable)",
-        )
 
-    def handle(self, *args: Any, verb: str, **options: Any) -> None:
-        if verb == "try":
-            self._try(options["name"], options["to"], options["event"])
-        else:
-            self._show_domain(options["selector"])
-
-    def _try(self, name: str, to: str, event: str) -> None:
+    def handle(self, *args: Any, name: str, to: str, event: str, **_: Any) -> None:
         try:
             job = start_trial(provider=name, to=to, event=event)
         except ValueError as error:
@@ -65,14 +50,3 @@ class Command(BaseCommand):
         if job.state != job.State.DONE:
             raise CommandError(job.error or "The job was stopped.", returncode=1)
         self.stdout.write(f"The settings of {name} work.")
-
-    def _show_domain(self, selectors: list[str]) -> None:
-        self.stdout.write(f"{sender_domain()} (DEFAULT_FROM_EMAIL), {', '.join(settings.EMAIL_PROVIDERS)}")
-        try:
-            findings = read_domain(selectors=selectors)
-        except Unreadable as error:
-            raise CommandError(str(error), returncode=1) from error
-        for one in findings:
-            self.stdout.write(f"{one.topic:<10} {'ok    ' if one.is_good else 'change'} {one.text}")
-        if not all(one.is_good for one in findings):
-            raise CommandError("Change the DNS as above.", returncode=1)
