@@ -19,7 +19,7 @@ from django.db import transaction
 
 from notifications import metrics
 from notifications.log import log_changes
-from notifications.models import EmailNotification, EventTimes, Reported
+from notifications.models import EmailNotification, EventTimes, StoredReport
 from notifications.providers.webhook import Evidence
 from notifications.states.attempts import may_have
 from notifications.states.outcomes import Outcome, Verdict
@@ -113,12 +113,12 @@ def count_unmatched() -> Mapping[str, int]:
 
 def _match(
     provider: str, facts: Sequence[Evidence]
-) -> tuple[dict[uuid.UUID, list[Evidence]], dict[uuid.UUID, Reported], list[Evidence]]:
+) -> tuple[dict[uuid.UUID, list[Evidence]], dict[uuid.UUID, StoredReport], list[Evidence]]:
     """Return the events by e-mail, the rows of these e-mails, and the events that are about none."""
     about: dict[uuid.UUID, list[Evidence]] = {}
-    stored: dict[uuid.UUID, Reported] = {}
+    stored: dict[uuid.UUID, StoredReport] = {}
 
-    def sort(facts: Sequence[Evidence], rows: Mapping[uuid.UUID, Reported]) -> list[Evidence]:
+    def sort(facts: Sequence[Evidence], rows: Mapping[uuid.UUID, StoredReport]) -> list[Evidence]:
         """Keep the events whose id is that of a row that the provider may have. Return the others."""
         stored.update(_only_offered(provider, rows))
         rest = []
@@ -145,7 +145,7 @@ def _with_id(fact: Evidence, id: uuid.UUID | None) -> Evidence:
     return dataclasses.replace(fact, id=id or fact.id)
 
 
-def _only_offered(provider: str, rows: Mapping[uuid.UUID, Reported]) -> Mapping[uuid.UUID, Reported]:
+def _only_offered(provider: str, rows: Mapping[uuid.UUID, StoredReport]) -> Mapping[uuid.UUID, StoredReport]:
     """Return the rows that the provider may have. After a restore, that is any row until it is resumed."""
     offered = {
         id: row

@@ -99,7 +99,7 @@ class EventTimes(NamedTuple):
     complained_at: dt.datetime | None = None
 
 
-class Reported(NamedTuple):
+class StoredReport(NamedTuple):
     """The columns of an e-mail that a provider's events are compared with."""
 
     status: str
@@ -225,11 +225,11 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         rows = self.filter(status__in=DUE_STATES).exclude(errors=[]).annotate(first_due=first_due)
         return rows.filter(first_due__lt=Now() - dt.timedelta(hours=1))
 
-    def read_reported(self, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Reported]:
+    def read_reported(self, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, StoredReport]:
         """Return the rows with these ids, as far as they exist, without a lock."""
         return self._read_reported("id = ANY(%s)", [list(ids)]) if ids else {}
 
-    def read_accepted(self, *, provider: str, message_ids: Collection[str]) -> dict[uuid.UUID, Reported]:
+    def read_accepted(self, *, provider: str, message_ids: Collection[str]) -> dict[uuid.UUID, StoredReport]:
         """Return the rows that the provider accepted under these message ids, without a lock.
 
         Each attached partition has a hash index of the ids, whose condition the statement repeats.
@@ -241,7 +241,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
             [list(message_ids), provider],
         )
 
-    def _read_reported(self, condition: str, values: list[Any]) -> dict[uuid.UUID, Reported]:
+    def _read_reported(self, condition: str, values: list[Any]) -> dict[uuid.UUID, StoredReport]:
         with connections[self.db].cursor() as cursor:
             cursor.execute(
                 "SELECT id, status, recipient_email, traceparent, provider, provider_message_id, errors,"  # noqa: S608
@@ -250,7 +250,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
             )
             rows = cursor.fetchall()
         return {
-            id: Reported(
+            id: StoredReport(
                 status,
                 recipient_email,
                 traceparent,

@@ -18,8 +18,8 @@ from orders.conditions import STUCK_ORDERS
 from orders.subscriptions import subscribed
 from outbox import cdc
 from outbox.conditions import CDC_LAGS, PROVIDERS
-from outbox.gate.breaker import Breaker, State
-from outbox.gate.shared_state import read_breakers
+from outbox.gate.breaker import Breaker, BreakerState
+from outbox.gate.shared_gate import read_breakers
 from retention.conditions import PARTITIONS
 from retention.partitions.partitions import PartitionsAhead
 from runtime.conditions import CONNECTIONS, DAY, FAILED_JOBS, HEARTBEATS, PAUSES, decide, read_facts
@@ -108,7 +108,9 @@ def _providers(
             "provider": name,
             "state": breaker.state(now).value,
             "forced": breaker.forced,
-            "reason": "" if breaker.state(now) is State.CLOSED and not breaker.forced else breaker.reason,
+            "reason": ""
+            if breaker.state(now) is BreakerState.CLOSED and not breaker.forced
+            else breaker.reason,
             "since_seconds": round(now - breaker.changed_at, 1) if breaker.changed_at else None,
             "sent": rates.counts.get(f"sent:{name}", 0),
             "failed": rates.counts.get(f"failed:{name}", 0),

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from outbox.conditions import PROVIDERS, VALKEY_DOWN
-from outbox.gate.breaker import State
+from outbox.gate.breaker import BreakerState
 from outbox.gate.gate import ProviderState
 from outbox.process import gate
 from runtime.conditions import Facts, Found, decide
@@ -32,7 +32,7 @@ def breakers(request: HttpRequest) -> Iterator[Tile]:
     wrong = [
         f"{view.provider} {f'forced {view.breaker.forced}' if view.breaker.forced else view.state}"
         for view in views
-        if view.state is not State.CLOSED or view.breaker.forced
+        if view.state is not BreakerState.CLOSED or view.breaker.forced
     ]
     found = provider_conditions(views)
     url = reverse("admin:providers")

@@ -15,27 +15,27 @@ from events.conditions import show_lags
 from events.transports import Lag
 from outbox import cdc
 from outbox.drain import POLL
-from outbox.gate.breaker import State
-from outbox.gate.shared_state import read_breakers
+from outbox.gate.breaker import BreakerState
+from outbox.gate.shared_gate import read_breakers
 from runtime.conditions import HEARTBEATS, Alert, Condition, Facts, Reading, Source, families, register, show
 from runtime.telemetry.metrics import from_broker, gauge
 
 #: By provider: the breaker's state, and the state forced by a person.
-Providers = Mapping[str, tuple[State, str | None]]
+Providers = Mapping[str, tuple[BreakerState, str | None]]
 #: None if Valkey does not answer.
 PROVIDERS: Source[Providers | None] = Source(name="providers")
 CDC_LAGS: Source[Sequence[Lag]] = Source(name="lags of change data capture", is_optional=True)
 
 
 def _takes_mail(providers: Providers) -> bool:
-    return any(state is State.CLOSED for state, _ in providers.values())
+    return any(state is BreakerState.CLOSED for state, _ in providers.values())
 
 
 def _failing(providers: Providers | None) -> Iterator[Reading]:
     """Count the open breakers that no person forced, while another provider accepts e-mails."""
     known = providers or {}
     for name, (state, forced) in known.items():
-        yield Reading(_takes_mail(known) and state is State.OPEN and not forced, name)
+        yield Reading(_takes_mail(known) and state is BreakerState.OPEN and not forced, name)
 
 
 VALKEY_DOWN = Condition(
@@ -114,7 +114,9 @@ show(
     gauge("orderpost_breaker_state", "1 for one of `closed`, `open`, `paused`", ["provider", "state"]),
     PROVIDERS,
     lambda providers: {
-        (name, one.value): state is one for name, (state, _) in (providers or {}).items() for one in State
+        (name, one.value): state is one
+        for name, (state, _) in (providers or {}).items()
+        for one in BreakerState
     },
 )
 show(

@@ -43,7 +43,7 @@ def send(
 ) -> Outcome:
     """Hand `mail` to the first provider that may be asked, and return the outcome. Errors are outcomes.
 
-    Ask no provider that refuses the e-mail's sender (`Senders`). If a provider certainly did not accept it,
+    Ask no provider that refuses the e-mail's sender. If a provider certainly did not accept the e-mail,
     ask the next provider at once. If a provider may have accepted it, ask no other before the hold is over,
     but ask a provider with idempotency keys a second time. After the hold, ask the providers that may have
     accepted it last. Otherwise an outage with ambiguous answers would hold the e-mail again and again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from outbox.gate.breaker import State
+from outbox.gate.breaker import BreakerState
 from outbox.process import gate
 from runtime.sums import sampled
 
@@ -14,7 +14,7 @@ def open_breakers() -> Mapping[str, int]:
     """Return 1 for each provider whose breaker is not closed, or was closed by a success a minute ago."""
     return {
         f"open:{view.provider}": int(
-            view.state is not State.CLOSED
+            view.state is not BreakerState.CLOSED
             or (view.breaker.reason == "accepted" and (view.changed_ago_seconds or 0.0) < 60.0)
         )
         for view in gate().read_providers()

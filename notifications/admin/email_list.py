@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from notifications import filters
 from notifications.models import LAST_ERROR_AT, EmailNotification, EmailNotificationQuerySet
-from notifications.states.transitions import DUE_STATES, SHOWN, Status
+from notifications.states.transitions import DUE_STATES, LABELS, Status
 from notifications.template_files import event_types
 from runtime.addresses import as_stored
 from web.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
@@ -35,7 +35,7 @@ class StatusFilter(ParameterFilter):
     title, parameter_name = "status", "status"
 
     def choices_of(self) -> Iterable[str]:
-        return SHOWN
+        return LABELS
 
 
 class CauseFilter(ParameterFilter):
@@ -113,7 +113,9 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="status")
     def state(self, mail: EmailNotification) -> SafeString:
-        shown = SHOWN.get(mail.status)  # a newer release may have written a state that this one does not know
+        shown = LABELS.get(
+            mail.status
+        )  # a newer release may have written a state that this one does not know
         return pill(shown.color if shown else mail.status, mail.status.replace("_", " "))
 
     @admin.display(description="event type", ordering="event_type")

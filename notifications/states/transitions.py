@@ -39,7 +39,7 @@ COLUMNS_OF = {S.PROCESSING: ("claim_token", "claimed_at"), S.SENT: ("sent_at",)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Shown:
+class StatusLabel:
     """The words of `manage.py demo` for one e-mail and for several, and the admin's colour of a state.
 
     `color` is a state of web/static/orderpost/admin.css.
@@ -51,14 +51,14 @@ class Shown:
 
 
 #: Every state, the most urgent first, as the admin's filter lists them.
-SHOWN: dict[str, Shown] = {
-    S.DEAD_LETTERED: Shown("is a dead letter", "are dead letters", S.DEAD_LETTERED),
-    S.FAILED: Shown("waits for a retry", "wait for a retry", S.FAILED),
-    S.PENDING: Shown("waits for its turn", "wait for their turn", S.PENDING),
-    S.PROCESSING: Shown("is being sent", "are being sent", S.PROCESSING),
-    S.SUPPRESSED: Shown("is suppressed", "are suppressed", S.SUPPRESSED),
-    S.DISCARDED: Shown("is discarded", "are discarded", S.DISCARDED),
-    S.SENT: Shown("is sent", "are sent", S.SENT),
+LABELS: dict[str, StatusLabel] = {
+    S.DEAD_LETTERED: StatusLabel("is a dead letter", "are dead letters", S.DEAD_LETTERED),
+    S.FAILED: StatusLabel("waits for a retry", "wait for a retry", S.FAILED),
+    S.PENDING: StatusLabel("waits for its turn", "wait for their turn", S.PENDING),
+    S.PROCESSING: StatusLabel("is being sent", "are being sent", S.PROCESSING),
+    S.SUPPRESSED: StatusLabel("is suppressed", "are suppressed", S.SUPPRESSED),
+    S.DISCARDED: StatusLabel("is discarded", "are discarded", S.DISCARDED),
+    S.SENT: StatusLabel("is sent", "are sent", S.SENT),
 }
 
 

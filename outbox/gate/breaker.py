@@ -28,7 +28,7 @@ class Rules:
     waiting_every_seconds: float = 30.0
 
 
-class State(enum.StrEnum):
+class BreakerState(enum.StrEnum):
     """The state that the admin and metrics show."""
 
     CLOSED = "closed"
@@ -51,13 +51,13 @@ class Breaker:
     reason: str = ""
     changed_at: float = 0.0
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> BreakerState:
         """Return the state at `now`. A manual override wins."""
         if self.forced:
-            return State.OPEN if self.forced == "open" else State.CLOSED
+            return BreakerState.OPEN if self.forced == "open" else BreakerState.CLOSED
         if self.opened_at is not None:
-            return State.OPEN
-        return State.PAUSED if now < self.paused_until else State.CLOSED
+            return BreakerState.OPEN
+        return BreakerState.PAUSED if now < self.paused_until else BreakerState.CLOSED
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Permit:
 def enter(breaker: Breaker, rules: Rules, *, now: float, is_untried: bool) -> tuple[Breaker, Permit]:
     """Let a message through or refuse it. If `is_untried`, the message has no recorded failure."""
     state = breaker.state(now)
-    if state is State.CLOSED:
+    if state is BreakerState.CLOSED:
         return breaker, Permit(True, breaker.epoch)
     untried_in, waiting_in = next_probes(breaker, rules, now=now)
     wait = untried_in if is_untried else waiting_in

@@ -1,6 +1,6 @@
 """Each provider's circuit breaker and the common rate limit, over all processes.
 
-An app's sending threads ask it. The admin shows and forces breakers. `shared_state` describes the behaviour
+An app's sending threads ask it. The admin shows and forces breakers. `shared_gate` describes the behaviour
 without Redis.
 
 A round trip to Redis is the most expensive part of the gate, so a process takes up to `TAKE` slots of the
@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from outbox.gate import breaker as circuit
-from outbox.gate.breaker import Breaker, Permit, Rules, State
-from outbox.gate.senders import Senders
-from outbox.gate.shared_state import SharedState
+from outbox.gate.breaker import Breaker, BreakerState, Permit, Rules
+from outbox.gate.refused_senders import RefusedSenders
+from outbox.gate.shared_gate import SharedGate
 
 TAKE = 10
 LIFE_SECONDS = 0.05
@@ -58,7 +58,7 @@ class ProviderState:
     """One provider's breaker for the admin and metrics. Times are relative to now."""
 
     provider: str
-    state: State
+    state: BreakerState
     breaker: Breaker
     reopens_in_seconds: float
     changed_ago_seconds: float | None
@@ -66,7 +66,7 @@ class ProviderState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slot:
-    """One send that the rate allows from `due_at` to `lapses_at`, by the clock of `Slots`.
+    """One send that the rate allows from `due_at` to `lapses_at`, by the clock of `SendSlots`.
 
     The caller may use it only if `is_taken`. Otherwise it was too far away.
     """
@@ -79,10 +79,10 @@ class Slot:
         return self.due_at + LIFE_SECONDS
 
 
-class Slots:
+class SendSlots:
     """The slots that one process has taken and not used yet. `clock` is monotonic, in seconds."""
 
-    def __init__(self, shared: SharedState, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, shared: SharedGate, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._shared, self._clock = shared, clock
         #: At most the slots of `LIFE_SECONDS`, so that no process waits long for slots of another.
         self._size = min(TAKE, max(1, int(shared.rate * LIFE_SECONDS))) if shared.rate else TAKE
@@ -144,9 +144,9 @@ class Gate:
     ) -> None:
         self.providers, self.rate, self.rules = list(providers), rate, rules
         self._clock = clock
-        self._shared = SharedState(names=providers, url=url, rate=rate, burst=burst)
-        self._slots = Slots(self._shared, clock=clock)
-        self.senders = Senders(every_seconds=rules.waiting_every_seconds)
+        self._shared = SharedGate(names=providers, url=url, rate=rate, burst=burst)
+        self._slots = SendSlots(self._shared, clock=clock)
+        self.senders = RefusedSenders(every_seconds=rules.waiting_every_seconds)
         self._accepted_at = dict.fromkeys(providers, float("-inf"))  # monotonic
 
     def enter(
@@ -172,11 +172,11 @@ class Gate:
             return Admission("", late, Permit(False, wait_seconds=late))
         now, wait = self._slots.redis_time(), self.rules.waiting_every_seconds
         states = {name: one.state(now) for name, one in self._shared.known.items() if name not in without}
-        may_test = is_untried or State.CLOSED not in states.values()
+        may_test = is_untried or BreakerState.CLOSED not in states.values()
         for name in sorted(self.providers, key=lambda name: last.index(name) if name in last else -1):
             if name in without or only not in (None, name):
                 continue
-            if states[name] is State.OPEN and not may_test:
+            if states[name] is BreakerState.OPEN and not may_test:
                 continue
             permit = self._shared.change(
                 name,
@@ -209,7 +209,7 @@ class Gate:
         found = self._shared.refresh()
         now, ahead = found.now, found.wait_seconds
         breakers = list(self._shared.known.values())
-        if any(one.state(now) is State.CLOSED for one in breakers):
+        if any(one.state(now) is BreakerState.CLOSED for one in breakers):
             if not self.rate:
                 return Capacity(batch)
             if ahead > horizon_seconds / 2:
@@ -264,7 +264,9 @@ class Gate:
                 name,
                 one.state(now),
                 one,
-                0.0 if one.state(now) is State.CLOSED else circuit.next_probes(one, self.rules, now=now)[0],
+                0.0
+                if one.state(now) is BreakerState.CLOSED
+                else circuit.next_probes(one, self.rules, now=now)[0],
                 now - one.changed_at if one.changed_at else None,
             )
             for name, one in self._shared.known.items()

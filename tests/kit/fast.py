@@ -6,7 +6,7 @@ import pytest
 
 from events.publishing import floor, shards
 from events.transports import redis as streams
-from outbox.gate import shared_state
+from outbox.gate import shared_gate
 from retention.partitions import migrations
 from runtime.database.postgres import base
 from runtime.process.backoff import RetryPolicy
@@ -49,7 +49,7 @@ class Fast:
 
     def gate(self) -> None:
         """Ask a Redis that is away again at once."""
-        self._set(shared_state, "AWAY_SECONDS", 0.0)
+        self._set(shared_gate, "AWAY_SECONDS", 0.0)
 
     # --- events ---
     def shards(self) -> None:

@@ -28,7 +28,7 @@ from rich.progress import Progress
 
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
-from notifications.states.transitions import DUE_STATES, SHOWN, Status
+from notifications.states.transitions import DUE_STATES, LABELS, Status
 from operations.demo import DOWN, REFUSED, place_and_move, place_one
 from runtime.telemetry import context
 
@@ -141,7 +141,7 @@ def count_ends(mails: QuerySet[EmailNotification]) -> Iterator[str]:
 def _end(status: str, error: str) -> tuple[str, str]:
     if status in DUE_STATES and not error:
         return UNTRIED_WORDS
-    shown = SHOWN[Status.FAILED if status == Status.PENDING else status]  # a pending one was tried
+    shown = LABELS[Status.FAILED if status == Status.PENDING else status]  # a pending one was tried
     return shown.one, shown.many
 
 

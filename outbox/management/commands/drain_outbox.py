@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from outbox import drain, process
 from outbox.claim import next_due_in
-from outbox.gate.breaker import State
+from outbox.gate.breaker import BreakerState
 from outbox.process import SHORT_PAUSE_SECONDS, Drained
 from runtime import bulk_jobs
 from runtime.process.backoff import RetryPolicy
@@ -113,7 +113,7 @@ def _describe_outage() -> str:
     """Return a text with each provider's state, or "" if one takes e-mails, now or after a short pause."""
     providers = process.gate().read_providers()
     for one in providers:
-        if one.state is not State.OPEN and one.reopens_in_seconds <= LONGEST_PROVIDER_PAUSE_SECONDS:
+        if one.state is not BreakerState.OPEN and one.reopens_in_seconds <= LONGEST_PROVIDER_PAUSE_SECONDS:
             return ""
     down = ", ".join(f"{one.provider} is {one.state} ({one.breaker.reason})" for one in providers)
     return f"E-mails are due, but no provider takes them now: {down}."

@@ -17,13 +17,13 @@ from notifications.states.transitions import (
     DISCARD,
     DUE_STATES,
     ENDED,
+    LABELS,
     MARK_SENT,
     RECOVER,
     RESEND,
     SET_ASIDE_REPLACED,
     SET_ASIDE_UNPROVEN,
     SETTLE,
-    SHOWN,
     TRANSITIONS,
     UNFINISHED,
     WITHDRAW,
@@ -122,10 +122,10 @@ def test_a_verb_changes_rows_in_the_tables_states_and_columns(one, settings):
 
 
 def test_each_state_is_shown_and_has_its_count_if_it_is_unfinished():
-    assert set(SHOWN) == set(Status)
+    assert set(LABELS) == set(Status)
     assert set(UNFINISHED) <= set(Rows._fields) and set(DUE_STATES) <= set(UNFINISHED)
     css = (PROJECT / "web/static/orderpost/admin.css").read_text()
-    assert [shown.color for shown in SHOWN.values() if f".pill-{shown.color}" not in css] == []
+    assert [shown.color for shown in LABELS.values() if f".pill-{shown.color}" not in css] == []
 
 
 def test_the_sender_leaves_ended_rows_alone():

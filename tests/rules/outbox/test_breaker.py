@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit.words import Breaker, Permit, Rules, State
+from tests.kit.words import Breaker, BreakerState, Permit, Rules
 from tests.kit.words import breaker as circuit
 
 RULES = Rules()
@@ -43,23 +43,23 @@ def test_opens_at_the_fifth_message_that_failed_in_a_row_and_not_before():
     breaker = Breaker()
     for number in range(1, 5):
         breaker = fail(breaker, ask(breaker)[1], number)
-        assert (breaker.state(NOW), len(breaker.failed)) == (State.CLOSED, number)
-    assert fail(breaker, ask(breaker)[1], 5).state(NOW) is State.OPEN
+        assert (breaker.state(NOW), len(breaker.failed)) == (BreakerState.CLOSED, number)
+    assert fail(breaker, ask(breaker)[1], 5).state(NOW) is BreakerState.OPEN
 
 
 def test_one_message_that_fails_again_and_again_does_not_open_it():
     breaker = Breaker()
     for _ in range(50):
         breaker = fail(breaker, ask(breaker)[1], "the same")
-    assert breaker.state(NOW) is State.CLOSED
+    assert breaker.state(NOW) is BreakerState.CLOSED
 
 
 def test_failures_do_not_open_it_within_a_second_of_an_acceptance():
     breaker = Breaker()
     for number in range(9):
         breaker = fail(breaker, ask(breaker)[1], number, accepted_at=NOW - 0.9)
-    assert breaker.state(NOW) is State.CLOSED
-    assert fail(breaker, ask(breaker)[1], 9, NOW + 0.2, accepted_at=NOW - 0.9).state(NOW) is State.OPEN
+    assert breaker.state(NOW) is BreakerState.CLOSED
+    assert fail(breaker, ask(breaker)[1], 9, NOW + 0.2, accepted_at=NOW - 0.9).state(NOW) is BreakerState.OPEN
 
 
 def test_an_acceptance_ends_the_run_and_is_remembered_for_all():
@@ -70,11 +70,11 @@ def test_an_acceptance_ends_the_run_and_is_remembered_for_all():
     assert breaker.failed == ()
     for number in range(5):
         breaker = fail(breaker, ask(breaker)[1], number, NOW + 0.5)
-    assert breaker.state(NOW) is State.CLOSED
+    assert breaker.state(NOW) is BreakerState.CLOSED
 
 
 def test_opens_at_once_when_the_provider_refuses_us():
-    assert fail(Breaker(), Permit(True), 1, accepted_at=NOW, at_once=True).state(NOW) is State.OPEN
+    assert fail(Breaker(), Permit(True), 1, accepted_at=NOW, at_once=True).state(NOW) is BreakerState.OPEN
 
 
 def test_open_it_lets_an_untried_message_through_every_5_seconds_before_any_that_waits():
@@ -106,24 +106,24 @@ def test_a_failed_probe_changes_nothing_and_an_acceptance_closes_it():
     breaker, permit = ask(opened(), NOW + 5)
     assert fail(breaker, permit, 9, NOW + 6) == breaker
     closed = circuit.accepted(breaker, now=NOW + 7)
-    assert closed.state(NOW + 7) is State.CLOSED and closed.failed == ()
+    assert closed.state(NOW + 7) is BreakerState.CLOSED and closed.failed == ()
 
 
 def test_a_late_acceptance_of_before_the_opening_closes_it_too():
-    assert circuit.accepted(opened(), now=NOW).state(NOW) is State.CLOSED
+    assert circuit.accepted(opened(), now=NOW).state(NOW) is BreakerState.CLOSED
 
 
 def test_a_late_failure_of_before_the_opening_does_not_open_a_closed_one():
     breaker = circuit.accepted(opened(), now=NOW)
     for number in range(10):
         breaker = fail(breaker, Permit(True, epoch=0), number, NOW + 32)
-    assert breaker.state(NOW + 32) is State.CLOSED and breaker.failed == ()
+    assert breaker.state(NOW + 32) is BreakerState.CLOSED and breaker.failed == ()
 
 
 def test_a_pause_keeps_everyone_away_counts_nothing_and_the_longest_wins():
     breaker = circuit.paused(Breaker(), until=NOW + 5, reason="429")
     breaker = circuit.paused(breaker, until=NOW + 2, reason="429")
-    assert breaker.state(NOW) is State.PAUSED
+    assert breaker.state(NOW) is BreakerState.PAUSED
     assert ask(breaker)[1].wait_seconds == 5 and breaker.failed == ()
     assert ask(breaker, NOW + 5)[1].is_allowed
 
@@ -141,7 +141,7 @@ def test_a_manual_override_wins_until_it_is_taken_back_and_leaves_nothing_behind
         closed = fail(closed, ask(closed)[1], number)
     assert ask(closed)[1].is_allowed
     free = circuit.forced(closed, to=None, now=NOW, reason="me")
-    assert free.state(NOW) is State.CLOSED and free.failed == ()
+    assert free.state(NOW) is BreakerState.CLOSED and free.failed == ()
     open_ = circuit.forced(Breaker(), to="open", now=NOW, reason="me")
     assert not ask(open_, NOW + 10**6)[1].is_allowed
     assert ask(circuit.forced(open_, to=None, now=NOW, reason="me"))[1].is_allowed

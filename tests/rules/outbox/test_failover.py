@@ -15,10 +15,10 @@ from tests.kit.mails import claim_one, drained, due_now, make_mail, make_mails, 
 from tests.kit.providers import provider
 from tests.kit.words import (
     PROVIDERS,
+    BreakerState,
     EmailNotification,
     Heartbeat,
     Outcome,
-    State,
     Status,
     Verdict,
     give_up,
@@ -114,11 +114,11 @@ class TestARefusal:
         drained()
         two.heal()
         state = {view.provider: view.state for view in process.gate().read_providers()}
-        assert state == {"sendgrid": State.OPEN, "resend": State.CLOSED}
+        assert state == {"sendgrid": BreakerState.OPEN, "resend": BreakerState.CLOSED}
         time.sleep(0.55)
         make_mails(10)
         assert drained() == {"sent": 20}
-        assert process.gate().read_providers()[0].state is State.CLOSED and asked(two)["sendgrid"] > 5
+        assert process.gate().read_providers()[0].state is BreakerState.CLOSED and asked(two)["sendgrid"] > 5
 
     def test_by_all_leaves_rows_due_and_nobody_is_asked(self, two):
         two.fail(kind="status", status=503)
@@ -162,7 +162,7 @@ class TestADoubt:
         assert 5 <= held.count() <= ASKED and held.count() == asked(two)["sendgrid"]
         assert statuses()["sent"] == 100 - held.count()
         assert not held.filter(next_attempt_at__lt=Now() + dt.timedelta(seconds=HOLD - 20)).exists()
-        assert process.gate().read_providers()[0].state is State.OPEN
+        assert process.gate().read_providers()[0].state is BreakerState.OPEN
         let_the_hold_pass()
         assert drained() == {"sent": 100} and accepted(two) == {1}
 

@@ -19,7 +19,7 @@ from outbox.gate import gate as module
 from outbox.gate.gate import TAKE
 from tests.kit.proxy import Proxy
 from tests.kit.waiting import until
-from tests.kit.words import Capacity, Gate, Rules, State, make_client
+from tests.kit.words import BreakerState, Capacity, Gate, Rules, make_client
 
 QUICK = Rules(untried_every_seconds=0.3, waiting_every_seconds=0.3)
 #: An open breaker lets no probe through, however slow the test is.
@@ -39,7 +39,7 @@ def shut(gate: Gate, name: str = "one") -> None:
     fail(gate, name, times=gate.rules.threshold)
 
 
-def state(gate: Gate) -> State:
+def state(gate: Gate) -> BreakerState:
     """Return the state of the first provider."""
     return gate.read_providers()[0].state
 
@@ -70,16 +70,16 @@ class TestSeveralProcesses:
     def test_count_their_failures_together(self, valkey_url):
         gates = [make(valkey_url) for _ in range(5)]
         for number, gate in enumerate(gates):
-            assert state(gate) is State.CLOSED
+            assert state(gate) is BreakerState.CLOSED
             gate.failed(gate.enter(only="one"), message=str(number), reason="503")
-        assert state(gates[0]) is State.OPEN
+        assert state(gates[0]) is BreakerState.OPEN
 
     def test_keep_it_closed_within_a_second_of_an_acceptance_in_one(self, valkey_url):
         here, there = make(valkey_url, rules=Rules()), make(valkey_url, rules=Rules())
         fail(there, times=4)
         here.accepted(here.enter(only="one"))
         fail(there, times=9)
-        assert state(here) is State.CLOSED
+        assert state(here) is BreakerState.CLOSED
 
     def test_let_one_message_through_at_a_time(self, valkey_url):
         gates = [make(valkey_url, names=("one",)) for _ in range(4)]
@@ -105,7 +105,11 @@ class TestSeveralProcesses:
         fresh = make(valkey_url)
         assert fresh.enter().provider == "two"
         (view, _) = fresh.read_providers()
-        assert (view.state, view.breaker.forced, view.breaker.reason) == (State.OPEN, "open", "by anna")
+        assert (view.state, view.breaker.forced, view.breaker.reason) == (
+            BreakerState.OPEN,
+            "open",
+            "by anna",
+        )
         fresh.force("one", None, reason="by anna")
         assert make(valkey_url).enter().provider == "one"
 
@@ -114,9 +118,9 @@ class TestSeveralProcesses:
             later = '{"epoch": 3, "opened_at": 1.0, "of_a_later_release": [1]}'
             client.set("orderpost:breaker:one", later)
         gate = make(valkey_url)
-        assert state(gate) is State.OPEN
+        assert state(gate) is BreakerState.OPEN
         gate.accepted(gate.enter(only="one", is_untried=True))
-        assert state(make(valkey_url)) is State.CLOSED
+        assert state(make(valkey_url)) is BreakerState.CLOSED
 
     def test_start_closed_after_a_flush(self, valkey_url):
         gate = make(valkey_url)
@@ -239,10 +243,10 @@ class TestWithoutRedis:
         shut(gate)
         gate.rest()
         os.kill(frozen, signal.SIGSTOP)
-        self.sends_until(gate, lambda: not gate.is_shared and state(gate) is State.CLOSED)
+        self.sends_until(gate, lambda: not gate.is_shared and state(gate) is BreakerState.CLOSED)
         os.kill(frozen, signal.SIGCONT)
         self.shares_again(gate)
-        self.sends_until(gate, lambda: state(make(valkey.url, names=["one"])) is State.CLOSED)
+        self.sends_until(gate, lambda: state(make(valkey.url, names=["one"])) is BreakerState.CLOSED)
 
     @staticmethod
     def sends_until(gate: Gate, condition: Callable[[], bool]) -> None:
@@ -261,7 +265,7 @@ class TestWithoutRedis:
         assert gate.force("one", "open", reason="me") is False
         os.kill(frozen, signal.SIGCONT)
         self.shares_again(gate)
-        assert state(gate) is State.CLOSED
+        assert state(gate) is BreakerState.CLOSED
 
     def test_nothing_is_raised_when_it_was_never_there(self):
         gate = make("redis://127.0.0.1:1/0", rate=100)

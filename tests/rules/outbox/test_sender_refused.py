@@ -8,9 +8,9 @@ import pytest
 from django.db import OperationalError
 
 from notifications.profiles import profiles
-from outbox.gate.senders import LONGEST_WAIT_SECONDS, Senders
+from outbox.gate.refused_senders import LONGEST_WAIT_SECONDS, RefusedSenders
 from tests.kit.mails import drained, due_now, make_mail, sandbox, statuses
-from tests.kit.words import EmailNotification, State, process
+from tests.kit.words import BreakerState, EmailNotification, process
 
 __all__ = ["sandbox"]
 UNVERIFIED: dict[str, Any] = {
@@ -26,7 +26,7 @@ def mails_of(shop: str, count: int) -> None:
         make_mail(profile=shop, from_email=f"{shop} <orders@{shop}.test>")
 
 
-def breaker() -> State:
+def breaker() -> BreakerState:
     return process.gate().read_providers()[0].state
 
 
@@ -42,7 +42,7 @@ class TestOfTwoProfilesOnOneAccount:
         mails_of("shop-b", 5)
         assert drained() == {"pending": 3, "sent": 5}
         assert {mail.from_email for mail in sandbox.mails} == {"orders@shop-b.test"}
-        assert breaker() is State.CLOSED
+        assert breaker() is BreakerState.CLOSED
         # Only one e-mail asked. The others learnt from it that their sender is refused.
         assert sandbox.stats()["requests"] == 6
 
@@ -121,8 +121,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def senders(clock) -> Senders:
-    return Senders(every_seconds=30.0, clock=clock)
+def senders(clock) -> RefusedSenders:
+    return RefusedSenders(every_seconds=30.0, clock=clock)
 
 
 A, B = {"profile": "a", "sender": "a@a.test"}, {"profile": "b", "sender": "a@a.test"}

@@ -14,8 +14,8 @@ import pytest
 
 from local.machine import PROJECT, free_port
 from local.servers import EmbeddedValkey
-from outbox.gate.gate import LIFE_SECONDS, Slots
-from outbox.gate.shared_state import SharedState
+from outbox.gate.gate import LIFE_SECONDS, SendSlots
+from outbox.gate.shared_gate import SharedGate
 from tests.kit.fast import Fast
 from tests.kit.words import Gate, make_client
 
@@ -23,18 +23,18 @@ LIMITS = [10, 50, 100]
 RATE, ALIVE = "orderpost:gate:rate", "orderpost:gate:alive"
 
 
-def make(url: str, limit: int, *, burst: float | None = None, clock=time.monotonic) -> Slots:
+def make(url: str, limit: int, *, burst: float | None = None, clock=time.monotonic) -> SendSlots:
     """Make the slots of one process, by default with the burst of a worker."""
     burst = max(1.0, limit / 20) if burst is None else burst
-    return Slots(SharedState(names=["one"], url=url, rate=limit, burst=burst), clock=clock)
+    return SendSlots(SharedGate(names=["one"], url=url, rate=limit, burst=burst), clock=clock)
 
 
-def stopped(url: str, limit: int, **options) -> Slots:
+def stopped(url: str, limit: int, **options) -> SendSlots:
     """Make slots by a clock that stands still, so that none lapses."""
     return make(url, limit, clock=lambda: 0.0, **options)
 
 
-def take(slots: Slots, count: int) -> Iterator[float]:
+def take(slots: SendSlots, count: int) -> Iterator[float]:
     """Yield when slots are due by Redis' clock, without waiting for them. `slots` has a stopped clock."""
     for _ in range(count):
         slot = slots.take_slot(patience_seconds=600)
@@ -133,10 +133,10 @@ class TestWithoutRedis:
     @pytest.mark.parametrize("limit", LIMITS)
     def test_two_workers_keep_to_the_limit_while_it_goes_and_comes_back(self, valkey, tmp_path, limit):
         shared = [
-            SharedState(names=["one"], url=valkey.url, rate=limit, burst=max(1.0, limit / 20))
+            SharedGate(names=["one"], url=valkey.url, rate=limit, burst=max(1.0, limit / 20))
             for _ in range(2)
         ]
-        workers = [Slots(one) for one in shared]
+        workers = [SendSlots(one) for one in shared]
         dues: list[float] = []
 
         def take_of_both(count: int) -> None:

@@ -80,7 +80,7 @@ Answer = TypeVar("Answer")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refreshed:
-    """The answer to `SharedState.refresh`, in seconds of Redis' clock.
+    """The answer to `SharedGate.refresh`, in seconds of Redis' clock.
 
     The first slot is due in `first_seconds`, which is below 0 if the slot was free before. `each_seconds` is
     the time between two slots. `due` is the rate's time afterwards, as text.
@@ -102,7 +102,7 @@ class Refreshed:
         return self.first_seconds + number * self.each_seconds
 
 
-class SharedState:
+class SharedGate:
     """The breakers of one set of providers, and their rate.
 
     `rate` is the limit in sends a second over all processes, 0 for no limit. `burst` sends may happen at
@@ -247,7 +247,7 @@ class SharedState:
 
 
 def read_breakers(names: Sequence[str]) -> tuple[float, dict[str, Breaker]]:
-    """Return Redis' time and the breakers without a `SharedState`. Raise `redis.RedisError`."""
+    """Return Redis' time and the breakers without a `SharedGate`. Raise `redis.RedisError`."""
     with make_client(decode=True) as client:
         pipe = client.pipeline(transaction=False)
         pipe.time()

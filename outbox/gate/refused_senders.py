@@ -25,20 +25,20 @@ Key = tuple[str, str, str]
 
 
 @dataclasses.dataclass(slots=True)
-class Stop:
+class StoppedSender:
     """When the provider refused the sender first, and when an e-mail may ask it again."""
 
     since: float
     asks_at: float
 
 
-class Senders:
+class RefusedSenders:
     """The stopped senders. `clock` is monotonic, in seconds. Any thread may call any method."""
 
     def __init__(self, *, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._every, self._clock = every_seconds, clock
         self._lock = threading.Lock()
-        self._stops: dict[Key, Stop] = {}
+        self._stops: dict[Key, StoppedSender] = {}
 
     def stopped_at(self, providers: Iterable[str], *, profile: str, sender: str) -> dict[str, float]:
         """Return the providers not to ask for an e-mail, each with the seconds to wait.
@@ -64,7 +64,7 @@ class Senders:
         """Note that the provider refused the sender. Return how long the e-mail has to wait, in seconds."""
         with self._lock:
             now = self._clock()
-            stop = self._stops.setdefault((provider, profile, sender), Stop(now, now))
+            stop = self._stops.setdefault((provider, profile, sender), StoppedSender(now, now))
             is_new, stop.asks_at = stop.asks_at == now, now + self._every
             wait = self._wait(stop, now)
         if is_new:
@@ -79,7 +79,7 @@ class Senders:
             if stop is not None:
                 log.info("sender accepted again", provider=provider, profile=profile, sender=sender)
 
-    def _wait(self, stop: Stop, now: float) -> float:
+    def _wait(self, stop: StoppedSender, now: float) -> float:
         """Return a random wait: at least until the next test, and about as long as the stop has lasted."""
         longest = max(self._every, min(now - stop.since, LONGEST_WAIT_SECONDS))
         return max(stop.asks_at - now, longest * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
