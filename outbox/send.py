@@ -21,7 +21,7 @@ from notifications.providers.base import sender_of
 from notifications.providers.sending import PROVIDERS
 from notifications.states.attempts import find_doubts
 from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
-from outbox.gate.gate import Admission, Gate
+from outbox.gate.gate import Gate, ProviderChoice
 from outbox.gate.neighbours import Neighbours
 from runtime.telemetry import tracing
 
@@ -122,7 +122,7 @@ def _ask(
     """Ask the first provider that may be asked, and return its answer. Return None if none may be asked."""
     if not mail.is_sendable():
         return None
-    entry = gate.enter(
+    choice = gate.enter(
         patience_seconds=fit_into_lease(SLOT_SECONDS),
         only=only,
         without=without,
@@ -130,21 +130,21 @@ def _ask(
         is_untried=is_untried(mail),
         pause=pause,
     )
-    if mail.should_stop() or not entry.provider:
+    if mail.should_stop() or not choice.provider:
         return None
-    outcome = _call(mail, entry, gate=gate, drain_span=drain_span)
+    outcome = _call(mail, choice, gate=gate, drain_span=drain_span)
     return None if outcome.verdict is Verdict.RETURNED else outcome  # it stops, and the mail was not sent
 
 
-def _call(mail: EmailNotification, entry: Admission, *, gate: Gate, drain_span: Span) -> Outcome:
+def _call(mail: EmailNotification, choice: ProviderChoice, *, gate: Gate, drain_span: Span) -> Outcome:
     """Call one provider, and report its answer to the breakers."""
     links = [tracing.traceparent_of(drain_span)]
     with tracing.span("send", kind=SpanKind.CLIENT, parent=mail.traceparent, links=links) as span:
         span.set_attribute("orderpost.event_type", mail.event_type)
         began = time.monotonic()
-        outcome = PROVIDERS[entry.provider].send(mail)
+        outcome = PROVIDERS[choice.provider].send(mail)
         seconds = time.monotonic() - began
-        span.set_attribute("orderpost.provider", entry.provider)
+        span.set_attribute("orderpost.provider", choice.provider)
         span.set_attribute("orderpost.notification_id", str(mail.id))
         span.set_attribute("orderpost.order_id", str(mail.order_id))
         span.set_attribute("orderpost.correlation_id", mail.correlation_id)
@@ -154,18 +154,18 @@ def _call(mail: EmailNotification, entry: Admission, *, gate: Gate, drain_span: 
             span.set_status(StatusCode.ERROR, str(outcome.verdict))
     if outcome.verdict is Verdict.RETURNED:
         return outcome  # the provider did not fail, so do not report it to the breaker
-    metrics.count_attempt(outcome, provider=entry.provider, seconds=seconds)
-    outcome = dataclasses.replace(outcome, is_probe=entry.permit.is_probe)
+    metrics.count_attempt(outcome, provider=choice.provider, seconds=seconds)
+    outcome = dataclasses.replace(outcome, is_probe=choice.is_probe)
     reason = f"{outcome.verdict} {outcome.code}".strip()
     match outcome.verdict:
         case Verdict.ACCEPTED:
-            gate.accepted(entry)
+            gate.accepted(choice)
         case Verdict.THROTTLED:
-            gate.pause(entry, seconds=outcome.wait_seconds or PAUSE_SECONDS, reason=reason)
+            gate.pause(choice, seconds=outcome.wait_seconds or PAUSE_SECONDS, reason=reason)
         case Verdict.MISCONFIGURED:
-            gate.failed(entry, message=str(mail.id), reason=reason, at_once=True)
+            gate.failed(choice, message=str(mail.id), reason=reason, at_once=True)
         case Verdict.TRANSIENT | Verdict.UNREACHABLE | Verdict.AMBIGUOUS:
-            gate.failed(entry, message=str(mail.id), reason=reason)
+            gate.failed(choice, message=str(mail.id), reason=reason)
     return outcome
 
 

@@ -60,31 +60,19 @@ class Breaker:
         return BreakerState.PAUSED if now < self.paused_until else BreakerState.CLOSED
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Permit:
-    """The answer to "may I send?". If it is no, ask again after `wait_seconds`.
+def enter(breaker: Breaker, rules: Rules, *, now: float, is_untried: bool) -> tuple[Breaker, float]:
+    """Return the breaker afterwards, and in how many seconds to ask again, 0 if the message may be sent now.
 
-    If `is_probe`, the breaker is open, so a failure of this attempt is the provider's.
+    If `is_untried`, the message has no recorded failure.
     """
-
-    is_allowed: bool
-    epoch: int = 0
-    is_probe: bool = False
-    wait_seconds: float = 0.0
-
-
-def enter(breaker: Breaker, rules: Rules, *, now: float, is_untried: bool) -> tuple[Breaker, Permit]:
-    """Let a message through or refuse it. If `is_untried`, the message has no recorded failure."""
-    state = breaker.state(now)
-    if state is BreakerState.CLOSED:
-        return breaker, Permit(True, breaker.epoch)
+    if breaker.state(now) is BreakerState.CLOSED:
+        return breaker, 0.0
     untried_in, waiting_in = next_probes(breaker, rules, now=now)
-    wait = untried_in if is_untried else waiting_in
-    if wait > 0:
-        return breaker, Permit(False, wait_seconds=wait)
-    return dataclasses.replace(
-        breaker, probed_at=now, waiting_probed_at=breaker.waiting_probed_at if is_untried else now
-    ), Permit(True, breaker.epoch, is_probe=True)
+    wait_seconds = untried_in if is_untried else waiting_in
+    if wait_seconds > 0:
+        return breaker, wait_seconds
+    waiting_probed_at = breaker.waiting_probed_at if is_untried else now
+    return dataclasses.replace(breaker, probed_at=now, waiting_probed_at=waiting_probed_at), 0.0
 
 
 def next_probes(breaker: Breaker, rules: Rules, *, now: float) -> tuple[float, float]:
@@ -118,8 +106,8 @@ def accepted(breaker: Breaker, *, now: float) -> Breaker:
 def failed(
     breaker: Breaker,
     rules: Rules,
-    permit: Permit,
     *,
+    epoch: int,
     now: float,
     message: str,
     accepted_at: float,
@@ -128,10 +116,11 @@ def failed(
 ) -> Breaker:
     """Count a failed message, and open the breaker if the rules say so.
 
-    With `at_once`, open it at the first failure, because the provider refuses us. `accepted_at` is when the
-    caller last saw an acceptance. A failure of an older epoch or under a manual override changes nothing.
+    `epoch` is the breaker's when the message was sent, and `accepted_at` is when the caller last saw an
+    acceptance. With `at_once`, the provider refuses us, and one failure is enough. A failure of an older
+    epoch or under a manual override changes nothing.
     """
-    if permit.epoch != breaker.epoch or breaker.opened_at is not None or breaker.forced:
+    if epoch != breaker.epoch or breaker.opened_at is not None or breaker.forced:
         return breaker
     names = breaker.failed if message in breaker.failed else (*breaker.failed, message)[-rules.threshold :]
     quiet = now - max(breaker.accepted_at, accepted_at) >= rules.quiet_seconds

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from outbox.gate import breaker as circuit
-from outbox.gate.breaker import Breaker, BreakerState, Permit, Rules
+from outbox.gate.breaker import Breaker, BreakerState, Rules
 from outbox.gate.refused_senders import RefusedSenders
 from outbox.gate.shared_gate import SharedGate
 
@@ -28,15 +28,16 @@ LIFE_SECONDS = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Admission:
-    """The answer to `Gate.enter`: the provider to ask now, and its permit.
+class ProviderChoice:
+    """The provider to ask now, or if it is empty, after how many seconds to choose again.
 
-    If `provider` is empty, ask none now and try again after `wait_seconds`.
+    If `is_probe`, the provider's breaker is open, so a failure of this attempt is the provider's.
     """
 
-    provider: str
-    wait_seconds: float
-    permit: Permit
+    provider: str = ""
+    epoch: int = 0
+    is_probe: bool = False
+    wait_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,16 +99,15 @@ class SendSlots:
             while self._free and now > self._free[0].lapses_at:
                 self._free.popleft()
             if not self._free:
-                found = self._shared.refresh(patience_seconds=patience_seconds, count=self._size)
+                taken = self._shared.refresh(patience_seconds=patience_seconds, count=self._size)
                 # Redis read its clock before this moment, so no slot is used too early.
                 now = self._clock()
-                self._ahead, self._due = found.now - now, found.due
-                if found.taken < 1:
-                    return Slot(now + found.wait_seconds, is_taken=False)
+                self._ahead, self._due = taken.now - now, taken.due
+                if taken.count < 1:
+                    return Slot(now + taken.wait_seconds, is_taken=False)
                 # A slot that was free before is due now.
-                self._free.extend(
-                    Slot(now + max(0.0, found.slot_wait_seconds(n))) for n in range(found.taken)
-                )
+                waits = map(taken.slot_wait_seconds, range(taken.count))
+                self._free.extend(Slot(now + max(0.0, wait)) for wait in waits)
             if self._free[0].due_at - now > patience_seconds:
                 return dataclasses.replace(self._free[0], is_taken=False)
             return self._free.popleft()
@@ -158,7 +158,7 @@ class Gate:
         last: Sequence[str] = (),
         is_untried: bool = False,
         pause: Callable[[float], object] = time.sleep,
-    ) -> Admission:
+    ) -> ProviderChoice:
         """Take a slot of the rate, wait until it is due, and choose the first provider that may be asked.
 
         Take no slot that is over `patience_seconds` away, and do not use a slot that lapsed during the wait.
@@ -169,24 +169,31 @@ class Gate:
         """
         late = self._wait_for_slot(patience_seconds=patience_seconds, pause=pause)
         if late is not None:
-            return Admission("", late, Permit(False, wait_seconds=late))
+            return ProviderChoice(wait_seconds=late)
         now, wait = self._slots.redis_time(), self.rules.waiting_every_seconds
-        states = {name: one.state(now) for name, one in self._shared.known.items() if name not in without}
+        states = {
+            name: breaker.state(now) for name, breaker in self._shared.breakers.items() if name not in without
+        }
         may_test = is_untried or BreakerState.CLOSED not in states.values()
         for name in sorted(self.providers, key=lambda name: last.index(name) if name in last else -1):
             if name in without or only not in (None, name):
                 continue
             if states[name] is BreakerState.OPEN and not may_test:
                 continue
-            permit = self._shared.change(
-                name,
-                lambda known, at: circuit.enter(known, self.rules, now=at, is_untried=is_untried),
-                now=now,
-            ) or Permit(False, wait_seconds=0.1)
-            if permit.is_allowed:
-                return Admission(name, 0.0, permit)
-            wait = min(wait, permit.wait_seconds)
-        return Admission("", wait, Permit(False, wait_seconds=wait))
+            choice = self._ask_breaker(name, now=now, is_untried=is_untried)
+            if choice.provider:
+                return choice
+            wait = min(wait, choice.wait_seconds)
+        return ProviderChoice(wait_seconds=wait)
+
+    def _ask_breaker(self, name: str, *, now: float, is_untried: bool) -> ProviderChoice:
+        def ask(breaker: Breaker, at: float) -> tuple[Breaker, ProviderChoice]:
+            after, wait_seconds = circuit.enter(breaker, self.rules, now=at, is_untried=is_untried)
+            is_probe = breaker.state(at) is not BreakerState.CLOSED
+            provider = "" if wait_seconds else name
+            return after, ProviderChoice(provider, breaker.epoch, is_probe, wait_seconds)
+
+        return self._shared.change(name, ask, now=now) or ProviderChoice(wait_seconds=0.1)
 
     def _wait_for_slot(self, *, patience_seconds: float, pause: Callable[[float], object]) -> float | None:
         """Wait until a slot may be used and return None, or return after how many seconds to try again."""
@@ -206,17 +213,17 @@ class Gate:
 
         Return at most the unused rate capacity within `horizon_seconds`.
         """
-        found = self._shared.refresh()
-        now, ahead = found.now, found.wait_seconds
-        breakers = list(self._shared.known.values())
-        if any(one.state(now) is BreakerState.CLOSED for one in breakers):
+        refreshed = self._shared.refresh()
+        now, ahead = refreshed.now, refreshed.wait_seconds
+        breakers = list(self._shared.breakers.values())
+        if any(breaker.state(now) is BreakerState.CLOSED for breaker in breakers):
             if not self.rate:
                 return Capacity(batch)
             if ahead > horizon_seconds / 2:
                 return Capacity(0, ahead - horizon_seconds / 2)
             return Capacity(min(batch, max(1, int(self.rate * (horizon_seconds - ahead)))))
-        probes = [circuit.next_probes(one, self.rules, now=now) for one in breakers]
-        untried_in, waiting_in = min(one for one, _ in probes), min(one for _, one in probes)
+        probes = [circuit.next_probes(breaker, self.rules, now=now) for breaker in breakers]
+        untried_in, waiting_in = (min(waits) for waits in zip(*probes, strict=True))
         if untried_in > 0:
             return Capacity(0, max(0.05, untried_in))
         return Capacity(1, max(0.05, waiting_in), is_untried_first=True, is_retry_allowed=waiting_in <= 0)
@@ -225,22 +232,22 @@ class Gate:
         """Give back unused slots, because this process sends nothing for now."""
         self._slots.give_back()
 
-    def accepted(self, entry: Admission) -> None:
+    def accepted(self, choice: ProviderChoice) -> None:
         """Report that a provider took a message. This needs no Redis unless a failure came before."""
-        self._accepted_at[entry.provider] = time.monotonic()
-        known = self._shared.known[entry.provider]
-        if entry.permit.is_probe or known.failed or known.opened_at is not None:
-            self._tell(entry.provider, lambda breaker, at: circuit.accepted(breaker, now=at))
+        self._accepted_at[choice.provider] = time.monotonic()
+        breaker = self._shared.breakers[choice.provider]
+        if choice.is_probe or breaker.failed or breaker.opened_at is not None:
+            self._tell(choice.provider, lambda breaker, at: circuit.accepted(breaker, now=at))
 
-    def failed(self, entry: Admission, *, message: str, reason: str, at_once: bool = False) -> None:
+    def failed(self, choice: ProviderChoice, *, message: str, reason: str, at_once: bool = False) -> None:
         """Report that a provider did not take a message. `message` is the message's name."""
-        ago = time.monotonic() - self._accepted_at[entry.provider]
+        ago = time.monotonic() - self._accepted_at[choice.provider]
 
         def change(breaker: Breaker, at: float) -> Breaker:
             return circuit.failed(
                 breaker,
                 self.rules,
-                entry.permit,
+                epoch=choice.epoch,
                 now=at,
                 message=message,
                 accepted_at=at - ago,
@@ -248,12 +255,12 @@ class Gate:
                 reason=reason,
             )
 
-        self._tell(entry.provider, change)
+        self._tell(choice.provider, change)
 
-    def pause(self, entry: Admission, *, seconds: float, reason: str) -> None:
+    def pause(self, choice: ProviderChoice, *, seconds: float, reason: str) -> None:
         """Stop sends to a provider for `seconds`, because it asked for that."""
         self._tell(
-            entry.provider,
+            choice.provider,
             lambda breaker, at: circuit.paused(breaker, until=at + seconds, reason=reason),
         )
 
@@ -262,14 +269,12 @@ class Gate:
         return [
             ProviderState(
                 name,
-                one.state(now),
-                one,
-                0.0
-                if one.state(now) is BreakerState.CLOSED
-                else circuit.next_probes(one, self.rules, now=now)[0],
-                now - one.changed_at if one.changed_at else None,
+                state := breaker.state(now),
+                breaker,
+                0.0 if state is BreakerState.CLOSED else circuit.next_probes(breaker, self.rules, now=now)[0],
+                now - breaker.changed_at if breaker.changed_at else None,
             )
-            for name, one in self._shared.known.items()
+            for name, breaker in self._shared.breakers.items()
         ]
 
     def force(self, provider: str, to: Literal["open", "closed"] | None, *, reason: str) -> bool:

@@ -31,8 +31,7 @@ BREAKER_PREFIX = "orderpost:breaker:"
 AWAY_SECONDS = 1.0
 ALIVE_SECONDS = 5.0
 _TRIES = 20
-#: Takes the place of a breaker's text while this process's copy is its own. So the next answer of Redis
-#: replaces the copy, also if the text in Redis has not changed meanwhile.
+#: Marks a local breaker, so that the next answer of Redis replaces it.
 _ALONE = "alone"
 
 #: Take slots and read the breakers.
@@ -48,8 +47,8 @@ local each, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
 local patience, count = tonumber(ARGV[3]), tonumber(ARGV[4])
 local wait, due = 0, ''
 if each > 0 then
-  local known = tonumber(redis.call('GET', KEYS[1]) or '0')
-  local first = math.max(known, now - each * (burst - 1), now + tonumber(ARGV[5]))
+  local stored = tonumber(redis.call('GET', KEYS[1]) or '0')
+  local first = math.max(stored, now - each * (burst - 1), now + tonumber(ARGV[5]))
   wait = first - now
   if patience < 0 or wait > patience then count = 0 end
   count = math.min(count, 1 + math.floor((patience - wait) / each))
@@ -88,7 +87,7 @@ class Refreshed:
 
     now: float
     first_seconds: float
-    taken: int
+    count: int
     each_seconds: float = 0.0
     due: str = ""
 
@@ -111,7 +110,7 @@ class SharedGate:
 
     def __init__(self, *, names: Sequence[str], url: str, rate: float, burst: float) -> None:
         self.names, self.rate, self.burst = list(names), rate, burst
-        self.known: dict[str, Breaker] = {name: Breaker() for name in names}
+        self.breakers: dict[str, Breaker] = {name: Breaker() for name in names}
         self.is_away = False
         self._texts: dict[str, str] = dict.fromkeys(names, "")
         self._swaps = dict.fromkeys(names, 0)
@@ -129,7 +128,7 @@ class SharedGate:
         self._alive, self._alive_at = 1, 0.0
 
     def refresh(self, *, patience_seconds: float | None = None, count: int = 1) -> Refreshed:
-        """Take slots of the rate, and read the breakers into `known`.
+        """Take slots of the rate, and read the breakers into `breakers`.
 
         With `patience_seconds`, take up to `count` slots that are due within that time, or without Redis at
         most one. Without it, take none.
@@ -153,7 +152,7 @@ class SharedGate:
             for name, text in zip(self.names, texts, strict=True):
                 # An answer from before another thread's change must not undo it.
                 if text != self._texts[name] and self._swaps[name] == swaps[name]:
-                    self._texts[name], self.known[name] = text, load(text)
+                    self._texts[name], self.breakers[name] = text, load(text)
         if patience_seconds is not None:  # a process that only shows the breakers needs no share of the rate
             self._count_alive()
         return Refreshed(int(now) / 1e6, int(first) / 1e6, int(taken), each / 1e6, due)
@@ -176,12 +175,12 @@ class SharedGate:
         for _ in range(_TRIES):
             if self.is_away:
                 with self._lock:
-                    before = self.known[name]
+                    before = self.breakers[name]
                     after, answer = change(before, now)
-                    self.known[name], self._texts[name] = after, _ALONE
+                    self.breakers[name], self._texts[name] = after, _ALONE
                 log_change(name, before, after, now)
                 return answer
-            before, text = self.known[name], self._texts[name]
+            before, text = self.breakers[name], self._texts[name]
             after, answer = change(before, now)
             if after == before:
                 return answer
@@ -189,7 +188,7 @@ class SharedGate:
             if self._ask(functools.partial(self._swap, keys=[BREAKER_PREFIX + name], args=pair)) == 1:
                 with self._lock:
                     self._swaps[name] += 1
-                    self._texts[name], self.known[name] = pair[1], after
+                    self._texts[name], self.breakers[name] = pair[1], after
                 log_change(name, before, after, now)
                 return answer
             now = self.refresh().now

@@ -72,7 +72,7 @@ from orders.transitions import Action, InvalidTransition, allowed_actions
 from outbox import cdc, drain, process, tasks
 from outbox.claim import claim, claim_untried, next_due_in, recover
 from outbox.gate import breaker
-from outbox.gate.breaker import Breaker, BreakerState, Permit, Rules
+from outbox.gate.breaker import Breaker, BreakerState, Rules
 from outbox.gate.gate import Capacity, Gate
 from outbox.gate.neighbours import EACH_SIDE, Neighbours
 from outbox.process import Drain, Drained

@@ -6,24 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit.words import Breaker, BreakerState, Permit, Rules
+from tests.kit.words import Breaker, BreakerState, Rules
 from tests.kit.words import breaker as circuit
 
 RULES = Rules()
 NOW = 1000.0
 
 
-def ask(breaker: Breaker, now: float = NOW, *, untried: bool = True) -> tuple[Breaker, Permit]:
+def ask(breaker: Breaker, now: float = NOW, *, untried: bool = True) -> tuple[Breaker, float]:
     return circuit.enter(breaker, RULES, now=now, is_untried=untried)
 
 
 def fail(
-    breaker: Breaker, permit: Permit, message: object, now: float = NOW, *, accepted_at=0.0, at_once=False
+    breaker: Breaker, message: object, now: float = NOW, *, epoch=None, accepted_at=0.0, at_once=False
 ) -> Breaker:
     return circuit.failed(
         breaker,
         RULES,
-        permit,
+        epoch=breaker.epoch if epoch is None else epoch,
         now=now,
         message=str(message),
         accepted_at=accepted_at,
@@ -35,55 +35,54 @@ def fail(
 def opened() -> Breaker:
     breaker = Breaker()
     for number in range(RULES.threshold):
-        breaker = fail(breaker, ask(breaker)[1], number)
+        breaker = fail(breaker, number)
     return breaker
 
 
 def test_opens_at_the_fifth_message_that_failed_in_a_row_and_not_before():
     breaker = Breaker()
     for number in range(1, 5):
-        breaker = fail(breaker, ask(breaker)[1], number)
+        breaker = fail(breaker, number)
         assert (breaker.state(NOW), len(breaker.failed)) == (BreakerState.CLOSED, number)
-    assert fail(breaker, ask(breaker)[1], 5).state(NOW) is BreakerState.OPEN
+    assert fail(breaker, 5).state(NOW) is BreakerState.OPEN
 
 
 def test_one_message_that_fails_again_and_again_does_not_open_it():
     breaker = Breaker()
     for _ in range(50):
-        breaker = fail(breaker, ask(breaker)[1], "the same")
+        breaker = fail(breaker, "the same")
     assert breaker.state(NOW) is BreakerState.CLOSED
 
 
 def test_failures_do_not_open_it_within_a_second_of_an_acceptance():
     breaker = Breaker()
     for number in range(9):
-        breaker = fail(breaker, ask(breaker)[1], number, accepted_at=NOW - 0.9)
+        breaker = fail(breaker, number, accepted_at=NOW - 0.9)
     assert breaker.state(NOW) is BreakerState.CLOSED
-    assert fail(breaker, ask(breaker)[1], 9, NOW + 0.2, accepted_at=NOW - 0.9).state(NOW) is BreakerState.OPEN
+    assert fail(breaker, 9, NOW + 0.2, accepted_at=NOW - 0.9).state(NOW) is BreakerState.OPEN
 
 
 def test_an_acceptance_ends_the_run_and_is_remembered_for_all():
     breaker = Breaker()
     for number in range(4):
-        breaker = fail(breaker, ask(breaker)[1], number)
+        breaker = fail(breaker, number)
     breaker = circuit.accepted(breaker, now=NOW)
     assert breaker.failed == ()
     for number in range(5):
-        breaker = fail(breaker, ask(breaker)[1], number, NOW + 0.5)
+        breaker = fail(breaker, number, NOW + 0.5)
     assert breaker.state(NOW) is BreakerState.CLOSED
 
 
 def test_opens_at_once_when_the_provider_refuses_us():
-    assert fail(Breaker(), Permit(True), 1, accepted_at=NOW, at_once=True).state(NOW) is BreakerState.OPEN
+    assert fail(Breaker(), 1, accepted_at=NOW, at_once=True).state(NOW) is BreakerState.OPEN
 
 
 def test_open_it_lets_an_untried_message_through_every_5_seconds_before_any_that_waits():
     breaker, passed = opened(), []
     for second in range(1, 61):
         for untried in (True, False):
-            breaker, permit = ask(breaker, NOW + second, untried=untried)
-            if permit.is_allowed:
-                assert permit.is_probe
+            breaker, wait = ask(breaker, NOW + second, untried=untried)
+            if not wait:
                 passed.append((second, untried))
     assert passed == [(second, True) for second in range(5, 61, 5)]
 
@@ -91,20 +90,20 @@ def test_open_it_lets_an_untried_message_through_every_5_seconds_before_any_that
 def test_alone_a_waiting_message_passes_every_30_seconds_however_long_it_was_open():
     breaker, passed = opened(), []
     for second in range(1, 3601):
-        breaker, permit = ask(breaker, NOW + second, untried=False)
-        if permit.is_allowed:
+        breaker, wait = ask(breaker, NOW + second, untried=False)
+        if not wait:
             passed.append(second)
     assert passed == list(range(30, 3601, 30))
 
 
 def test_says_when_the_next_message_may_go():
-    assert ask(opened(), NOW + 2)[1].wait_seconds == 3
-    assert ask(opened(), NOW + 2, untried=False)[1].wait_seconds == 28
+    assert ask(opened(), NOW + 2)[1] == 3
+    assert ask(opened(), NOW + 2, untried=False)[1] == 28
 
 
 def test_a_failed_probe_changes_nothing_and_an_acceptance_closes_it():
-    breaker, permit = ask(opened(), NOW + 5)
-    assert fail(breaker, permit, 9, NOW + 6) == breaker
+    breaker, _ = ask(opened(), NOW + 5)
+    assert fail(breaker, 9, NOW + 6) == breaker
     closed = circuit.accepted(breaker, now=NOW + 7)
     assert closed.state(NOW + 7) is BreakerState.CLOSED and closed.failed == ()
 
@@ -116,7 +115,7 @@ def test_a_late_acceptance_of_before_the_opening_closes_it_too():
 def test_a_late_failure_of_before_the_opening_does_not_open_a_closed_one():
     breaker = circuit.accepted(opened(), now=NOW)
     for number in range(10):
-        breaker = fail(breaker, Permit(True, epoch=0), number, NOW + 32)
+        breaker = fail(breaker, number, NOW + 32, epoch=0)
     assert breaker.state(NOW + 32) is BreakerState.CLOSED and breaker.failed == ()
 
 
@@ -124,27 +123,27 @@ def test_a_pause_keeps_everyone_away_counts_nothing_and_the_longest_wins():
     breaker = circuit.paused(Breaker(), until=NOW + 5, reason="429")
     breaker = circuit.paused(breaker, until=NOW + 2, reason="429")
     assert breaker.state(NOW) is BreakerState.PAUSED
-    assert ask(breaker)[1].wait_seconds == 5 and breaker.failed == ()
-    assert ask(breaker, NOW + 5)[1].is_allowed
+    assert ask(breaker)[1] == 5 and breaker.failed == ()
+    assert not ask(breaker, NOW + 5)[1]
 
 
 def test_a_pause_keeps_probes_away_too():
     breaker = circuit.paused(opened(), until=NOW + 60, reason="429")
-    assert not ask(breaker, NOW + 59)[1].is_allowed
-    assert ask(breaker, NOW + 61)[1].is_allowed
+    assert ask(breaker, NOW + 59)[1]
+    assert not ask(breaker, NOW + 61)[1]
 
 
 def test_a_manual_override_wins_until_it_is_taken_back_and_leaves_nothing_behind():
     closed = circuit.forced(opened(), to="closed", now=NOW, reason="me")
-    assert ask(closed)[1].is_allowed
+    assert not ask(closed)[1]
     for number in range(9):
-        closed = fail(closed, ask(closed)[1], number)
-    assert ask(closed)[1].is_allowed
+        closed = fail(closed, number)
+    assert not ask(closed)[1]
     free = circuit.forced(closed, to=None, now=NOW, reason="me")
     assert free.state(NOW) is BreakerState.CLOSED and free.failed == ()
     open_ = circuit.forced(Breaker(), to="open", now=NOW, reason="me")
-    assert not ask(open_, NOW + 10**6)[1].is_allowed
-    assert ask(circuit.forced(open_, to=None, now=NOW, reason="me"))[1].is_allowed
+    assert ask(open_, NOW + 10**6)[1]
+    assert not ask(circuit.forced(open_, to=None, now=NOW, reason="me"))[1]
 
 
 @given(
@@ -159,22 +158,23 @@ def test_whatever_happens_an_open_one_lets_out_at_most_14_in_any_minute_and_alwa
     breaker, now = Breaker(), NOW
     probes: list[float] = []
     for number, (kind, untried, seconds) in enumerate(steps):
-        breaker, permit = ask(breaker, now, untried=untried)
-        if permit.is_allowed and permit.is_probe:
+        is_open = breaker.opened_at is not None
+        breaker, wait = ask(breaker, now, untried=untried)
+        if is_open and not wait:
             probes.append(now)
         match kind:
-            case "ok" if permit.is_allowed:
+            case "ok" if not wait:
                 breaker, probes = circuit.accepted(breaker, now=now), []
-            case "fail" | "refuse" if permit.is_allowed:
-                breaker = fail(breaker, permit, number, now, at_once=kind == "refuse")
+            case "fail" | "refuse" if not wait:
+                breaker = fail(breaker, number, now, at_once=kind == "refuse")
             case "pause":
                 breaker = circuit.paused(breaker, until=now + seconds, reason="429")
             case "wait":
                 now += seconds
         assert sum(at > now - 60 for at in probes) <= 14
-    assert ask(breaker, max(now, breaker.paused_until) + 30, untried=False)[1].is_allowed
+    assert not ask(breaker, max(now, breaker.paused_until) + 30, untried=False)[1]
 
 
 @pytest.mark.parametrize("untried", [True, False])
 def test_a_closed_one_lets_everything_through_and_writes_nothing(untried):
-    assert ask(Breaker(), untried=untried) == (Breaker(), Permit(True, epoch=0))
+    assert ask(Breaker(), untried=untried) == (Breaker(), 0.0)

@@ -60,7 +60,7 @@ class TestSeveralProcesses:
         for _ in range(TAKE - 1):
             there.enter()
         entry = there.enter()
-        assert (entry.provider, entry.permit.is_probe) == ("two", False)
+        assert (entry.provider, entry.is_probe) == ("two", False)
         shut(there, "two")
         for _ in range(TAKE - 1):
             here.enter()
@@ -87,9 +87,9 @@ class TestSeveralProcesses:
         time.sleep(0.35)
         entries = [gate.enter(is_untried=True) for gate in gates for _ in range(4)]
         (probe,) = [entry for entry in entries if entry.provider]
-        assert probe.permit.is_probe
+        assert probe.is_probe
         gates[3].accepted(probe)
-        assert not gates[1].enter().permit.is_probe
+        assert not gates[1].enter().is_probe
         assert gates[0].capacity(batch=100) == Capacity(100)
 
     def test_stop_at_a_pause_that_a_provider_asked_for_at_once_or_after_at_most_ten_sends(self, valkey_url):
@@ -153,12 +153,12 @@ class TestTheChoice:
         time.sleep(0.35)
         assert gate.enter().provider == "two"
         assert gate.enter(only="one").provider == ""
-        assert gate.enter(without=["two"]).permit.is_probe  # the closed one has refused it already
+        assert gate.enter(without=["two"]).is_probe  # the closed one has refused it already
         time.sleep(0.35)
-        assert gate.enter(is_untried=True).permit.is_probe
+        assert gate.enter(is_untried=True).is_probe
         shut(gate, "two")
         time.sleep(0.35)
-        assert gate.enter(only="one").permit.is_probe
+        assert gate.enter(only="one").is_probe
 
     def test_providers_that_are_to_be_last_come_after_the_others_in_their_order(self, valkey_url):
         gate = make(valkey_url, names=("one", "two", "three"))

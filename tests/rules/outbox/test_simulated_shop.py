@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from runtime.process.backoff import FULL_JITTER, RetryPolicy
-from tests.kit.words import Breaker, EmailPolicy, Neighbours, Outcome, Permit, Rules, Status, Verdict, decide
+from tests.kit.words import Breaker, EmailPolicy, Neighbours, Outcome, Rules, Status, Verdict, decide
 from tests.kit.words import breaker as circuit
 
 HOUR = 3600.0
@@ -94,23 +94,24 @@ class Simulation:
 
     def _claim(self, mail: Mail, now: float) -> None:
         """Judge and send a due mail, or leave it until the breaker lets something through."""
-        self._breaker, permit = circuit.enter(
+        is_probe = self._breaker.opened_at is not None
+        self._breaker, wait_seconds = circuit.enter(
             self._breaker, self._rules, now=now, is_untried=not mail.attempts
         )
-        if not permit.is_allowed:
+        if wait_seconds:
             self._parked.append(mail)
-            if now + permit.wait_seconds < self._probe_at:
-                self._probe_at = now + permit.wait_seconds + 0.001
+            if now + wait_seconds < self._probe_at:
+                self._probe_at = now + wait_seconds + 0.001
                 self._push(self._probe_at, None)
             return
         own = self._neighbours.count_own_failures(provider="p", id=mail.id, at=mail.judged)
         mail.retry_count = max(mail.retry_count, min(own, RETRIES))
         if own > RETRIES:
             mail.status, mail.ended_at = Status.DEAD_LETTERED, now
-        elif (wait := self._send(mail, permit, now)) is not None:
+        elif (wait := self._send(mail, now, is_probe=is_probe)) is not None:
             self._push(now + wait, mail)
 
-    def _send(self, mail: Mail, permit: Permit, now: float) -> float | None:
+    def _send(self, mail: Mail, now: float, *, is_probe: bool) -> float | None:
         accepted = not mail.poisonous and not self._fails(now)
         if not mail.attempts:
             self._neighbours.record(provider="p", id=mail.id, is_accepted=accepted, ended_at=now)
@@ -124,14 +125,14 @@ class Simulation:
         self._breaker = circuit.failed(
             self._breaker,
             self._rules,
-            permit,
+            epoch=self._breaker.epoch,
             now=now,
             message=str(mail.id),
             accepted_at=self._accepted_at,
             at_once=False,
             reason="503",
         )
-        outcome = Outcome(Verdict.TRANSIENT, "p", code="503", is_probe=permit.is_probe)
+        outcome = Outcome(Verdict.TRANSIENT, "p", code="503", is_probe=is_probe)
         _, _, wait = decide(
             outcome=outcome,
             retry_count=mail.retry_count,
