@@ -12,12 +12,12 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from notifications.pulse import ENDPOINT
 from notifications.states.attempts import entries_since, last_doubt, time_of
 from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.suppressions import suppressed_among
 from outbox.gate.neighbours import Neighbours
 from runtime.models import Heartbeat
+from web.heartbeat import ENDPOINT
 
 #: Webhooks are in use if an event came within this time.
 WEBHOOKS_IN_USE = dt.timedelta(days=7)

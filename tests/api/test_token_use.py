@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.kit.api import Api, make_token
-from tests.kit.words import ApiToken, pulse
+from tests.kit.words import ApiToken, heartbeat
 from web.api import token_use
 
 pytestmark = pytest.mark.django_db
@@ -48,9 +48,9 @@ def test_the_thread_of_the_heartbeat_writes_it(monkeypatch):
         raise Slept
 
     Api(make_token()).get("/api/v1/orders")
-    monkeypatch.setattr(pulse.time, "sleep", sleep)
+    monkeypatch.setattr(heartbeat.time, "sleep", sleep)
     with pytest.raises(Slept):
-        pulse.pulse()
+        heartbeat.beat_forever()
     assert last_use() is not None
 
 

@@ -107,8 +107,8 @@ def test_each_role_waits_for_postgres_says_so_once_and_goes_on(refuses, monkeypa
             roles = WAITING_FOR_POSTGRES
             starts.start("web", *roles)
             shop.until(lambda: starts.have_tried(*roles), "each has tried twice")
-            no_pulse = ["no pulse: the database does not answer"]
-            shop.until(lambda: warnings(shop, "web") == no_pulse, "web says so, too")
+            no_heartbeat = ["no heartbeat: the database does not answer"]
+            shop.until(lambda: warnings(shop, "web") == no_heartbeat, "web says so, too")
             shop.until(lambda: shop.web_answers(), "web does not wait")
             assert health.begun() == sorted(["web", *roles]) and health.main([]) == 0
             line = ["waiting for PostgreSQL"]

@@ -25,7 +25,7 @@ from events.transports import (
     kafka,
 )
 from events.transports.redis import RedisPublisher
-from notifications import by_hand, pulse
+from notifications import by_hand
 from notifications import services as mail_services
 from notifications.bulk_actions import RESEND, email_actions
 from notifications.failure_causes import dead_causes
@@ -106,6 +106,7 @@ from runtime.telemetry import context, health, metrics
 from runtime.telemetry.context import Context
 from runtime.telemetry.metrics import REGISTRY
 from runtime.telemetry.release import version
+from web import heartbeat
 from web.admin.csv import CHUNK
 from web.api.problem_types import find_types
 from web.api.proxies import mask_address

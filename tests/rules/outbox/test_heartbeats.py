@@ -10,7 +10,7 @@ from django.db import OperationalError
 from django.db.models.functions import Now
 
 from outbox.management.commands import consume_cdc
-from tests.kit.words import Heartbeat, new_id, pulse
+from tests.kit.words import Heartbeat, heartbeat, new_id
 
 pytestmark = pytest.mark.django_db
 
@@ -58,8 +58,8 @@ def test_the_web_process_logs_once_that_the_database_is_away(monkeypatch, caplog
             raise outcome
 
     monkeypatch.setattr(Heartbeat, "beat", beat)
-    monkeypatch.setattr(pulse.time, "sleep", lambda _: None)
-    monkeypatch.setattr(pulse, "connection", SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(heartbeat.time, "sleep", lambda _: None)
+    monkeypatch.setattr(heartbeat, "connection", SimpleNamespace(close=lambda: None))
     with pytest.raises(Slept):
-        pulse.pulse()
+        heartbeat.beat_forever()
     assert [record.msg["error"] for record in caplog.records] == ["one", "three"]

@@ -1,6 +1,6 @@
-"""The heartbeat of the web process. Screening reads from it since when webhooks could arrive.
+"""The thread of each web process that beats, writes which tokens were used, and refreshes cached rows.
 
-The same thread writes which tokens were used, and keeps the cached rows fresh.
+The heartbeat tells since when webhooks could arrive.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ENDPOINT = "web"
 
 log = structlog.get_logger(__name__)
 
-PULSE_SECONDS = 5.0
+BEAT_SECONDS = 5.0
 
 
-def pulse() -> None:
-    """Beat until the process exits. Run it in a thread of the web process."""
+def beat_forever() -> None:
+    """Beat until the process exits."""
     outage = Outage(log)
     while True:
         health.beat()
@@ -35,6 +35,6 @@ def pulse() -> None:
             cached_rows.refresh()
             outage.end()
         except (DatabaseError, InterfaceError) as error:
-            outage.warn("no pulse: the database does not answer", error)
+            outage.warn("no heartbeat: the database does not answer", error)
             connection.close()
-        time.sleep(PULSE_SECONDS)
+        time.sleep(BEAT_SECONDS)
