@@ -54,13 +54,9 @@ def new_emails(
     if event_type not in settings.NOTIFY_ON:
         return []
     key = f"{order_id}:{event_type}:{version}"
-    of_order = EmailNotification.objects.filter(order_id=order_id)
-    if (
-        interval is not None
-        and of_order.filter(event_type=event_type, created_at__gt=Now() - interval).exists()
-    ):
+    if interval is not None and _has_email(order_id, event_type=event_type, created_at__gt=Now() - interval):
         return []
-    if may_exist and of_order.filter(idempotency_key=key).exists():
+    if may_exist and _has_email(order_id, idempotency_key=key):
         return []
     profile = find_profile(source)
     # Record an e-mail to an erased person, but never send it. Leave out its text, which may have a name or a
@@ -110,6 +106,11 @@ def new_emails(
         )
     log_and_wake(emails, reason=Reason.FAST_PATH)
     return emails
+
+
+def _has_email(order_id: uuid.UUID, **fields: object) -> bool:
+    """Return whether an order has an e-mail with these fields."""
+    return EmailNotification.objects.filter(order_id=order_id, **fields).exists()
 
 
 def log_and_wake(emails: list[EmailNotification], *, reason: Reason) -> None:
