@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import sys
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +14,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from runtime.process.backoff import RetryPolicy
+from tests.kit import warm
 from tests.kit.brokers import Hand, consume
 from tests.kit.events import (
     PAID,
@@ -25,6 +29,7 @@ from tests.kit.events import (
     status,
     told,
 )
+from tests.kit.months import dying_environment
 from tests.kit.orders import cancel_order, confirm_order
 from tests.kit.races import together
 from tests.kit.words import (
@@ -264,3 +269,34 @@ def test_a_batch_that_is_killed_between_two_commits_has_each_effect_once(monkeyp
     for id in ids[:24]:
         assert mails(id) == ["order.paid:2", "order.placed:1"]
         assert not DomainEvent.objects.filter(aggregate_id=id).exists()
+
+
+DYING = """
+import json, os, signal, sys
+import django; django.setup()
+from django.db.backends.base.base import BaseDatabaseWrapper
+from tests.kit.events import handle, received
+topic, event, is_committed = json.loads(sys.argv[1])
+commit = BaseDatabaseWrapper._commit
+def die(self):
+    if is_committed:
+        commit(self)
+    os.kill(os.getpid(), signal.SIGKILL)
+BaseDatabaseWrapper._commit = die
+handle(received(topic, event))
+"""
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_an_event_whose_process_is_killed_at_its_commit_has_its_effect_once(tmp_path, is_committed):
+    it = order()
+    event = envelope(PAID, {"orderId": str(it.id)})
+    command = [sys.executable, "-c", DYING, json.dumps([PAID, event, is_committed])]
+    died = warm.run(command, environment=dying_environment(tmp_path))
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert status(it) == ("paid" if is_committed else "pending")
+    assert ProcessedEvent.objects.exists() is is_committed
+    assert handle(received(PAID, event)) == ("repeat" if is_committed else "done")
+    assert (status(it), it.version) == ("paid", 2)
+    assert DomainEvent.objects.filter(aggregate_id=it.id, sequence=2).count() == 1
+    assert mails(it.id).count("order.paid:2") == 1

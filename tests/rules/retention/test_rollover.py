@@ -16,7 +16,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
+from tests.kit.mails import make_mails
 from tests.kit.months import Steps, age_records, count, dsn, files, fill, make_partition, roll, states
+from tests.kit.races import together
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     DetachedPartition,
     DomainEvent,
@@ -251,6 +254,31 @@ class TestRollover:
 
 
 class TestDetach:
+    def test_a_session_that_has_planned_its_claims_goes_on_while_a_month_is_detached(self, old):
+        """Its plans name the month, and a plan is used for a minute."""
+        fill(old, 5)
+        planned, detached = threading.Event(), threading.Event()
+
+        def claim_all() -> int:
+            claimed = rounds = 0
+            while not detached.is_set() or claimed < 100:
+                claimed += len(claim(limit=1))
+                rounds += 1
+                if rounds == 20:
+                    planned.set()
+            return claimed
+
+        def detach_meanwhile() -> int:
+            make_mails(60)
+            assert planned.wait(PATIENCE)
+            roll()
+            make_mails(40)
+            detached.set()
+            return 0
+
+        assert sum(together(2, lambda number: (claim_all, detach_meanwhile)[number]())) == 100
+        assert states()[old.name] == "detached"
+
     def test_a_resend_between_the_check_and_the_detach_attaches_the_month_again(self, old, monkeypatch):
         ids = fill(old, 3, status="discarded")
         checked = detach.check_finished
