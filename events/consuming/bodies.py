@@ -20,7 +20,7 @@ from events.schemas.schemas import Name, find_schemas, read_schema
 from web.api.bodies import NotStrict, Unfit, parse_json
 from web.api.headers import single_value
 from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
-from web.api.problems import Fault, Problem, invalid, malformed
+from web.api.problems import RequestFault, Problem, invalid, malformed
 
 MOST_EVENTS = 100
 JSON = "application/json"
@@ -129,14 +129,14 @@ def read_events(request: Request) -> SentEvents:
     document, is_cloud_event = _parsed(body), content_type != JSON
     is_list = isinstance(document, list)
     if not isinstance(document, dict | list | Unfit):
-        raise invalid([Fault((), "The body must be a JSON object or a list of them.")])
+        raise invalid([RequestFault((), "The body must be a JSON object or a list of them.")])
     if content_type == CLOUD_EVENT and is_list:
-        raise invalid([Fault((), f"A list of CloudEvents has the type {CLOUD_EVENTS}.")])
+        raise invalid([RequestFault((), f"A list of CloudEvents has the type {CLOUD_EVENTS}.")])
     if content_type == CLOUD_EVENTS and not is_list:
-        raise invalid([Fault((), f"One CloudEvent has the type {CLOUD_EVENT}.")])
+        raise invalid([RequestFault((), f"One CloudEvent has the type {CLOUD_EVENT}.")])
     documents = document if is_list else [document]
     if len(documents) > MOST_EVENTS:
-        raise invalid([Fault((), f"A list has at most {MOST_EVENTS} events, not {len(documents)}.")])
+        raise invalid([RequestFault((), f"A list has at most {MOST_EVENTS} events, not {len(documents)}.")])
     return SentEvents([SentEvent(one, is_cloud_event) for one in documents], is_list)
 
 
@@ -156,7 +156,7 @@ def _read_attributes(meta: Mapping[str, str]) -> dict[str, Any]:
         except UnicodeError:
             text = ""
         if not text:
-            faults.append(Fault((f"ce-{name}",), "Percent-encode this as UTF-8: ä is %C3%A4.", "header"))
+            faults.append(RequestFault((f"ce-{name}",), "Percent-encode this as UTF-8: ä is %C3%A4.", "header"))
     if faults:
         raise invalid(faults)
     return attributes

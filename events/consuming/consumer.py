@@ -19,7 +19,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from events.consuming.handlers import Handler
 from events.consuming.inbox import (
-    Message,
+    InboundMessage,
     Processing,
     dead_letter,
     explain,
@@ -64,7 +64,7 @@ class EventConsumer:
         self._own_topics = own_topics
         self._consumer: BrokerConsumer | None = None
         self._pause = PauseWatch(Pause.Part.CONSUMERS)
-        self._waiting: dict[Key, deque[Message]] = {}  # the first event of each will be tried again
+        self._waiting: dict[Key, deque[InboundMessage]] = {}  # the first event of each will be tried again
         self._again: dict[Key, tuple[float, int]] = {}  # when to try it (monotonic), and how often it failed
         self._settled: list[Received] = []  # not yet acknowledged
         self._acknowledged_at = 0.0  # monotonic
@@ -117,7 +117,7 @@ class EventConsumer:
         del self._waiting[key]
         self._again.pop(key, None)
 
-    def _try(self, message: Message) -> bool:
+    def _try(self, message: InboundMessage) -> bool:
         """Process an event. Return whether it is settled."""
         key, received = _key_of(message), message.received
         try:
@@ -184,7 +184,7 @@ class EventConsumer:
         return True
 
 
-def _key_of(message: Message) -> Key:
+def _key_of(message: InboundMessage) -> Key:
     return message.received.topic, message.received.key
 
 

@@ -52,7 +52,7 @@ Processing = Literal["done", "repeat", "dead", "own"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Message:
+class InboundMessage:
     """A received message with its envelope, or with the reason why it has none."""
 
     received: Received
@@ -65,16 +65,20 @@ class Message:
         return self.envelope or _unreadable(self.received)
 
 
-def open_message(received: Received) -> Message:
+def open_message(received: Received) -> InboundMessage:
     """Read the envelope of a received message."""
     try:
-        return Message(received, read_envelope(topic=received.topic, value=received.value))
+        return InboundMessage(received, read_envelope(topic=received.topic, value=received.value))
     except Rejected as reason:
-        return Message(received, None, str(reason))
+        return InboundMessage(received, None, str(reason))
 
 
 def process(
-    message: Message, *, consumer: str, handlers: Mapping[str, Handler], own_topics: Collection[str] = ()
+    message: InboundMessage,
+    *,
+    consumer: str,
+    handlers: Mapping[str, Handler],
+    own_topics: Collection[str] = (),
 ) -> Processing:
     """Apply an event once, in a transaction.
 
@@ -154,7 +158,7 @@ def _apply(
     return receipt
 
 
-def is_own(message: Message, own_topics: Collection[str]) -> bool:
+def is_own(message: InboundMessage, own_topics: Collection[str]) -> bool:
     """Return whether this service published the event itself."""
     envelope = message.envelope
     return envelope is not None and envelope.type in own_topics and envelope.producer == settings.EVENT_SOURCE
@@ -186,7 +190,7 @@ def _working_on(envelope: Envelope, consumer: str) -> Iterator[Span]:
         yield span
 
 
-def dead_letter(*, message: Message, consumer: str, reason: str) -> Literal["dead", "repeat"]:
+def dead_letter(*, message: InboundMessage, consumer: str, reason: str) -> Literal["dead", "repeat"]:
     """Store an event for an operator and write its `.dlt` event, once, in one transaction."""
     received, known = message.received, message.known
     event_id = known.id
@@ -218,7 +222,7 @@ def dead_letter(*, message: Message, consumer: str, reason: str) -> Literal["dea
                 "consumerService": consumer,
             },
         )
-    log.error("event is dead", **known.ids, topic=received.topic, reason=reason)
+    log.error("event dead-lettered", **known.ids, topic=received.topic, reason=reason)
     return "dead"
 
 
@@ -266,7 +270,9 @@ def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
             replay_requested_at=None,
         )
     ):
-        after_commit(lambda: log.error("event is dead", **_ids_of(letter), topic=letter.topic, reason=reason))
+        after_commit(
+            lambda: log.error("event dead-lettered", **_ids_of(letter), topic=letter.topic, reason=reason)
+        )
 
 
 def explain(error: Exception) -> str:

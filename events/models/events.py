@@ -33,7 +33,7 @@ from events.models.states import (
     REPUBLISH,
     STUCK,
     UNPUBLISHED,
-    Transition,
+    EventTransition,
 )
 from runtime.database.ids import id_floor, new_id
 from runtime.database.partitioned import ChosenText, Partitioned, RetentionRules
@@ -153,7 +153,9 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
         after_commit(tell, using=self.db)
         return list(lines)
 
-    def _resolve(self, ids: Iterable[uuid.UUID], transition: Transition) -> dict[uuid.UUID, dict[str, str]]:
+    def _resolve(
+        self, ids: Iterable[uuid.UUID], transition: EventTransition
+    ) -> dict[uuid.UUID, dict[str, str]]:
         """Change those of `ids` that are in the state. Return the fields of a log line for each."""
         columns = ("id", "event_type", "order", "aggregate_id", "correlation", "trace")
         with transaction.atomic(using=self.db):

@@ -18,7 +18,7 @@ from events.models.states import (
     REQUEST_REPLAY,
     UNDECIDED,
     UNRESOLVED,
-    Transition,
+    EventTransition,
 )
 from runtime.database.ids import new_id
 from runtime.database.postgres.cursor import Prepared
@@ -36,7 +36,7 @@ class EventKey(NamedTuple):
     producer: str
 
     @property
-    def own_consumer(self) -> str:
+    def fallback_consumer(self) -> str:
         """A consumer of the producer's own, a name that no sender can choose."""
         return f"{self.consumer}:{hashlib.sha256(self.producer.encode()).hexdigest()[:32]}"
 
@@ -63,7 +63,7 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
         """Record that an event was received. Wait for a transaction that processes the same event."""
         found = self._record(key, key.consumer, event_type)
         if found is None:
-            found = self._record(key, key.own_consumer, event_type)
+            found = self._record(key, key.fallback_consumer, event_type)
             assert found is not None
         return found
 
@@ -132,7 +132,7 @@ class InboundDeadLetterQuerySet(models.QuerySet["InboundDeadLetter"]):
         """Discard dead letters. Return the ids of those that were unresolved."""
         return self._resolve(ids, DISCARD_LETTER)
 
-    def _resolve(self, ids: Iterable[uuid.UUID], transition: Transition) -> list[uuid.UUID]:
+    def _resolve(self, ids: Iterable[uuid.UUID], transition: EventTransition) -> list[uuid.UUID]:
         with transaction.atomic(using=self.db):
             rows = self.filter(transition.before.rows, id__in=list(ids)).order_by("id").select_for_update()
             found = list(rows.values_list("id", flat=True))

@@ -29,7 +29,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 @get_only
-def one(request: HttpRequest, direction: str, name: str) -> HttpResponse:
+def schema_page(request: HttpRequest, direction: str, name: str) -> HttpResponse:
     """Answer with the file of one schema."""
     file = {tuple(name): file for name, file in find_schemas().items()}.get((direction, name))
     if file is None:
@@ -39,5 +39,5 @@ def one(request: HttpRequest, direction: str, name: str) -> HttpResponse:
 
 urlpatterns = [
     path("schemas", index, name="event_schemas"),
-    path("schemas/<str:direction>/<str:name>", one, name="event_schema"),
+    path("schemas/<str:direction>/<str:name>", schema_page, name="event_schema"),
 ]

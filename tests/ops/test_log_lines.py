@@ -38,7 +38,7 @@ IDS = {"order_id", "event_type", "correlation_id", "trace_id"}
 EMAIL = {"notification changed", "provider did not take a mail"}
 EVENTS_OUT = {"event published", "event refused", "event republished", "event discarded"}
 EVENTS_IN = {
-    *("event taken", "event repeated", "event is dead", "event given up", "event replayed"),
+    *("event taken", "event repeated", "event dead-lettered", "event given up", "event replayed"),
     "event will be tried again",
 }
 TRACE = "0af7651916cd43dd8448eb211c80319c"

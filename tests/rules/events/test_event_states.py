@@ -50,7 +50,7 @@ def letters():
 
 
 def test_the_list_is_complete():
-    found = {name for name, one in vars(states).items() if isinstance(one, states.State)}
+    found = {name for name, one in vars(states).items() if isinstance(one, states.EventState)}
     assert found == {*EVENTS, *LETTERS}
 
 
@@ -64,7 +64,7 @@ def test_a_letters_state_has_the_same_rows_in_sql(letters, name):
     compare(InboundDeadLetter, getattr(states, name))
 
 
-def compare(model: type[Model], state: states.State) -> None:
+def compare(model: type[Model], state: states.EventState) -> None:
     rows = model._default_manager
     found = set(rows.filter(state.rows).values_list("id", flat=True))
     assert found == set(rows.extra(where=[state.sql]).values_list("id", flat=True))

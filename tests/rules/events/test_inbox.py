@@ -215,7 +215,7 @@ class TestReplay:
         assert (replay_all(), refunded(it)) == (1, 0)
         letter.refresh_from_db()
         (line,) = (record.msg for record in caplog.records if record.levelname == "ERROR")
-        assert (line["event"], line["event_id"]) == ("event is dead", str(letter.event_id))
+        assert (line["event"], line["event_id"]) == ("event dead-lettered", str(letter.event_id))
         assert line["reason"] == letter.error.partition("\nReplayed: ")[2]
         assert letter.replayed_at is None and letter.replay_requested_at is None and "5000" in letter.error
         assert InboundDeadLetter.objects.request_replay(ids=[letter.id]) == [letter.id]
