@@ -315,7 +315,7 @@ AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
-AXES_HANDLER = "web.admin.logins.Handler"
+AXES_HANDLER = "web.admin.logins.LoginFailures"
 AXES_FAILURE_LIMIT = 5
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_COOLOFF_TIME = dt.timedelta(minutes=5)

@@ -97,8 +97,8 @@ def _try(request: HttpRequest) -> HttpResponse:
         request,
         model=BulkJob,
         id=job.id,
-        which=f"provider {given['provider']}",
-        said="Started a trial.",
+        subject=f"provider {given['provider']}",
+        action="Started a trial.",
         event=given["event"],
         to=f"hash:{job.filter['person']}",
     )

@@ -20,7 +20,7 @@ from events.schemas.schemas import Name, find_schemas, read_schema
 from web.api.bodies import NotStrict, Unfit, parse_json
 from web.api.headers import single_value
 from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
-from web.api.problems import RequestFault, Problem, invalid, malformed
+from web.api.problems import Problem, RequestFault, invalid, malformed
 
 MOST_EVENTS = 100
 JSON = "application/json"
@@ -156,7 +156,9 @@ def _read_attributes(meta: Mapping[str, str]) -> dict[str, Any]:
         except UnicodeError:
             text = ""
         if not text:
-            faults.append(RequestFault((f"ce-{name}",), "Percent-encode this as UTF-8: ä is %C3%A4.", "header"))
+            faults.append(
+                RequestFault((f"ce-{name}",), "Percent-encode this as UTF-8: ä is %C3%A4.", "header")
+            )
     if faults:
         raise invalid(faults)
     return attributes

@@ -163,7 +163,11 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         if result is None:
             raise Http404
         record_act(
-            request, model=BulkJob, id=job.id, which=f"background job {job.id}", said="Downloaded the result."
+            request,
+            model=BulkJob,
+            id=job.id,
+            subject=f"background job {job.id}",
+            action="Downloaded the result.",
         )
         headers = {"Content-Disposition": 'attachment; filename="customer.json"'}
         return HttpResponse(gzip.decompress(result), "application/json", headers=headers)

@@ -265,7 +265,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             source=source,
             locale=page.language,
             model=EmailText,
-            which=f"Texts of {page}",
+            subject=f"Texts of {page}",
         )
 
     def _done(self, request: HttpRequest, page: Page, said: str) -> HttpResponse:

@@ -51,7 +51,7 @@ class PreviewPages(admin.ModelAdmin[Order]):
                 source=order.source,
                 locale=form.cleaned_data["locale"],
                 model=Order,
-                which=f"Order {order.id}",
+                subject=f"Order {order.id}",
             )
         context = {
             **self.admin_site.each_context(request),
@@ -106,11 +106,11 @@ def send_to_user(
     source: str,
     locale: str,
     model: type[Model],
-    which: str,
+    subject: str,
 ) -> None:
     """Send a preview to the user's own address, record it, and say how it went.
 
-    `source` is the shop's that sends it. `model` and `which` name the page in the audit log.
+    `source` is the shop's that sends it. `model` and `subject` name the page in the audit log.
     """
     address = getattr(request.user, "email", "")
     if not address:
@@ -128,8 +128,8 @@ def send_to_user(
         request,
         model=model,
         id=order_id,
-        which=which,
-        said="Sent a preview to their own address." if not refusal else "A preview was refused.",
+        subject=subject,
+        action="Sent a preview to their own address." if not refusal else "A preview was refused.",
         event=event_type,
         locale=locale,
         to=f"hash:{address_hash(address)}",

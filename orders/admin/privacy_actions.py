@@ -64,10 +64,10 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         return None
 
     def _started(
-        self, request: HttpRequest, queryset: QuerySet[Order], job: BulkJob, said: str
+        self, request: HttpRequest, queryset: QuerySet[Order], job: BulkJob, action: str
     ) -> HttpResponse:
         """Record the act for one of the orders, and show the job's page."""
         for id in queryset.order_by("id").values_list("id", flat=True)[:1]:
             codes = {**job.filter, "person": f"hash:{job.filter['person']}", "job": job.id}
-            record_act(request, model=Order, id=id, which=f"Order {id}", said=said, **codes)
+            record_act(request, model=Order, id=id, subject=f"Order {id}", action=action, **codes)
         return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))

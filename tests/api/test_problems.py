@@ -159,7 +159,7 @@ def test_the_admin_still_gets_its_slash(db):
 
 
 def test_a_pointer_escapes_what_rfc_6901_and_a_fragment_need():
-    fault = problems.Fault(("items", 0, "a/b~c d", "\ud800"), "x")
+    fault = problems.RequestFault(("items", 0, "a/b~c d", "\ud800"), "x")
     assert fault.document["pointer"] == "#/items/0/a~1b~0c%20d/%3F"
 
 

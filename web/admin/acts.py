@@ -24,15 +24,15 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def record_act(
-    request: HttpRequest, *, model: type[Model], said: str, which: str, id: object = None, **codes: object
+    request: HttpRequest, *, model: type[Model], action: str, subject: str, id: object = None, **codes: object
 ) -> None:
-    """Write one row. `said` and `which` must be fixed words. Add `codes` as `name=value`."""
-    words = [said, *(f"{name}={value}" for name, value in codes.items())]
+    """Write one row. `action` and `subject` must be fixed words. Add `codes` as `name=value`."""
+    words = [action, *(f"{name}={value}" for name, value in codes.items())]
     LogEntry.objects.create(
         user_id=cast(int, request.user.pk),  # the admin has no anonymous users
         content_type=ContentType.objects.get_for_model(model),
         object_id=None if id is None else str(id),
-        object_repr=which,
+        object_repr=subject,
         action_flag=CHANGE,
         change_message=" ".join(words),
     )
@@ -43,8 +43,8 @@ def record_download(request: HttpRequest, changelist: ChangeList) -> None:
     record_act(
         request,
         model=changelist.model,
-        said="Downloaded as CSV.",
-        which=f"list of {changelist.opts.label_lower}",
+        action="Downloaded as CSV.",
+        subject=f"list of {changelist.opts.label_lower}",
         **_codes_of(request, changelist),
     )
 

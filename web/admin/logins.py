@@ -40,7 +40,7 @@ class OneAtATime(PBKDF2PasswordHasher):
             self._turn.release()
 
 
-class Handler(AxesDatabaseHandler):  # type: ignore[misc]  # django-axes has no types
+class LoginFailures(AxesDatabaseHandler):  # type: ignore[misc]  # django-axes has no types
     """Counts the failures of a name with an address, as django-axes does, and those of the address alone."""
 
     def get_failures(self, request: HttpRequest, credentials: Any = None) -> int:

@@ -37,7 +37,7 @@ class Refused(Exception):
         self.status = status
 
 
-class _Waiter:
+class _WaitingRequest:
     __slots__ = ("fate",)
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Turns:
         self._changed = threading.Condition()
         self._working: set[Key] = set()
         #: The newest request of a user who waits for their own work. It has a slot, so it counts like work.
-        self._next: dict[Key, _Waiter] = {}
+        self._next: dict[Key, _WaitingRequest] = {}
 
     @property
     def in_work(self) -> int:
@@ -82,7 +82,7 @@ class Turns:
             if not waits:
                 self._working.add(key)
                 return
-            waiter = self._next[key] = _Waiter()
+            waiter = self._next[key] = _WaitingRequest()
             self._changed.wait_for(lambda: waiter.fate, timeout=self._patience)
             if waiter.fate == "turn":
                 return

@@ -18,7 +18,7 @@ from django.conf import settings
 from rest_framework.parsers import BaseParser
 
 from runtime.texts import CONTROL_CHARACTERS
-from web.api.problems import Fault, invalid, malformed, too_large
+from web.api.problems import RequestFault, invalid, malformed, too_large
 
 MAX_DEPTH = 8  # the API's deepest body has three levels
 _MOST_DIGITS = 1000
@@ -104,20 +104,22 @@ def read_object(raw: bytes) -> dict[str, Any]:
     except NotStrict as error:
         raise malformed(f"The body {error.reason}.") from None
     if not isinstance(value, dict):
-        raise invalid([Fault((), "The body must be a JSON object.")])
+        raise invalid([RequestFault((), "The body must be a JSON object.")])
     if unfit:
         raise invalid(_unfit_strings(value, ()))
     return value
 
 
-def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[Fault]:
+def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[RequestFault]:
     if isinstance(value, str):
         if CONTROL_CHARACTERS.search(value):
-            yield Fault(path, "Control characters and line breaks are not allowed.")
+            yield RequestFault(path, "Control characters and line breaks are not allowed.")
     elif isinstance(value, dict):
         for key, member in value.items():
             if CONTROL_CHARACTERS.search(key):
-                yield Fault((*path, key), "Control characters and line breaks are not allowed in a name.")
+                yield RequestFault(
+                    (*path, key), "Control characters and line breaks are not allowed in a name."
+                )
             yield from _unfit_strings(member, (*path, key))
     elif isinstance(value, list):
         for index, member in enumerate(value):

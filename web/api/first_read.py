@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from runtime.database.postgres.cursor import Prepared
 from runtime.personal_data import key_hash
 from web.api.headers import single_value
-from web.api.problems import Fault, Problem, invalid
+from web.api.problems import Problem, RequestFault, invalid
 from web.models import ApiToken
 
 HEADER = "Idempotency-Key"
@@ -62,7 +62,9 @@ def read_key(request: Request) -> str | None:
         quoted = _QUOTED.fullmatch(key)
         key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else ""
     if not _KEY.fullmatch(key):
-        fault = Fault((HEADER,), "A key has 1 to 255 visible ASCII characters, in quotes or bare.", "header")
+        fault = RequestFault(
+            (HEADER,), "A key has 1 to 255 visible ASCII characters, in quotes or bare.", "header"
+        )
         raise invalid([fault])
     return key_hash(key)
 

@@ -60,7 +60,7 @@ def answer_once(*, view: ApiView, work: Work) -> HttpResponse:
         return stored
     cached_rows.load()  # so that the work reads nothing while it holds a lock
     try:
-        with request.working(), transaction.atomic(durable=True):
+        with request.in_progress(), transaction.atomic(durable=True):
             answer, save = work()
             with request.taking_key():
                 # The token may have been revoked while the work waited for a lock.
@@ -104,24 +104,24 @@ class IdempotentRequest:
         return HttpResponse(stored.body, "application/json", stored.status, headers=headers)
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
+    def in_progress(self) -> Iterator[None]:
         """Add the key's hash to the block's events. Raise the 409 problem if enough equal requests wait."""
         if self.key is None:
             yield
             return
         place = self._scope, self.key
         with _guard:
-            if _working[place] > MOST_WAITING:
-                raise self._in_progress()
-            _working[place] += 1
+            if _counts[place] > MOST_WAITING:
+                raise self._conflict()
+            _counts[place] += 1
         try:
             with context.working_for(dataclasses.replace(context.current(), idempotency_key=self.key)):
                 yield
         finally:
             with _guard:
-                _working[place] -= 1
-                if not _working[place]:
-                    del _working[place]
+                _counts[place] -= 1
+                if not _counts[place]:
+                    del _counts[place]
 
     def rows(self, answer: HttpResponse) -> list[IdempotencyKey]:
         """Return the answer under the key, to be saved with the work.
@@ -149,11 +149,11 @@ class IdempotentRequest:
         except IntegrityError as error:
             if broken_constraint(error) != "idempotency_keys_pkey":
                 raise
-            raise self._in_progress() from error
+            raise self._conflict() from error
         except OperationalError as error:  # the work holds its lock, so only the key can be waited for
             if self.key is None or not is_lock_timeout(error):
                 raise
-            raise self._in_progress() from error
+            raise self._conflict() from error
 
     def first_answer(self) -> HttpResponse | None:
         """Return the answer of an equal request that was first, or None.
@@ -166,7 +166,7 @@ class IdempotentRequest:
     def _request_hash(self) -> str:
         return _hash(self._view.request)
 
-    def _in_progress(self) -> Problem:
+    def _conflict(self) -> Problem:
         return Problem(
             IDEMPOTENCY_IN_PROGRESS,
             detail=f"A request with this {HEADER} is being worked on. Send it again in a moment.",
@@ -186,7 +186,7 @@ class IdempotentRequest:
 
 _guard = threading.Lock()
 #: The number of requests of this process that work, or wait to work, under a key.
-_working: Counter[tuple[str, str]] = Counter()
+_counts: Counter[tuple[str, str]] = Counter()
 
 
 def _hash(request: Request) -> str:

@@ -24,7 +24,7 @@ from runtime.database import partitioned, replica
 from runtime.database.keyset import columns_of, read_page
 from runtime.database.partitioned import PartitionedModel
 from web.api.fields import Digits, Instant, StrictSerializer, Text, cached_serializer, parse_uuid
-from web.api.problems import Fault, invalid
+from web.api.problems import RequestFault, invalid
 from web.api.views import ApiView
 
 DEFAULT_SIZE = 50
@@ -127,7 +127,7 @@ def _read_cursor(cursor: str | None, fields: Sequence[Any]) -> tuple[bool, list[
     position = [_PARSERS[type(field)](text) for field, text in zip(fields, texts, strict=False)]
     well_formed = values[:1] in ("n", "p") and _MARK.fullmatch(mark)
     if not well_formed or len(texts) != len(fields) or None in position:
-        raise invalid([Fault(("cursor",), "Unknown cursor. Start again without it.", "query")])
+        raise invalid([RequestFault(("cursor",), "Unknown cursor. Start again without it.", "query")])
     return values[0] == "p", position, replica.Walk(int(mark, 16) if mark else None)
 
 

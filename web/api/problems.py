@@ -50,7 +50,7 @@ MAX_ERRORS = 100  # a body of a megabyte could name a hundred thousand unknown f
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fault:
+class RequestFault:
     """One fault of a request. `path` is its keys and indexes from the root."""
 
     path: tuple[str | int, ...]
@@ -100,7 +100,7 @@ def _help_url(type: ProblemType, request: HttpRequest | Request | None) -> str:
         return page
 
 
-def invalid(faults: Iterable[Fault]) -> Problem:
+def invalid(faults: Iterable[RequestFault]) -> Problem:
     """Return the 400 that lists the faults of a request's values."""
     found = list(faults)
     return Problem(
@@ -115,7 +115,7 @@ def malformed(detail: str) -> Problem:
     return Problem(
         MALFORMED,
         detail=detail,
-        errors=[Fault((), detail).document],
+        errors=[RequestFault((), detail).document],
     )
 
 
@@ -245,7 +245,7 @@ def is_temporary(error: Exception) -> bool:
     return isinstance(error, kinds) or (isinstance(error, IntegrityError) and bool(why_misplaced(error)))
 
 
-def faults_of(detail: Any, path: tuple[str | int, ...] = ()) -> Iterator[Fault]:
+def faults_of(detail: Any, path: tuple[str | int, ...] = ()) -> Iterator[RequestFault]:
     """Yield the faults in DRF's nested errors. `non_field_errors` belong to the object that has them."""
     if isinstance(detail, Mapping):
         for key, value in detail.items():
@@ -255,7 +255,7 @@ def faults_of(detail: Any, path: tuple[str | int, ...] = ()) -> Iterator[Fault]:
             # A list of texts is about one value. A list of mappings is about the entries of a list.
             yield from faults_of(value, (*path, index) if isinstance(value, Mapping | list) else path)
     else:
-        yield Fault(path, str(detail))
+        yield RequestFault(path, str(detail))
 
 
 def _is_admin(request: HttpRequest) -> bool:

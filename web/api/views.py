@@ -26,7 +26,7 @@ from web.api.correlation import CALLER
 from web.api.fields import Nothing, StrictSerializer, cached_serializer, parse_uuid
 from web.api.first_read import FirstRead, read_first, well_formed_key
 from web.api.problem_types import LENGTH_REQUIRED, UNSUPPORTED_MEDIA_TYPE
-from web.api.problems import Fault, Problem, invalid, malformed, not_found
+from web.api.problems import Problem, RequestFault, invalid, malformed, not_found
 from web.metrics import REQUESTS
 
 
@@ -123,10 +123,12 @@ class ApiView(APIView):
             raise malformed("The query string is not UTF-8. Encode it as UTF-8, then as %XX.") from None
         given = dict(request.query_params.lists()) if sent else {}
         faults = [
-            Fault((key,), "Give this once.", "query") for key, values in given.items() if len(values) > 1
+            RequestFault((key,), "Give this once.", "query")
+            for key, values in given.items()
+            if len(values) > 1
         ]
         faults += [
-            Fault((key,), "Control characters are not allowed.", "query")
+            RequestFault((key,), "Control characters are not allowed.", "query")
             for key, values in given.items()
             if any(CONTROL_CHARACTERS.search(text) for text in (key, *values))
         ]
@@ -137,7 +139,9 @@ class ApiView(APIView):
             checked: dict[str, Any] = cached_serializer(self.query_serializer).run_validation(single)
         except ValidationError as error:
             texts_of: Any = error.detail
-            raise invalid(Fault((key,), str(texts[0]), "query") for key, texts in texts_of.items()) from None
+            raise invalid(
+                RequestFault((key,), str(texts[0]), "query") for key, texts in texts_of.items()
+            ) from None
         return checked
 
 
