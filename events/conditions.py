@@ -10,7 +10,7 @@ from typing import NamedTuple
 from events.consuming.consumer import GROUP
 from events.transports import Lag
 from runtime import conditions
-from runtime.conditions import Alert, Condition, Query, Reading, Row, Source, positive
+from runtime.conditions import Alert, Condition, Measurement, Query, Row, Source, positive
 from runtime.database.ids import id_floor
 from runtime.models import Pause
 from runtime.telemetry.metrics import gauge
@@ -73,7 +73,7 @@ KAFKA_DOWN = Condition(
     code="BrokerDown",
     place=21,
     source=KAFKA_AWAY,
-    readings=lambda is_away: [Reading(is_away, "kafka")],
+    measure=lambda is_away: [Measurement(is_away, "kafka")],
     sentence="Kafka does not answer",
     do="start it again; e-mails are sent meanwhile",
     alert=None,
@@ -82,7 +82,7 @@ DEAD_EVENTS = Condition(
     code="DeadEvents",
     place=90,
     source=UNFINISHED_EVENTS,
-    readings=lambda events: [Reading(events.dead, "out")],
+    measure=lambda events: [Measurement(events.dead, "out")],
     sentence="{number} dead events hold others back",
     do="republish or discard them",
     alert=Alert("P3", "10m", "Events are dead letters: yours (`out`) or those of other services (`in`)."),
@@ -90,7 +90,7 @@ DEAD_EVENTS = Condition(
 INBOUND_DEAD_LETTERS = dataclasses.replace(
     DEAD_EVENTS,
     place=91,
-    readings=lambda events: [Reading(events.dead_inbound, "in")],
+    measure=lambda events: [Measurement(events.dead_inbound, "in")],
     sentence="{number} inbound dead letters",
     do="replay or discard them",
 )
@@ -98,7 +98,7 @@ RELAY_BLOCKED = Condition(
     code="RelayBlocked",
     place=130,
     source=UNFINISHED_EVENTS,
-    readings=lambda events: [Reading(events.blocked_keys)],
+    measure=lambda events: [Measurement(events.blocked_keys)],
     sentence="events of {number} orders wait behind a refused one",
     do="see Events in the admin",
     alert=Alert("P2", "5m", "The broker refuses an event, and the order's later events wait."),
@@ -108,7 +108,7 @@ RELAY_LAG = Condition(
     code="RelayLag",
     place=140,
     source=UNFINISHED_EVENTS,
-    readings=lambda events: [Reading(events.unpublished_seconds)],
+    measure=lambda events: [Measurement(events.unpublished_seconds)],
     limit=60,
     paused_by=Pause.Part.RELAY,
     sentence="events have waited for more than a minute",
@@ -120,7 +120,7 @@ CONSUMER_LAG = Condition(
     code="ConsumerLag",
     place=150,
     source=LAGS,
-    readings=lambda lags: [Reading(one.seconds, one.topic) for one in lags],
+    measure=lambda lags: [Measurement(one.seconds, one.topic) for one in lags],
     limit=60,
     paused_by=Pause.Part.CONSUMERS,
     sentence="messages of {subject} have waited for more than a minute",

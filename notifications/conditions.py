@@ -13,7 +13,7 @@ from notifications.published import Trouble, find_troubles
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from runtime import conditions
-from runtime.conditions import HOUR, Alert, Condition, Query, Reading, Row, positive
+from runtime.conditions import HOUR, Alert, Condition, Measurement, Query, Row, positive
 from runtime.models import Pause
 from runtime.telemetry.metrics import Values, gauge
 
@@ -109,8 +109,8 @@ SENDER_REFUSED = Condition(
     code="EmailSenderRefused",
     place=45,
     source=REFUSED_SENDERS,
-    readings=lambda rows: [
-        Reading(
+    measure=lambda rows: [
+        Measurement(
             1,
             row["profile"] or OWN_ORDERS,
             {"sender": row["sender"] or settings.DEFAULT_FROM_EMAIL, "providers": row["providers"]},
@@ -126,7 +126,7 @@ DEAD_LETTERS = Condition(
     code="EmailDeadLetters",
     place=60,
     source=UNFINISHED_EMAILS,
-    readings=lambda rows: [Reading(rows.dead_lettered)],
+    measure=lambda rows: [Measurement(rows.dead_lettered)],
     sentence="{number} dead letters",
     do="resend them or give them up",
     alert=Alert("P3", "10m", "Providers refused e-mails, or these used up their retries."),
@@ -135,7 +135,7 @@ BACKLOG = Condition(
     code="EmailBacklog",
     place=65,
     source=UNFINISHED_EMAILS,
-    readings=lambda rows: [Reading(rows.pending + rows.failed)],
+    measure=lambda rows: [Measurement(rows.pending + rows.failed)],
     limit=1000,
     paused_by=Pause.Part.DELIVERY,
     sentence="{number} e-mails wait to be sent",
@@ -147,7 +147,7 @@ OVERDUE = Condition(
     code="EmailOverdue",
     place=70,
     source=UNFINISHED_EMAILS,
-    readings=lambda rows: [Reading(rows.unfinished_seconds)],
+    measure=lambda rows: [Measurement(rows.unfinished_seconds)],
     limit=HOUR,
     paused_by=Pause.Part.DELIVERY,
     sentence="an e-mail is unfinished for more than an hour",
@@ -160,7 +160,7 @@ PROCESSING_STUCK = Condition(
     code="EmailProcessingStuck",
     place=80,
     source=UNFINISHED_EMAILS,
-    readings=lambda rows: [Reading(rows.claimed_seconds)],
+    measure=lambda rows: [Measurement(rows.claimed_seconds)],
     limit=lambda _: max(300.0, settings.LEASE_SECONDS),
     paused_by=Pause.Part.DELIVERY,
     sentence="a claim is older than its lease, and no poll has recovered it",
@@ -241,7 +241,7 @@ TEXT_OUTDATED = Condition(
     code="EmailTextOutdated",
     place=55,
     source=OUTDATED_TEXTS,
-    readings=lambda some: [Reading(one.number, one.name, {"examples": one.examples}) for one in some],
+    measure=lambda some: [Measurement(one.number, one.name, {"examples": one.examples}) for one in some],
     sentence="{number} own sentences in {subject} do not fit this release ({examples})",
     do="compare and publish them, under Texts in the admin",
     alert=Alert("P3", "1m", "An e-mail's sentences changed for which the shop has own ones."),

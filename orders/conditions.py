@@ -10,7 +10,7 @@ from django.db import connection
 
 from orders.models import STUCK, Order
 from runtime import conditions
-from runtime.conditions import Alert, Condition, Query, Reading, Row
+from runtime.conditions import Alert, Condition, Measurement, Query, Row
 from runtime.telemetry.metrics import gauge
 
 #: By the states of `STUCK`.
@@ -54,8 +54,8 @@ ORDERS_STUCK = Condition(
     code="OrdersStuck",
     place=110,
     source=STUCK_ORDERS,
-    readings=lambda stuck: [
-        Reading(one.orders, state, {"words": WORDS[state]}) for state, one in stuck.items()
+    measure=lambda stuck: [
+        Measurement(one.orders, state, {"words": WORDS[state]}) for state, one in stuck.items()
     ],
     sentence="{number} {words}",
     do="see Orders in the admin, filter stuck",

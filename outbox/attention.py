@@ -11,13 +11,13 @@ from outbox.conditions import PROVIDERS, VALKEY_DOWN
 from outbox.gate.breaker import BreakerState
 from outbox.gate.gate import ProviderState
 from outbox.process import gate
-from runtime.conditions import Facts, Found, decide
+from runtime.conditions import ActiveCondition, Facts, decide
 from web.admin.tiles import Tile, attention, sentences
 
 PERMISSION = "notifications.view_emailnotification"
 
 
-def provider_conditions(views: Sequence[ProviderState]) -> list[Found]:
+def provider_conditions(views: Sequence[ProviderState]) -> list[ActiveCondition]:
     """Return the conditions of the breakers as this process sees them, or only BrokerDown without Valkey."""
     providers = {view.provider: (view.state, view.breaker.forced) for view in views}
     return decide(Facts({PROVIDERS: providers if gate().is_shared else None}))

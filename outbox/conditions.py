@@ -17,7 +17,17 @@ from outbox import cdc
 from outbox.drain import POLL
 from outbox.gate.breaker import BreakerState
 from outbox.gate.shared_gate import read_breakers
-from runtime.conditions import HEARTBEATS, Alert, Condition, Facts, Reading, Source, families, register, show
+from runtime.conditions import (
+    HEARTBEATS,
+    Alert,
+    Condition,
+    Facts,
+    Measurement,
+    Source,
+    families,
+    register,
+    show,
+)
 from runtime.telemetry.metrics import from_broker, gauge
 
 #: By provider: the breaker's state, and the state forced by a person.
@@ -31,18 +41,18 @@ def _takes_mail(providers: Providers) -> bool:
     return any(state is BreakerState.CLOSED for state, _ in providers.values())
 
 
-def _failing(providers: Providers | None) -> Iterator[Reading]:
+def _failing(providers: Providers | None) -> Iterator[Measurement]:
     """Count the open breakers that no person forced, while another provider accepts e-mails."""
     known = providers or {}
     for name, (state, forced) in known.items():
-        yield Reading(_takes_mail(known) and state is BreakerState.OPEN and not forced, name)
+        yield Measurement(_takes_mail(known) and state is BreakerState.OPEN and not forced, name)
 
 
 VALKEY_DOWN = Condition(
     code="BrokerDown",
     place=20,
     source=PROVIDERS,
-    readings=lambda providers: [Reading(providers is None, "redis")],
+    measure=lambda providers: [Measurement(providers is None, "redis")],
     sentence="Valkey does not answer",
     do="start it again; the standby sends meanwhile",
     alert=None,
@@ -51,7 +61,7 @@ PROVIDERS_DOWN = Condition(
     code="EmailProvidersDown",
     place=30,
     source=PROVIDERS,
-    readings=lambda providers: [Reading(bool(providers) and not _takes_mail(providers or {}))],
+    measure=lambda providers: [Measurement(bool(providers) and not _takes_mail(providers or {}))],
     sentence="no provider accepts e-mails",
     do="read the reason under Providers; no e-mail is lost",
     alert=Alert(
@@ -65,7 +75,7 @@ PROVIDER_DOWN = Condition(
     code="EmailProviderDown",
     place=40,
     source=PROVIDERS,
-    readings=_failing,
+    measure=_failing,
     sentence="{subject} accepts no e-mails, so other providers send them",
     do="read the reason under Providers",
     alert=Alert("P3", "15m", "One provider's breaker has been open for 15 minutes, and others send."),
@@ -75,7 +85,7 @@ POLL_MISSING = Condition(
     code="PollMissing",
     place=50,
     source=HEARTBEATS,
-    readings=lambda beats: [Reading(beats.get(POLL, math.inf))],
+    measure=lambda beats: [Measurement(beats.get(POLL, math.inf))],
     limit=lambda _: max(180.0, 3 * settings.POLL_INTERVAL),
     sentence="no process polls",
     do="start worker and beat, or `manage.py drain_outbox --loop`",
@@ -89,7 +99,7 @@ CDC_LAG = Condition(
     code="CdcLag",
     place=155,
     source=CDC_LAGS,
-    readings=lambda lags: [Reading(one.seconds, one.topic) for one in lags],
+    measure=lambda lags: [Measurement(one.seconds, one.topic) for one in lags],
     limit=60,
     sentence="row changes of {subject} have waited for more than a minute",
     do="check `consume_cdc`",
@@ -99,8 +109,8 @@ BREAKER_FORCED = Condition(
     code="EmailBreakerForced",
     place=160,
     source=PROVIDERS,
-    readings=lambda providers: [
-        Reading(forced is not None, name, {"forced": forced})
+    measure=lambda providers: [
+        Measurement(forced is not None, name, {"forced": forced})
         for name, (_, forced) in (providers or {}).items()
     ],
     sentence="{subject} is forced {forced}",

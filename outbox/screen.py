@@ -92,6 +92,6 @@ def _endpoint_missing() -> float:
     arrive = Heartbeat.objects.filter(name__startswith="webhook:", beat_at__gt=Now() - WEBHOOKS_IN_USE)
     if not arrive.exists():
         return 0.0
-    up = Heartbeat.read_unbroken(name=ENDPOINT)
+    up = Heartbeat.seconds_without_gap(name=ENDPOINT)
     hold = float(settings.AMBIGUOUS_HOLD_SECONDS)
     return hold if up is None else hold - up

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from retention.partitions.partitions import MADE, PartitionsAhead, ahead_among, model_of, start_of
 from runtime import conditions
-from runtime.conditions import DAY, HEARTBEATS, Alert, Condition, Query, Reading, Row
+from runtime.conditions import DAY, HEARTBEATS, Alert, Condition, Measurement, Query, Row
 from runtime.database.ids import id_floor
 from runtime.database.partitioned import (
     Interval,
@@ -79,8 +79,8 @@ PARTITIONS_RUN_OUT = Condition(
     code="PartitionsRunOut",
     place=170,
     source=PARTITIONS,
-    readings=lambda tables: [
-        Reading(one.partitions_ahead, one.table, {"days": one.partitions_ahead_seconds // DAY})
+    measure=lambda tables: [
+        Measurement(one.partitions_ahead, one.table, {"days": one.partitions_ahead_seconds // DAY})
         for one in tables
     ],
     limit=lambda table: AHEAD_ALARM[model_of(table=table).retention.interval],
@@ -96,7 +96,7 @@ ARCHIVE_OVERDUE = Condition(
     code="ArchiveOverdue",
     place=180,
     source=PARTITIONS,
-    readings=lambda tables: [Reading(one.archive_overdue_seconds, one.table) for one in tables],
+    measure=lambda tables: [Measurement(one.archive_overdue_seconds, one.table) for one in tables],
     limit=2 * DAY,
     sentence="a month of {subject} should be a cold file",
     do="run `manage.py partitions rollover`",
@@ -107,7 +107,7 @@ PARTITION_HELD = Condition(
     code="PartitionHeld",
     place=190,
     source=HOLDING,
-    readings=lambda number: [Reading(number)],
+    measure=lambda number: [Measurement(number)],
     sentence="{number} unfinished rows hold a partition",
     do="finish these rows, so that it is detached",
     alert=Alert("P3", "1h", "Rows are unfinished after their partition's hot days, so it stays attached."),
@@ -117,7 +117,7 @@ UPKEEP_LATE = Condition(
     code="UpkeepLate",
     place=210,
     source=HEARTBEATS,
-    readings=lambda beats: [Reading(beats.get(MADE, 0.0))],
+    measure=lambda beats: [Measurement(beats.get(MADE, 0.0))],
     limit=UPKEEP_LATE_SECONDS,
     sentence="keep_partitions has not run for a day",
     do="start the role `partitions`",

@@ -82,7 +82,7 @@ class Facts:
         return Facts({**self._known, source: fact})
 
 
-class Reading(NamedTuple):
+class Measurement(NamedTuple):
     """The number of one subject, and the words for the sentence that are neither of the two."""
 
     number: float
@@ -90,7 +90,7 @@ class Reading(NamedTuple):
     words: Mapping[str, object] = {}
 
 
-class Found(NamedTuple):
+class ActiveCondition(NamedTuple):
     """A condition that holds, because `number` is beyond `limit`."""
 
     condition: Condition[Any]
@@ -122,7 +122,7 @@ class Alert:
 class Condition(Generic[Fact]):
     """A state that needs a person, with the rule that finds it in a fact.
 
-    `code` is the name of its alert. Conditions with a lower `place` are more severe. `readings` returns the
+    `code` is the name of its alert. Conditions with a lower `place` are more severe. `measure` returns the
     numbers that `limit` is compared with. A limit that is a function gets the subject, and may read settings.
     The sentence is a format of `number`, `subject`, and the reading's words, and `do` follows it. During a
     pause of the part `paused_by` the condition does not hold. `page` is the admin's list that the first page
@@ -135,7 +135,7 @@ class Condition(Generic[Fact]):
     code: str
     place: int
     source: Source[Fact]
-    readings: Callable[[Fact], Iterable[Reading]]
+    measure: Callable[[Fact], Iterable[Measurement]]
     limit: float | Callable[[str], float] = 0
     holds: Literal["above", "below"] = "above"
     paused_by: Pause.Part | None = None
@@ -144,17 +144,17 @@ class Condition(Generic[Fact]):
     alert: Alert | None
     page: str = ""
 
-    def find(self, fact: Fact) -> Iterator[Found]:
+    def find(self, fact: Fact) -> Iterator[ActiveCondition]:
         """Yield the condition for each subject for which it holds."""
-        for number, subject, words in self.readings(fact):
+        for number, subject, words in self.measure(fact):
             limit = self.limit(subject) if callable(self.limit) else self.limit
             if number > limit if self.holds == "above" else number < limit:
                 sentence = self.sentence.format(number=number, subject=subject, **words)
-                yield Found(self, subject, number, limit, f"{sentence}: {self.do}")
+                yield ActiveCondition(self, subject, number, limit, f"{sentence}: {self.do}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Shown(Generic[Fact]):
+class FactGauge(Generic[Fact]):
     """A gauge whose values are read from a fact."""
 
     gauge: Gauge
@@ -163,7 +163,7 @@ class Shown(Generic[Fact]):
 
 
 _conditions: list[Condition[Any]] = []
-_shown: list[Shown[Any]] = []
+_gauges: list[FactGauge[Any]] = []
 CONDITION = gauge(
     "orderpost_condition", "1 while the condition of the alert `code` holds, else 0", ["code", "subject"]
 )
@@ -177,7 +177,7 @@ def register(*conditions: Condition[Any]) -> None:
 
 def show(gauge: Gauge, source: Source[Fact], values: Callable[[Fact], Values]) -> None:
     """Expose the values of a fact as a gauge, at each scrape at which the source is known."""
-    _shown.append(Shown(gauge, source, values))
+    _gauges.append(FactGauge(gauge, source, values))
 
 
 def declared() -> Sequence[Condition[Any]]:
@@ -185,7 +185,7 @@ def declared() -> Sequence[Condition[Any]]:
     return tuple(_conditions)
 
 
-def decide(facts: Facts) -> list[Found]:
+def decide(facts: Facts) -> list[ActiveCondition]:
     """Return the conditions that hold, the most severe first.
 
     Skip those whose source is not known, and those that a known pause explains.
@@ -200,14 +200,14 @@ def families(facts: Facts) -> Iterator[GaugeMetricFamily]:
 
     Each source has its own scrape, so that the conditions of PostgreSQL's facts survive an outage of Valkey.
     """
-    for one in _shown:
+    for one in _gauges:
         if one.source in facts:
             yield one.gauge.family(one.values(facts[one.source]))
     found = {(one.code, one.subject) for one in decide(facts)}
     values: dict[tuple[str, str], float] = {}
     for condition in _conditions:
         if condition.alert and condition.source in facts:
-            subjects = [one.subject for one in condition.readings(facts[condition.source])] or [""]
+            subjects = [one.subject for one in condition.measure(facts[condition.source])] or [""]
             values |= {(condition.code, one): float((condition.code, one) in found) for one in subjects}
     yield CONDITION.family(values)
 
@@ -287,17 +287,17 @@ CONNECTIONS: Query[Connections] = Query(
 )
 
 
-def _paused(pauses: Sequence[Row]) -> Iterator[Reading]:
+def _paused(pauses: Sequence[Row]) -> Iterator[Measurement]:
     by_part = {one["part"]: one for one in pauses}
     for part in Pause.Part:
-        yield Reading(part in by_part, part.value, by_part.get(part, {}))
+        yield Measurement(part in by_part, part.value, by_part.get(part, {}))
 
 
 PAUSED = Condition(
     code="Paused",
     place=10,
     source=PAUSES,
-    readings=_paused,
+    measure=_paused,
     sentence="{subject} is paused by {by} ({reason})",
     do="see `manage.py resume`",
     alert=Alert("P2", "1h", "A pause has lasted an hour."),
@@ -306,7 +306,7 @@ JOBS_FAILED = Condition(
     code="JobsFailed",
     place=120,
     source=FAILED_JOBS,
-    readings=lambda jobs: [Reading(jobs)],
+    measure=lambda jobs: [Measurement(jobs)],
     sentence="{number} background jobs failed",
     do="restart or stop them in the admin, under Jobs",
     alert=Alert("P3", "10m", "A batch of a background job failed, or no process knows the job's action."),
@@ -316,7 +316,7 @@ SUMS_LATE = Condition(
     code="SumsLate",
     place=200,
     source=HEARTBEATS,
-    readings=lambda beats: [Reading(beats.get(SUMMED, 0.0))],
+    measure=lambda beats: [Measurement(beats.get(SUMMED, 0.0))],
     limit=300,
     sentence="the charts are not summed",
     do="check beat and worker",
@@ -327,7 +327,7 @@ REPLICA_BEHIND = Condition(
     code="ReplicaBehind",
     place=205,
     source=HEARTBEATS,
-    readings=lambda beats: [Reading(beats.get(replica.FOLLOWS, math.inf))] if replica.is_set() else [],
+    measure=lambda beats: [Measurement(beats.get(replica.FOLLOWS, math.inf))] if replica.is_set() else [],
     limit=60,
     sentence="no replica follows the primary within five seconds",
     do="check `pg_stat_replication` on the primary, which answers meanwhile",
@@ -339,7 +339,9 @@ CONNECTIONS_LOW = Condition(
     code="DatabaseConnectionsLow",
     place=220,
     source=CONNECTIONS,
-    readings=lambda one: [Reading(one.left / (one.left + sum(one.by_state.values())), words=one._asdict())],
+    measure=lambda one: [
+        Measurement(one.left / (one.left + sum(one.by_state.values())), words=one._asdict())
+    ],
     limit=0.1,
     holds="below",
     sentence="only {left} connections to PostgreSQL are left",

@@ -54,7 +54,7 @@ class Heartbeat(models.Model):
             )
 
     @classmethod
-    def read_unbroken(cls, *, name: str) -> float | None:
+    def seconds_without_gap(cls, *, name: str) -> float | None:
         """Return the seconds since the first of the latest beats without a gap, or None if there is none."""
         recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))
         span = recent.annotate(span=Now() - F("since")).values_list("span", flat=True).first()

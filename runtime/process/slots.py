@@ -43,7 +43,7 @@ class _Waiter(Generic[Held]):
         self.turn.acquire()
 
 
-class Slots(Generic[Held]):
+class RequestSlots(Generic[Held]):
     """A fixed number of slots, each with a value that only its holder uses. They are given in turn."""
 
     def __init__(

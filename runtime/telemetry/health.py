@@ -200,12 +200,12 @@ def quiet_seconds(role: str) -> float | None:
     return max(0.0, time.monotonic() - min(beats)) if beats else None
 
 
-def trouble(role: str) -> str:
+def describe_problems(role: str) -> str:
     """Return what is wrong with a role's loops, a line for each of its files, or an empty text."""
-    return "\n".join(f"{file.name}: {text}" for file in files_of(role) if (text := _trouble(file)))
+    return "\n".join(f"{file.name}: {text}" for file in files_of(role) if (text := _problem_of(file)))
 
 
-def _trouble(file: Path) -> str:
+def _problem_of(file: Path) -> str:
     try:
         if not file.stat().st_size:
             return "the process has not begun"
@@ -239,7 +239,7 @@ def main(arguments: list[str]) -> int:
     Return 1 if anything is wrong or no role has begun, otherwise 0.
     """
     named = arguments or begun()
-    troubles = [text for role in named if (text := trouble(role))]
+    troubles = [text for role in named if (text := describe_problems(role))]
     if not named:
         troubles = [f"no process has begun, or it has another HEALTH_DIR than {file_of('')}"]
     print("\n".join(troubles) or "running", file=sys.stderr if troubles else sys.stdout)

@@ -126,7 +126,9 @@ def closed() -> Iterator[None]:
 def impatient(monkeypatch):
     """Let nobody wait for a slot."""
     monkeypatch.setattr(
-        admission, "Slots", lambda values, **_: slots.Slots(values, most_waiting=0, patience_seconds=0)
+        admission,
+        "RequestSlots",
+        lambda values, **_: slots.RequestSlots(values, most_waiting=0, patience_seconds=0),
     )
 
 

@@ -106,8 +106,8 @@ def test_the_probe_sees_each_worker_and_no_failure_while_one_is_replaced(
         frozen = max(workers(shop, "web:2"))
         os.kill(frozen, signal.SIGSTOP)
         expire(tmp_path)
-        shop.until(lambda: len(health.trouble("web").splitlines()) == 1, "the other worker beats")
-        assert "its loop hangs" in health.trouble("web") and not is_healthy()
+        shop.until(lambda: len(health.describe_problems("web").splitlines()) == 1, "the other worker beats")
+        assert "its loop hangs" in health.describe_problems("web") and not is_healthy()
         os.kill(frozen, signal.SIGCONT)
         shop.until(is_healthy, "it beats again")
         assert sorted(file.name for file in tmp_path.iterdir() if not file.suffix) == ["web-0", "web-1"]

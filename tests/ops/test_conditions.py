@@ -205,12 +205,12 @@ def needs() -> list[str]:
 
 
 @pytest.fixture
-def found(monkeypatch) -> list[conditions.Found]:
+def found(monkeypatch) -> list[conditions.ActiveCondition]:
     """Gather what `decide` finds from now on, whoever calls it."""
-    gathered: list[conditions.Found] = []
+    gathered: list[conditions.ActiveCondition] = []
     real = conditions.decide
 
-    def decide(facts: conditions.Facts) -> list[conditions.Found]:
+    def decide(facts: conditions.Facts) -> list[conditions.ActiveCondition]:
         gathered.extend(new := real(facts))
         return new
 

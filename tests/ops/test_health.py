@@ -53,7 +53,7 @@ def worker() -> Any:
 
 
 def test_a_process_that_has_not_begun_is_unhealthy(directory: Path) -> None:
-    assert f"{directory / 'relay'} does not exist" in health.trouble("relay")
+    assert f"{directory / 'relay'} does not exist" in health.describe_problems("relay")
     assert health.main(["relay"]) == 1
     assert health.quiet_seconds("relay") is None
 
@@ -76,13 +76,13 @@ def test_of_several_loops_the_one_that_hangs_decides_until_it_ends() -> None:
     worker = made("worker")
     worker.beat("loop", within_seconds=100)
     worker.write()
-    assert health.trouble("worker") == "" and health.main(["worker"]) == 0
+    assert health.describe_problems("worker") == "" and health.main(["worker"]) == 0
     worker.beat("drain", within_seconds=-1)
     worker.write()
-    assert "its loop hangs" in health.trouble("worker")
+    assert "its loop hangs" in health.describe_problems("worker")
     worker.end("drain")
     worker.write()
-    assert health.trouble("worker") == ""
+    assert health.describe_problems("worker") == ""
 
 
 def test_the_age_is_that_of_the_quietest_loop() -> None:
@@ -97,9 +97,9 @@ def test_the_age_is_that_of_the_quietest_loop() -> None:
 
 def test_a_file_of_an_earlier_boot_is_no_health(directory: Path) -> None:
     (directory / "beat").write_text(f"{time.monotonic() + 1_000_000} {time.monotonic() + 999_999}\n")
-    assert "older than this machine's last start" in health.trouble("beat")
+    assert "older than this machine's last start" in health.describe_problems("beat")
     (directory / "beat").write_text("broken")
-    assert "cannot be read" in health.trouble("beat")
+    assert "cannot be read" in health.describe_problems("beat")
 
 
 def test_each_thread_of_a_process_with_several_roles_has_its_own() -> None:
@@ -114,8 +114,8 @@ thread.join()
 assert health.roles() == ["relay", "consumer"]
 """
     with process(code):
-        until(lambda: "hangs" in health.trouble("consumer"))
-        assert health.trouble("relay") == ""
+        until(lambda: "hangs" in health.describe_problems("consumer"))
+        assert health.describe_problems("relay") == ""
 
 
 def test_a_role_that_begins_again_has_one_file_and_no_loop_of_its_first_time() -> None:
@@ -126,7 +126,7 @@ health.begin("relay")
 assert health.roles() == ["relay"]
 """
     with process(code):
-        until(lambda: health.trouble("relay") == "")
+        until(lambda: health.describe_problems("relay") == "")
 
 
 def test_a_wait_beats_and_ends_when_stopped() -> None:
@@ -139,7 +139,7 @@ health.wait(stopped, 1000)
 health.beat = lambda: None
 """
     with process(code):
-        until(lambda: health.trouble("relay") == "")
+        until(lambda: health.describe_problems("relay") == "")
 
 
 def probe() -> tuple[int, str]:
@@ -178,7 +178,7 @@ def test_each_worker_of_web_has_a_file_and_the_successor_of_a_dead_one_continues
         assert health.begun() == ["web"] and health.main([]) == health.main(["web"]) == 0
         first.kill()
         first.wait()
-        assert health.trouble("web") == "", "its successor has time to start"
+        assert health.describe_problems("web") == "", "its successor has time to start"
         with worker():
             assert names(directory) == ["web-0", "web-1"], "it takes the file of the dead one"
 
@@ -189,22 +189,22 @@ def test_one_dead_worker_fails_the_probe_though_the_other_beats(directory: Path)
         first.wait()
         past = time.monotonic() - 90
         (directory / "web-0").write_text(f"{past + 60} {past}\n")
-        assert health.trouble("web").startswith("web-0: its loop hangs") and health.main([]) == 1
+        assert health.describe_problems("web").startswith("web-0: its loop hangs") and health.main([]) == 1
         seconds = health.quiet_seconds("web")
         assert seconds is not None and seconds >= 90
 
 
 def test_a_worker_that_never_begins_fails_the_probe(directory: Path) -> None:
     health.expect_workers(2)
-    assert health.trouble("web").splitlines() == [
+    assert health.describe_problems("web").splitlines() == [
         "web-0: the process has not begun",
         "web-1: the process has not begun",
     ]
     assert health.quiet_seconds("web") is None
     with worker():
-        assert health.trouble("web") == "web-1: the process has not begun"
+        assert health.describe_problems("web") == "web-1: the process has not begun"
         with worker():
-            assert health.trouble("web") == ""
+            assert health.describe_problems("web") == ""
 
 
 def test_fewer_workers_leave_no_file_that_fails_the_probe_for_ever(directory: Path) -> None:
@@ -223,4 +223,6 @@ def test_fewer_workers_leave_no_file_that_fails_the_probe_for_ever(directory: Pa
 def test_a_folder_that_cannot_be_written_stops_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEALTH_DIR", "/dev/null/health")
     with process("health.expect_workers(2); health.begin('web')"):
-        assert "cannot be read" in health.trouble("web") or "does not exist" in health.trouble("web")
+        assert "cannot be read" in health.describe_problems(
+            "web"
+        ) or "does not exist" in health.describe_problems("web")

@@ -82,7 +82,9 @@ def test_a_role_that_waits_for_the_migrations_writes_each_reason_once_and_is_hea
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(time, "sleep", lambda seconds: healthy.append(health.trouble("relay") == ""))
+    monkeypatch.setattr(
+        time, "sleep", lambda seconds: healthy.append(health.describe_problems("relay") == "")
+    )
     roles.wait_for_migrations("relay")
     silent = "orderpost: waiting for the migrations: OperationalError: connection timeout expired\n"
     unapplied = "orderpost: waiting for the migrations: some are not applied\n"

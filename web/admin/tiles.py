@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from runtime.conditions import Condition, Found, decide, read_facts
+from runtime.conditions import ActiveCondition, Condition, decide, read_facts
 from runtime.database import replica
 from runtime.database.clock import read_database_time
 from runtime.models import TrafficSum
@@ -39,7 +39,7 @@ class Tile:
 
     label: str
     url: str
-    found: Sequence[Found] = ()
+    found: Sequence[ActiveCondition] = ()
     rows: QuerySet[Any] | Sql | None = None
     words: str = ""
     help: str = ""
@@ -109,7 +109,7 @@ def show_series(series: Series) -> None:
     SERIES.append(series)
 
 
-def sentences(url: str, found: Iterable[Found]) -> Iterator[Tile]:
+def sentences(url: str, found: Iterable[ActiveCondition]) -> Iterator[Tile]:
     """Return a tile with the sentence of each condition."""
     return (Tile(label=one.sentence, url=url, found=[one], words="!") for one in found)
 
@@ -133,10 +133,10 @@ class FrontPage:
         return read_database_time()
 
     @functools.cached_property
-    def _conditions(self) -> list[Found]:
+    def _conditions(self) -> list[ActiveCondition]:
         return decide(read_facts(now=self.now))
 
-    def found(self, *conditions: Condition[Any]) -> list[Found]:
+    def found(self, *conditions: Condition[Any]) -> list[ActiveCondition]:
         """Return those of these conditions that PostgreSQL's rows prove."""
         return [one for one in self._conditions if one.condition in conditions]
 

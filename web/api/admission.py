@@ -19,7 +19,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest, HttpResponseBase
 
-from runtime.process.slots import MOST_WAITING, Overloaded, Slots
+from runtime.process.slots import MOST_WAITING, Overloaded, RequestSlots
 from web.api.problems import overloaded
 from web.metrics import REQUESTS
 
@@ -38,7 +38,9 @@ class Admission:
 
     def __init__(self, application: Application, *, slots: int) -> None:
         self._application = application
-        self.slots: Slots[Connections] = Slots([{} for _ in range(slots)], most_waiting=MOST_WAITING)
+        self.slots: RequestSlots[Connections] = RequestSlots(
+            [{} for _ in range(slots)], most_waiting=MOST_WAITING
+        )
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         path = environ["PATH_INFO"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runtime.process.slots import Overloaded, Slots
+from runtime.process.slots import Overloaded, RequestSlots
 from tests.kit.waiting import until
 
 #: Real seconds that no test reaches; the clock of a test is its own.
@@ -26,7 +26,9 @@ class Office:
 
     def __init__(self, *values: str, most_waiting: int = 9) -> None:
         self.clock = Clock()
-        self.slots = Slots([*values], most_waiting=most_waiting, patience_seconds=PATIENCE, clock=self.clock)
+        self.slots = RequestSlots(
+            [*values], most_waiting=most_waiting, patience_seconds=PATIENCE, clock=self.clock
+        )
         self.answers: list[tuple[str, str | int]] = []
 
     def ask(self, name: str, *, is_refusable: bool = True) -> None:
@@ -50,7 +52,7 @@ class Office:
 
 
 def test_a_free_slot_is_given_at_once_and_the_one_that_was_used_last_comes_first():
-    slots = Slots(["a", "b", "c"], most_waiting=9)
+    slots = RequestSlots(["a", "b", "c"], most_waiting=9)
     taken = [slots.take(is_refusable=True) for _ in range(3)]
     assert sorted(taken) == ["a", "b", "c"]
     for value in ("b", "c", "a"):
@@ -130,7 +132,7 @@ def test_a_refused_request_comes_again_after_as_long_as_the_queue_has_lasted(las
 
 
 def test_nobody_waits_longer_than_the_patience_for_a_slot_that_is_not_given_back():
-    slots = Slots(["slot"], most_waiting=9, patience_seconds=0.001)
+    slots = RequestSlots(["slot"], most_waiting=9, patience_seconds=0.001)
     held = slots.take(is_refusable=True)
     for _ in range(3):
         with pytest.raises(Overloaded):
@@ -141,7 +143,7 @@ def test_nobody_waits_longer_than_the_patience_for_a_slot_that_is_not_given_back
 
 
 def test_no_slot_has_two_holders_and_none_is_lost():
-    slots = Slots(["a", "b", "c"], most_waiting=4, patience_seconds=0.0005)
+    slots = RequestSlots(["a", "b", "c"], most_waiting=4, patience_seconds=0.0005)
     holders, mistakes, outcomes = {"a": 0, "b": 0, "c": 0}, [], []
 
     def work(take: Callable[[], str]) -> None:
