@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from notifications import own_text
 from notifications.models import EmailText, EmailTextVersion
-from notifications.published import Entry, entry_of, key_of, read_entries
+from notifications.published import TextEntry, entry_of, key_of, read_entries
 from notifications.sentences import original
 from notifications.template_files import Key
 from runtime.database.transactions import after_commit
@@ -32,7 +32,7 @@ class HasMistakes(Exception):
         self.mistakes = mistakes
 
 
-def make_entries(texts: Mapping[Key, str], *, language: str) -> list[Entry]:
+def make_entries(texts: Mapping[Key, str], *, language: str) -> list[TextEntry]:
     """Return the texts that are not empty as a draft has them. Raise `HasMistakes` for what no table can."""
     entries, mistakes = [], {}
     for key, text in texts.items():
@@ -49,7 +49,7 @@ def make_entries(texts: Mapping[Key, str], *, language: str) -> list[Entry]:
 
 
 def save_draft(
-    *, source: str, event_type: str, language: str, entries: Sequence[Entry], username: str, seen_at: str
+    *, source: str, event_type: str, language: str, entries: Sequence[TextEntry], username: str, seen_at: str
 ) -> EmailText:
     """Write the draft of an e-mail's own texts.
 
@@ -67,7 +67,7 @@ def publish(
     source: str,
     event_type: str,
     language: str,
-    entries: Sequence[Entry],
+    entries: Sequence[TextEntry],
     username: str,
     seen_at: str,
     restored_from: int | None = None,

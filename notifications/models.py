@@ -573,7 +573,7 @@ class EmailText(models.Model):
     source = models.CharField(max_length=100, default="", blank=True)
     event_type = models.CharField(max_length=50)
     locale = models.CharField(max_length=20)
-    sentences = models.JSONField(default=list)  # of `published.Entry`
+    sentences = models.JSONField(default=list)  # of `published.TextEntry`
     published = models.PositiveIntegerField(null=True, editable=False)  # the version in use; NULL for none
     edited_by = models.CharField(max_length=150, default="", blank=True)
     edited_at = models.DateTimeField(db_default=Now(), editable=False)

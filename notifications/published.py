@@ -23,7 +23,7 @@ from runtime.process.cached_rows import CachedRows, version_of
 log = structlog.get_logger(__name__)
 
 
-class Entry(TypedDict):
+class TextEntry(TypedDict):
     """An own text as a draft or a version stores it, with the release's sentence that it replaces."""
 
     context: str
@@ -51,12 +51,12 @@ class Version:
     """A published version."""
 
     id: str
-    entries: Mapping[Key, Entry]
+    entries: Mapping[Key, TextEntry]
     own: Mapping[Key, OwnText]
 
 
-def entry_of(key: Key, text: str, original: str) -> Entry:
-    return Entry(
+def entry_of(key: Key, text: str, original: str) -> TextEntry:
+    return TextEntry(
         context=key.context,
         msgid=key.msgid,
         plural=key.plural,
@@ -66,7 +66,7 @@ def entry_of(key: Key, text: str, original: str) -> Entry:
     )
 
 
-def key_of(entry: Entry) -> Key:
+def key_of(entry: TextEntry) -> Key:
     return Key(entry["context"], entry["msgid"], entry["plural"], entry["form"])
 
 
@@ -117,7 +117,7 @@ def merge(
 
 
 def read_entries(
-    entries: Iterable[Entry], *, event_type: str, language: str
+    entries: Iterable[TextEntry], *, event_type: str, language: str
 ) -> tuple[dict[Key, OwnText], dict[Key, str]]:
     """Return the own texts that can be used, and for the others why not."""
     sentences, known = sentences_of(event_type), read_keys(event_type, language)
@@ -137,7 +137,7 @@ def read_entries(
     return own, mistakes
 
 
-def find_troubles(entries: Iterable[Entry], *, event_type: str, language: str) -> Sequence[Trouble]:
+def find_troubles(entries: Iterable[TextEntry], *, event_type: str, language: str) -> Sequence[Trouble]:
     """Return what is different now about the published own texts of an e-mail."""
     entries = list(entries)
     known = read_keys(event_type, language)

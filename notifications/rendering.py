@@ -70,7 +70,7 @@ class TemplateFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TemplateData:
     """The data of an e-mail as its reader sees them: texts, numbers, and lists of mappings of both."""
 
     language: str
@@ -92,23 +92,25 @@ def render_email(
     for example because it uses a variable that `context` lacks.
     """
     profile = profile or from_settings()
-    shown = show(locale=locale, context=context, profile=profile)
+    localized = localize(locale=locale, context=context, profile=profile)
     if words is None:
-        words = published.find(source=profile.source, event_type=event_type, language=shown.language)
-    return render_shown(event_type=event_type, shown=shown, words=words)
+        words = published.find(source=profile.source, event_type=event_type, language=localized.language)
+    return render_localized(event_type=event_type, localized=localized, words=words)
 
 
-def render_shown(*, event_type: str, shown: Shown, words: Words = NO_WORDS) -> RenderedEmail:
+def render_localized(*, event_type: str, localized: TemplateData, words: Words = NO_WORDS) -> RenderedEmail:
     """Render the e-mail of an event from data that `show` has made. Raise as `render_email` does."""
     if event_type not in event_types():
         raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
     try:
-        return render_parts(event_type=event_type, language=shown.language, data=shown.data, words=words)
+        return render_parts(
+            event_type=event_type, language=localized.language, data=localized.data, words=words
+        )
     except Exception as error:
         raise TemplateFailed(event_type=event_type, error=error) from error
 
 
-def show(*, locale: str, context: Mapping[str, object], profile: Profile) -> Shown:
+def localize(*, locale: str, context: Mapping[str, object], profile: Profile) -> TemplateData:
     """Return the data for the templates. The end of a key of `context` says how its value is shown.
 
     - an int under `…_amount` as money in minor units of `context["currency"]`;
@@ -129,7 +131,7 @@ def show(*, locale: str, context: Mapping[str, object], profile: Profile) -> Sho
         "shop_colour": profile.colour,
         "shop_logo_url": _safe_url(profile.logo_url),
     }
-    return Shown(reader.language, data)
+    return TemplateData(reader.language, data)
 
 
 def format_amount(*, amount: int, currency: str, locale: str) -> str:

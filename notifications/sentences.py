@@ -113,7 +113,7 @@ def example_numbers(key: Key, language: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _sentences_of(files: Environment, event_type: str) -> Sentences:
-    reader = _Reader(files, event_type)
+    reader = _TemplateReader(files, event_type)
     shared = _sentences_of(files, LAYOUT).all if event_type != LAYOUT else ()
     skipped = {(one.context, one.msgid, one.plural) for one in shared}
     merged: dict[tuple[str, str, str], Sentence] = {}
@@ -174,7 +174,7 @@ class _File:
 _Blocks = dict[str, tuple[_File, nodes.Block]]
 
 
-class _Reader:
+class _TemplateReader:
     """Walks the files of an e-mail as Jinja2 renders them, through what they extend and include."""
 
     def __init__(self, files: Environment, event_type: str) -> None:

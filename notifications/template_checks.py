@@ -16,7 +16,7 @@ from jinja2 import TemplateSyntaxError, meta, nodes
 
 from notifications.parts import PARTS, place_of
 from notifications.profiles import from_settings
-from notifications.rendering import TemplateFailed, is_currency, render_shown, show
+from notifications.rendering import TemplateFailed, is_currency, localize, render_localized
 from notifications.template_files import environment, event_types, our_folder
 
 _ADDED = frozenset(
@@ -51,9 +51,9 @@ def check_templates(*, declared: Collection[str], samples: Samples) -> None:
         _check_variables(theirs, ours, samples[0])
     for event in sorted(declared):
         for context in samples:
-            shown = show(locale="en", context=context, profile=from_settings())
+            localized = localize(locale="en", context=context, profile=from_settings())
             try:
-                render_shown(event_type=event, shown=shown)
+                render_localized(event_type=event, localized=localized)
             except TemplateFailed as failed:
                 cause = failed.__cause__
                 assert isinstance(cause, Exception)
@@ -70,9 +70,9 @@ def warm_up(*, sample: Mapping[str, object]) -> None:
     """Render every e-mail in every language once, so that the first request does not wait for loading."""
     is_currency("EUR")  # loads the list
     for language, _ in settings.LANGUAGES:
-        shown = show(locale=language, context=sample, profile=from_settings())
+        localized = localize(locale=language, context=sample, profile=from_settings())
         for event_type in event_types():
-            render_shown(event_type=event_type, shown=shown)
+            render_localized(event_type=event_type, localized=localized)
 
 
 def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:

@@ -10,7 +10,7 @@ from django.db.models import F
 
 from notifications import editing
 from notifications.models import EmailText, EmailTextVersion, text_name
-from notifications.published import Entry, key_of
+from notifications.published import TextEntry, key_of
 from notifications.sentences import EXTRAS, LAYOUT, read_keys
 from notifications.template_files import Key, event_types, extra_key
 
@@ -61,11 +61,11 @@ def load_texts(source: str, texts: Any) -> Iterator[str]:
             yield f"{row}: withdrawn"
 
 
-def _texts_of(entries: list[Entry]) -> dict[Key, str]:
+def _texts_of(entries: list[TextEntry]) -> dict[Key, str]:
     return {key_of(entry): entry["text"] for entry in entries}
 
 
-def _as_item(entry: Entry) -> dict[str, Any]:
+def _as_item(entry: TextEntry) -> dict[str, Any]:
     if not entry["msgid"]:
         return {"place": entry["context"], "text": entry["text"]}
     named = {"context": entry["context"], "sentence": entry["msgid"], "plural": entry["plural"]}
@@ -73,7 +73,7 @@ def _as_item(entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value} | form | {"text": entry["text"]}
 
 
-def _read(texts: Any) -> Iterator[tuple[tuple[str, str], list[Entry]]]:
+def _read(texts: Any) -> Iterator[tuple[tuple[str, str], list[TextEntry]]]:
     for event_type, languages in _mapping(texts, "texts").items():
         if event_type not in {*event_types(), LAYOUT}:
             known = ", ".join(sorted({*event_types(), LAYOUT}))

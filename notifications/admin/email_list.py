@@ -31,7 +31,7 @@ class ParameterFilter(ChoiceFilter):
         return filters.narrow(cast(EmailNotificationQuerySet, queryset), params)
 
 
-class StatusFilter(ParameterFilter):
+class EmailStatusFilter(ParameterFilter):
     title, parameter_name = "status", "status"
 
     def choices_of(self) -> Iterable[str]:
@@ -82,7 +82,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     ]
     list_display_links = ["state", "event"]
     list_filter = [
-        StatusFilter,
+        EmailStatusFilter,
         CauseFilter,
         FailingFilter,
         EventFilter,

@@ -23,7 +23,7 @@ from notifications.models import EmailText, EmailTextVersion, MailProfile, text_
 from notifications.own_text import LIMIT
 from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
-from notifications.published import Entry, Trouble, key_of
+from notifications.published import TextEntry, Trouble, key_of
 from notifications.rendering import render_email
 from notifications.sentences import (
     EXTRAS,
@@ -170,7 +170,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             return self._act(request, page)
         row = page.row()
         number = _number(request.GET.get("version", ""))
-        entries: Iterable[Entry] = row.sentences if row else ()
+        entries: Iterable[TextEntry] = row.sentences if row else ()
         if "version" in request.GET:
             entries = get_object_or_404(EmailTextVersion, text=row, number=number).sentences
         texts = {key_of(entry): entry["text"] for entry in entries}
@@ -242,7 +242,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         return self._show(request, page, row, texts, mistakes=mistakes, seen_at=seen_at)
 
     def _save(
-        self, request: HttpRequest, page: Page, row: EmailText | None, entries: list[Entry], seen_at: str
+        self, request: HttpRequest, page: Page, row: EmailText | None, entries: list[TextEntry], seen_at: str
     ) -> None:
         if row and row.sentences == entries and row.edited_at.isoformat() == seen_at:
             return
