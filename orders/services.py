@@ -356,7 +356,7 @@ def apply_reported_state(
     source, sequence = order.source, reported.version
     after_commit(
         lambda: log.info(
-            "external order told of",
+            "external order updated",
             order_id=str(order.id),
             source=source,
             change=event,

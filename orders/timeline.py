@@ -42,7 +42,7 @@ VERDICTS = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TimelineEntry:
     """One thing that happened, or will happen (`plan`). `by` is the login of the person who did it."""
 
     at: dt.datetime
@@ -55,7 +55,7 @@ class Entry:
     by: str = ""
 
 
-def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[Entry]:
+def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEntry]:
     """Return all entries of an order, oldest first, with planned entries last.
 
     For a shop, leave out what operators typed, who they are, and to whom else they sent a copy.
@@ -90,7 +90,7 @@ def _acts(order: Order, mails: Iterable[Row]) -> list[LogEntry]:
     return list(found.order_by("action_time"))
 
 
-def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:
+def _of_order(order: Order, events: Iterable[Row]) -> Iterator[TimelineEntry]:
     """Yield the order's own times for changes whose events are no longer stored."""
     told = {CHANGES.get(str(event["event_type"])) for event in events}
     total = format_amount(amount=order.total_amount, currency=order.currency, locale="en")
@@ -100,24 +100,28 @@ def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:
         ("order.completed", order.completed_at, "Order completed"),
     ):
         if at and name not in told:
-            yield Entry(at=at, kind="change", what=name, text=text)
+            yield TimelineEntry(at=at, kind="change", what=name, text=text)
     ended = f"order.{order.status}"
     if ended in ("order.cancelled", "order.part_refunded", "order.refunded") and ended not in told:
         words = order.status.replace("_", "-")
-        yield Entry(at=order.updated_at, kind="change", what=ended, text=f"Order {words} (its last change)")
+        yield TimelineEntry(
+            at=order.updated_at, kind="change", what=ended, text=f"Order {words} (its last change)"
+        )
     if order.stock_reserved_at and "order.confirmed" not in told:
-        yield Entry(at=order.stock_reserved_at, kind="change", what="stock_reserved", text="Stock reserved")
+        yield TimelineEntry(
+            at=order.stock_reserved_at, kind="change", what="stock_reserved", text="Stock reserved"
+        )
 
 
-def _of_event(event: Row) -> Iterator[Entry]:
+def _of_event(event: Row) -> Iterator[TimelineEntry]:
     id, topic = uuid.UUID(str(event["id"])), str(event["event_type"])
     payload = event["payload"]
     name = CHANGES.get(topic)
     at = _time(event["created_at"])
     assert at is not None
 
-    def entry(at: dt.datetime, kind: Kind, what: str, text: str) -> Entry:
-        return Entry(at=at, kind=kind, what=what, text=text, event_id=id)
+    def entry(at: dt.datetime, kind: Kind, what: str, text: str) -> TimelineEntry:
+        return TimelineEntry(at=at, kind=kind, what=what, text=text, event_id=id)
 
     if name:
         yield entry(at, "change", name, _change(name, payload, event))
@@ -146,16 +150,18 @@ def _is_elsewhere(mail: Row, order: Order) -> bool:
     return bool(mail.get("resend_of")) and str(mail["recipient_email"]).lower() != order.email.lower()
 
 
-def _of_mail(mail: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterator[Entry]:
+def _of_mail(mail: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterator[TimelineEntry]:
     """Yield the entries of an e-mail. With `is_secret`, leave out its address."""
     id, name = uuid.UUID(str(mail["id"])), str(mail["event_type"])
     if mail.get("shop_copy_of"):
         name += " (shop copy)"
 
-    def entry(at: Any, kind: Kind, what: str, text: str, provider: str = "") -> Iterator[Entry]:
+    def entry(at: Any, kind: Kind, what: str, text: str, provider: str = "") -> Iterator[TimelineEntry]:
         if (time := _time(at)) is not None:
             said = without_addresses(text) if is_secret else text
-            yield Entry(at=time, kind=kind, what=what, text=said, notification_id=id, provider=provider)
+            yield TimelineEntry(
+                at=time, kind=kind, what=what, text=said, notification_id=id, provider=provider
+            )
 
     of = f", a copy of {mail['resend_of']}" if mail.get("resend_of") else ""
     to = "another address" if is_secret else mail["recipient_email"]
@@ -185,11 +191,11 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterato
         yield from entry(mail["updated_at"], "email", status, f"{name}: {words}: {last}")
 
 
-def _of_act(act: LogEntry, order: Order, *, is_for_shop: bool) -> Entry:
+def _of_act(act: LogEntry, order: Order, *, is_for_shop: bool) -> TimelineEntry:
     is_mail = act.object_id != str(order.id)
     # A message is "Our own words. What was typed". orders.privacy.typed_texts erases by this, too.
     said = act.get_change_message() or "changed"
-    return Entry(
+    return TimelineEntry(
         at=act.action_time,
         kind="person",
         what="act",

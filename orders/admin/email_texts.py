@@ -51,7 +51,7 @@ _URL = "admin:notifications_emailtext"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TextsPage:
     """Which sentences a page shows: of an e-mail, or of all e-mails, in a language, for a shop."""
 
     event_type: str
@@ -129,7 +129,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         profile = find_profile(source)
         lines = []
         for event_type in (*EMAILS, LAYOUT):
-            page = Page(event_type, language, source)
+            page = TextsPage(event_type, language, source)
             subject = ""
             if event_type != LAYOUT:
                 context = sample_for(event_type)
@@ -151,7 +151,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         if not self.has_view_permission(request):
             raise PermissionDenied
         text = get_object_or_404(EmailText, id=as_uuid(object_id))
-        page = Page(text.event_type, text.locale, text.source)
+        page = TextsPage(text.event_type, text.locale, text.source)
         return HttpResponseRedirect(page.url(version=request.GET.get("version", "")))
 
     def page_view(self, request: HttpRequest, event_type: str, language: str) -> HttpResponse:
@@ -188,7 +188,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         answer = {"subject": mail.subject, "html": mail.body_html, "text": mail.body_text}
         return JsonResponse({**answer, "mistakes": names})
 
-    def _act(self, request: HttpRequest, page: Page) -> HttpResponse:
+    def _act(self, request: HttpRequest, page: TextsPage) -> HttpResponse:
         """Do what the pressed button says."""
         act, username = request.POST.get("act", ""), request.user.get_username()
         seen_at, row = request.POST.get("seen_at", ""), page.row()
@@ -242,7 +242,12 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         return self._show(request, page, row, texts, mistakes=mistakes, seen_at=seen_at)
 
     def _save(
-        self, request: HttpRequest, page: Page, row: EmailText | None, entries: list[TextEntry], seen_at: str
+        self,
+        request: HttpRequest,
+        page: TextsPage,
+        row: EmailText | None,
+        entries: list[TextEntry],
+        seen_at: str,
     ) -> None:
         if row and row.sentences == entries and row.edited_at.isoformat() == seen_at:
             return
@@ -250,7 +255,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         saved = editing.save_draft(**page.keys, entries=entries, username=username, seen_at=seen_at)
         self.log_change(request, saved, "Saved the draft.")
 
-    def _send(self, request: HttpRequest, page: Page, texts: Mapping[Key, str]) -> None:
+    def _send(self, request: HttpRequest, page: TextsPage, texts: Mapping[Key, str]) -> None:
         mail, order, mistakes = _preview(request, page, make_fields(page, texts, {}))
         if mistakes:
             self.message_user(request, "Nothing was sent. Correct the texts first.", messages.ERROR)
@@ -268,7 +273,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             subject=f"Texts of {page}",
         )
 
-    def _done(self, request: HttpRequest, page: Page, said: str) -> HttpResponse:
+    def _done(self, request: HttpRequest, page: TextsPage, said: str) -> HttpResponse:
         self.message_user(request, said, messages.SUCCESS)
         kept = {name: request.POST.get(name, "")[:100] for name in ("order", "event")}
         return HttpResponseRedirect(page.url(**kept))
@@ -276,7 +281,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
     def _show(
         self,
         request: HttpRequest,
-        page: Page,
+        page: TextsPage,
         row: EmailText | None,
         texts: Mapping[Key, str],
         *,
@@ -321,7 +326,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         return TemplateResponse(request, f"admin/notifications/emailtext/{name}.html", {**shared, **context})
 
 
-def make_fields(page: Page, texts: Mapping[Key, str], mistakes: Mapping[Key, str]) -> list[Field]:
+def make_fields(page: TextsPage, texts: Mapping[Key, str], mistakes: Mapping[Key, str]) -> list[Field]:
     """Return a field for each sentence, and for each text whose sentence is gone from the e-mail."""
     sentences, known = sentences_of(page.event_type), read_keys(page.event_type, page.language)
     shared = published.versions.get().get(published.cache_key(page.event_type, page.language, ""))
@@ -348,7 +353,7 @@ def _label(key: Key, sentence: Sentence, language: str) -> str:
     return f"{label}, for {example_numbers(key, language)}" if key.plural else label
 
 
-def _typed(request: HttpRequest, page: Page) -> dict[Key, str]:
+def _typed(request: HttpRequest, page: TextsPage) -> dict[Key, str]:
     """Return the texts of the posted fields."""
     row = page.row()
     stored = {key_of(entry): entry["text"] for entry in (row.sentences if row else ())}
@@ -357,7 +362,7 @@ def _typed(request: HttpRequest, page: Page) -> dict[Key, str]:
 
 
 def _preview(
-    request: HttpRequest, page: Page, fields: Iterable[Field]
+    request: HttpRequest, page: TextsPage, fields: Iterable[Field]
 ) -> tuple[RenderedEmail, Order | None, Mapping[Key, str]]:
     """Render an e-mail with the texts of the fields, and return also its order and what is wrong in them."""
     given = request.POST if request.method == "POST" else request.GET
@@ -381,7 +386,7 @@ def _preview(
     return mail, order, mistakes
 
 
-def _event(request: HttpRequest, page: Page) -> str:
+def _event(request: HttpRequest, page: TextsPage) -> str:
     """Return the event whose e-mail a page previews."""
     if page.event_type != LAYOUT:
         return page.event_type
@@ -389,13 +394,13 @@ def _event(request: HttpRequest, page: Page) -> str:
     return given["event"] if given.get("event") in EMAILS else default_event()
 
 
-def _page(request: HttpRequest, event_type: str, language: str) -> Page:
+def _page(request: HttpRequest, event_type: str, language: str) -> TextsPage:
     source = request.GET.get("source", "")
     if event_type not in (*EMAILS, LAYOUT) or language not in dict(settings.LANGUAGES):
         raise Http404
     if source != _source(source):
         raise Http404
-    return Page(event_type, language, source)
+    return TextsPage(event_type, language, source)
 
 
 def _source(text: str) -> str:
@@ -425,7 +430,7 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def _find_order(request: HttpRequest, page: Page, term: str) -> Order | None:
+def _find_order(request: HttpRequest, page: TextsPage, term: str) -> Order | None:
     """Return the order of a reference or an id, else the shop's newest, if the user may see orders."""
     term = term.strip()
     if not term or not term.isprintable() or not request.user.has_perm("orders.view_order"):
@@ -435,12 +440,12 @@ def _find_order(request: HttpRequest, page: Page, term: str) -> Order | None:
     return next(iter(rows.order_by(*NEWEST_FIRST)[:1]), None)
 
 
-def _offered(request: HttpRequest, page: Page) -> list[Order]:
+def _offered(request: HttpRequest, page: TextsPage) -> list[Order]:
     """Return the newest orders of the page's shop."""
     if not request.user.has_perm("orders.view_order"):
         return []
     return list(_orders(page).order_by(*NEWEST_FIRST)[:ORDERS])
 
 
-def _orders(page: Page) -> QuerySet[Order]:
+def _orders(page: TextsPage) -> QuerySet[Order]:
     return Order.objects.filter(source=page.source) if page.source else Order.objects.all()

@@ -22,7 +22,7 @@ from web.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from web.admin.period import PeriodFilter
 
 
-class StatusFilter(ChoiceFilter):
+class OrderStatusFilter(ChoiceFilter):
     title, parameter_name = "status", "status"
 
     def choices_of(self) -> Iterable[str]:
@@ -67,7 +67,7 @@ def _fields_of(section: str) -> tuple[str, ...]:
 
 class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "owner", "state", "total", "refunded", "email", "created"]
-    list_filter = [StatusFilter, StuckFilter, PlacedAge, PlacedPeriod]
+    list_filter = [OrderStatusFilter, StuckFilter, PlacedAge, PlacedPeriod]
     ordering = list(NEWEST_FIRST)
     csv_columns = names(Use.CSV)
     search_fields = ["reference"]

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from django.urls import reverse
 from django.utils import timezone
 
-from orders.timeline import Entry
+from orders.timeline import TimelineEntry
 
 #: An order's page shows at most so many entries, the newest.
 MOST = 300
-#: The tones of lines, by `Entry.what`.
+#: The tones of lines, by `TimelineEntry.what`.
 BAD = {
     *("bounced", "complained", "dead_lettered", "permanent", "misconfigured", "sender_refused"),
     *("suppressed", "discarded"),
@@ -29,13 +29,13 @@ class Line:
     `gap` is the time since the entry before, or the time until a planned entry.
     """
 
-    entry: Entry
+    entry: TimelineEntry
     gap: str
     url: str
     tone: str
 
 
-def lines_of(entries: Iterable[Entry]) -> list[Line]:
+def lines_of(entries: Iterable[TimelineEntry]) -> list[Line]:
     """Return the newest entries as lines, oldest first."""
     shown = list(entries)[-MOST:]
     before: dt.datetime | None = None
@@ -64,7 +64,7 @@ def span(time: dt.timedelta) -> str:
     return f"{seconds:.1f} s" if seconds else "0 s"
 
 
-def _url(entry: Entry) -> str:
+def _url(entry: TimelineEntry) -> str:
     if entry.notification_id:
         return reverse("admin:notifications_emailnotification_change", args=[entry.notification_id])
     if entry.event_id:

@@ -22,7 +22,7 @@ from events.counters import RECEIVED
 from events.pause_watch import PauseWatch
 from orders.inbound import commands
 from orders.inbound.external import TOPICS as ORDER_TOPICS
-from orders.inbound.external import OtherOwner
+from orders.inbound.external import OwnedElsewhere
 from orders.subscriptions import NAME, over_http
 from runtime.models import Pause
 from web.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
@@ -179,7 +179,7 @@ def _process(
     except Rejected as reason:
         counted = "rejected"
         log.warning("event not taken", event_id=event.event_id, reason=str(reason)[:1000], token=token.name)
-        if token.source and isinstance(reason, OtherOwner):
+        if token.source and isinstance(reason, OwnedElsewhere):
             raise Rejected("data.orderId: An order of another system has this id.") from None
         raise
     finally:

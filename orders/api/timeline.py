@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from notifications.models import EmailNotification
 from orders.api.access import find_order
-from orders.timeline import Entry, read_timeline
+from orders.timeline import TimelineEntry, read_timeline
 from web.api.pages import hot_since
 from web.api.schema import HotPageSerializer, operation
 from web.api.views import ApiView, json_response, present
@@ -19,7 +19,7 @@ from web.api.views import ApiView, json_response, present
 MOST = 1000
 
 
-class EntrySerializer(serializers.Serializer[Entry]):
+class TimelineEntrySerializer(serializers.Serializer[TimelineEntry]):
     at = serializers.DateTimeField()
     kind = serializers.ChoiceField(
         choices=["change", "event", "email", "attempt", "delivery", "person", "plan"],
@@ -36,7 +36,7 @@ class EntrySerializer(serializers.Serializer[Entry]):
 
 
 class TimelineSerializer(HotPageSerializer):
-    results = EntrySerializer(many=True)
+    results = TimelineEntrySerializer(many=True)
 
 
 class Timeline(ApiView):
@@ -55,6 +55,6 @@ class Timeline(ApiView):
     def get(self, request: Request, id: str) -> HttpResponse:
         order = find_order(id, self.first_read.token)
         entries = read_timeline(order=order, is_for_shop=bool(self.first_read.token.source))
-        results = [present(EntrySerializer, entry) for entry in entries[-MOST:]]
+        results = [present(TimelineEntrySerializer, entry) for entry in entries[-MOST:]]
         page: dict[str, Any] = {"next": None, "previous": None, "results": results}
         return json_response(page | {"since": hot_since(model=EmailNotification)})

@@ -39,7 +39,7 @@ REFUNDED: dict[str, str] = {
 }
 
 
-class OtherOwner(Rejected):
+class OwnedElsewhere(Rejected):
     """The order belongs to another system. The text names it, so not every sender may read it."""
 
 
@@ -103,7 +103,7 @@ class Refund(ExternalOrder):
 DETAILS = ("amount", "notify", "reason", "tracking_url", "was_paid")
 
 
-class Reported(NamedTuple):
+class ReportedEvent(NamedTuple):
     """An event of another system: its body, and the statuses that an order can have after it."""
 
     body: type[ExternalOrder]
@@ -113,25 +113,25 @@ class Reported(NamedTuple):
 
 #: The statuses are those of our own events.
 BODIES = {
-    "order.placed": Reported(ExternalOrder, (S.PENDING,), "An order of another system was placed"),
-    "order.paid": Reported(ExternalOrder, (S.PAID,), "An order of another system was paid"),
-    "order.confirmed": Reported(
+    "order.placed": ReportedEvent(ExternalOrder, (S.PENDING,), "An order of another system was placed"),
+    "order.paid": ReportedEvent(ExternalOrder, (S.PAID,), "An order of another system was paid"),
+    "order.confirmed": ReportedEvent(
         ExternalOrder,
         (S.CONFIRMED,),
         "An order of another system was confirmed because its stock is reserved",
     ),
-    "order.completed": Reported(
+    "order.completed": ReportedEvent(
         Completed,
         (S.COMPLETED, S.PART_REFUNDED),
         "An order of another system was completed. A part-refunded order keeps its status",
     ),
-    "order.cancelled": Reported(Cancelled, (S.CANCELLED,), "An order of another system was cancelled"),
-    "order.refunded": Reported(
+    "order.cancelled": ReportedEvent(Cancelled, (S.CANCELLED,), "An order of another system was cancelled"),
+    "order.refunded": ReportedEvent(
         Refund,
         (S.REFUNDED, S.CANCELLED),
         "The whole balance of an order of another system was refunded",
     ),
-    "order.part_refunded": Reported(
+    "order.part_refunded": ReportedEvent(
         Refund, (S.PART_REFUNDED, S.CANCELLED), "A part of an order of another system was refunded"
     ),
 }
@@ -161,7 +161,7 @@ def _apply(event: Envelope, *, name: str) -> None:
             reported=reported, event=name, at=event.timestamp, is_history=is_history, **details
         ).save()
     except services.OtherOwner as error:
-        raise OtherOwner(str(error)) from error
+        raise OwnedElsewhere(str(error)) from error
     except ChangeRefused as error:
         raise Rejected(str(error)) from error
 

@@ -57,7 +57,7 @@ class NotFinished(RuntimeError):
     """The person has orders or e-mails that are not finished."""
 
     def __init__(self, orders: Sequence[uuid.UUID], mails: Sequence[uuid.UUID]) -> None:
-        found = [part for part in (_some("order", orders), _some("e-mail", mails)) if part]
+        found = [part for part in (_format_ids("order", orders), _format_ids("e-mail", mails)) if part]
         are = "is" if len(orders) + len(mails) == 1 else "are"
         super().__init__(
             f"Cannot erase this person, because {' and '.join(found)} {are} not finished. After an erasure"
@@ -126,7 +126,7 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
+class _PersonRows:
     """A person's rows in the live tables."""
 
     #: The orders with the address.
@@ -137,9 +137,9 @@ class _Found:
     is_ready: bool
 
 
-def _find(email: str) -> _Found:
+def _find(email: str) -> _PersonRows:
     owned, mails = frozenset(own_orders(email).values_list("id", flat=True)), own_mails(email)
-    return _Found(
+    return _PersonRows(
         owned=owned,
         mailed=frozenset(mails.values_list("order_id", flat=True)),
         is_ready=bool(owned) or mails.exclude(status=Status.PROCESSING).exists(),
@@ -154,7 +154,7 @@ def _check_not_in_flight(email: str) -> None:
         raise NotFinished(*found)
 
 
-def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | None:
+def _record(email: str, erasure: Erasure | None, found: _PersonRows) -> Erasure | None:
     """Record the person and the cold files before the rows that lead to them are erased.
 
     Return None, and record nothing, if nothing is stored of the person. Only reading a cold file tells
@@ -170,7 +170,7 @@ def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | Non
     return recorded
 
 
-def _erase_everywhere(email: str, found: _Found, report: Report, force: bool) -> Counter[str]:
+def _erase_everywhere(email: str, found: _PersonRows, report: Report, force: bool) -> Counter[str]:
     counts: Counter[str] = Counter()
     person = Person.of(email, found.owned)
 
@@ -280,7 +280,7 @@ def rewrite_cold_files(*, report: Report) -> None:
                 erase_from_cold_file(model=model, record=record, report=report)
 
 
-def _some(what: str, ids: Sequence[uuid.UUID]) -> str:
+def _format_ids(what: str, ids: Sequence[uuid.UUID]) -> str:
     if not ids:
         return ""
     listed = ", ".join(map(str, ids[:3])) + (" …" if len(ids) > 3 else "")

@@ -14,7 +14,7 @@ from django.db import connection
 from django.test import Client
 
 from orders.admin.timeline import lines_of
-from orders.timeline import Entry
+from orders.timeline import TimelineEntry
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
 from tests.kit.orders import make_order, make_orders, pay_order
 from tests.kit.people import staff_client
@@ -105,9 +105,11 @@ def test_an_orders_page_tells_its_story_with_links_and_gaps(admin_client):
 def test_the_gap_is_the_time_since_the_line_before_or_until_what_is_to_come():
     noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
     entries = [
-        Entry(at=noon, kind="change", what="order.paid", text=""),
-        Entry(at=noon + dt.timedelta(seconds=0.2), kind="delivery", what="sent", text=""),
-        Entry(at=dt.datetime.now(dt.UTC) + dt.timedelta(hours=3), kind="plan", what="next_attempt", text=""),
+        TimelineEntry(at=noon, kind="change", what="order.paid", text=""),
+        TimelineEntry(at=noon + dt.timedelta(seconds=0.2), kind="delivery", what="sent", text=""),
+        TimelineEntry(
+            at=dt.datetime.now(dt.UTC) + dt.timedelta(hours=3), kind="plan", what="next_attempt", text=""
+        ),
     ]
     assert [(line.gap, line.tone) for line in lines_of(entries)] == [
         ("", ""),

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from orders.models import Order
-from orders.timeline import Entry, read_timeline
+from orders.timeline import TimelineEntry, read_timeline
 from web.api.fields import parse_uuid
 
 
@@ -49,7 +49,7 @@ def find_order(text: str) -> Order | None:
     return found[0] if found else None
 
 
-def _line(entry: Entry, before: dt.datetime | None) -> str:
+def _line(entry: TimelineEntry, before: dt.datetime | None) -> str:
     gap = f"+{(entry.at - before).total_seconds():.1f} s" if before else ""
     by = f" ({entry.by})" if entry.by else ""
     return f"{entry.at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {gap:>14}  {entry.kind:<8}  {entry.text}{by}"
