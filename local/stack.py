@@ -21,7 +21,7 @@ from local.environment import is_given
 from local.kafka.broker import EmbeddedKafka
 from local.machine import HOST, PROJECT, LocalRunFailed, failed_part, free_port, guarded, tail
 from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
-from local.supervision import Gate, Program, Supervisor
+from local.supervision import Program, StartBarrier, Supervisor
 from runtime.process.redis_client import make_client
 
 VAR = PROJECT / "var"
@@ -63,7 +63,7 @@ class Stack:
         )
         self.console = Console(logs=VAR / "log", names=PROCESSES)
         self.initialised, self.prepared, self.up = (
-            Gate(VAR / "run" / name) for name in ("initialised", "prepared", "up")
+            StartBarrier(VAR / "run" / name) for name in ("initialised", "prepared", "up")
         )
         self.supervisor = Supervisor(var=VAR)
 

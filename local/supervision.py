@@ -23,7 +23,7 @@ LONGEST_LOG, KEPT_LOGS = 10_000_000, 3  # bytes; older files of each log
 STOP_SECONDS = 60  # a worker finishes its sends before it exits
 
 
-class Gate:
+class StartBarrier:
     """A locked file. The programs that wait for it start when `open` unlocks it."""
 
     def __init__(self, path: Path) -> None:

@@ -68,7 +68,7 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
     if pause is None or pause.restored_to is None:
         raise NotPaused("pause first: manage.py pause --all --restored-to TIME")
     restored = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC"
-    reader = _Reader(since=since or pause.restored_to, replaced=f"{restored}; a copy was made since")
+    reader = _LogReader(since=since or pause.restored_to, replaced=f"{restored}; a copy was made since")
     for line in lines:
         reader.read_line(line)
     reader.flush()
@@ -89,7 +89,7 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
     return report
 
 
-class _Reader:
+class _LogReader:
     """Collects lines and compares them with the database, `BATCH` changes at a time."""
 
     def __init__(self, *, since: dt.datetime, replaced: str) -> None:

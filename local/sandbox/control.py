@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from local.sandbox.faults import Fault, InvalidFault
-from local.sandbox.state import State
+from local.sandbox.state import SandboxState
 from notifications.providers.dialect import ProviderAnswer
 
 
@@ -31,7 +31,7 @@ def as_json(value: Any, *, status: int = 200, then: Callable[[], None] | None = 
     return Response(status, json.dumps(value).encode(), then=then)
 
 
-def answer(*, state: State, method: str, path: str, body: bytes | None) -> Response:
+def answer(*, state: SandboxState, method: str, path: str, body: bytes | None) -> Response:
     """Perform a control request. `body` is None if it was not sent as JSON."""
     try:
         match method, path:
@@ -55,7 +55,7 @@ class _Unreadable(ValueError):
     """The body of a request is not JSON."""
 
 
-def _add_fault(state: State, value: object) -> Response:
+def _add_fault(state: SandboxState, value: object) -> Response:
     fault = Fault.from_json(value)
     if fault.kind == "refuse":  # it closes this connection too, so answer first
         return as_json(fault.as_json(), status=201, then=lambda: state.set_fault(fault))
@@ -63,7 +63,7 @@ def _add_fault(state: State, value: object) -> Response:
     return as_json(fault.as_json(), status=201)
 
 
-def _faults(state: State) -> Response:
+def _faults(state: SandboxState) -> Response:
     return as_json([fault.as_json() for fault in state.faults.all()])
 
 

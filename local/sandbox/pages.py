@@ -14,7 +14,7 @@ from string import Template
 
 from local.sandbox.faults import Fault
 from local.sandbox.mails import Mail
-from local.sandbox.state import State
+from local.sandbox.state import SandboxState
 from notifications.providers.dialect import ProviderAnswer
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -44,7 +44,7 @@ _FAULT_WORDS = {
 }
 
 
-def answer(*, state: State, path: str, query: Mapping[str, str]) -> ProviderAnswer:
+def answer(*, state: SandboxState, path: str, query: Mapping[str, str]) -> ProviderAnswer:
     """Return the page at a path, or a 404."""
     match path.strip("/").split("/"):
         case [""]:
@@ -65,12 +65,12 @@ def answer(*, state: State, path: str, query: Mapping[str, str]) -> ProviderAnsw
     return _not_found("This page does not exist.")
 
 
-def _list_page(state: State, search: str) -> ProviderAnswer:
+def _list_page(state: SandboxState, search: str) -> ProviderAnswer:
     body = _LIST.substitute(search=_escape(search), live=_live(state, search))
     return _html(_PAGE.substitute(title="E-mails", body=body))
 
 
-def _live(state: State, search: str) -> str:
+def _live(state: SandboxState, search: str) -> str:
     """Render the part of the list that page.js refreshes: the provider's state and the mails."""
     stats = state.mailbox.stats()
     faults = state.faults.all()

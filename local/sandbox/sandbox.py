@@ -12,17 +12,17 @@ from typing import Any, Self
 from local.machine import HOST
 from local.sandbox.faults import Fault
 from local.sandbox.mails import Mail
-from local.sandbox.server import Server
-from local.sandbox.state import State
+from local.sandbox.server import SandboxServer
+from local.sandbox.state import SandboxState
 from notifications.providers.registry import DEFAULT, declarations
 
 
-class Sandbox(State):
+class Sandbox(SandboxState):
     """A stand-in for the providers that have a dialect. It listens from `start` to `stop`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._server: Server | None = None
+        self._server: SandboxServer | None = None
         self._listening = threading.RLock()  # held while the listening socket is opened or closed
         self._refusing: Fault | None = None
         self._stopped = False
@@ -109,7 +109,7 @@ class Sandbox(State):
         with self._listening:
             if self._server is not None:
                 return
-            self._server = Server(state=self)
+            self._server = SandboxServer(state=self)
             self.port = self._server.server_port
             threading.Thread(
                 target=self._server.serve_forever, args=(0.05,), name="sandbox", daemon=True

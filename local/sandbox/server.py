@@ -21,23 +21,23 @@ from typing import Any
 from local.machine import HOST
 from local.sandbox import control, pages, protocol
 from local.sandbox.faults import Fault, reset, write_garbage
-from local.sandbox.state import State
+from local.sandbox.state import SandboxState
 from notifications.providers.dialect import Dialect, ProviderAnswer, RefusalReason
 
 _STATUSES = frozenset(HTTPStatus)
 
 
-class Server(ThreadingHTTPServer):
+class SandboxServer(ThreadingHTTPServer):
     """A listening socket and its open connections."""
 
     request_queue_size = 1024
     daemon_threads = True
 
-    def __init__(self, *, state: State) -> None:
+    def __init__(self, *, state: SandboxState) -> None:
         self.state = state
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        super().__init__((HOST, state.port), Handler)
+        super().__init__((HOST, state.port), SandboxHandler)
 
     def server_bind(self) -> None:
         """Bind without the look-up of the host's name, which can hang."""
@@ -84,10 +84,10 @@ class Server(ThreadingHTTPServer):
                 continue  # its client, or its own thread, closed it first
 
 
-class Handler(BaseHTTPRequestHandler):
+class SandboxHandler(BaseHTTPRequestHandler):
     """One connection."""
 
-    server: Server
+    server: SandboxServer
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     timeout = 300  # seconds until an idle connection is closed

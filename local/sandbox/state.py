@@ -16,7 +16,7 @@ from notifications.providers.registry import declarations
 
 
 @dataclass(kw_only=True, eq=False)
-class State:
+class SandboxState:
     """The state of the providers that have a dialect.
 
     port     0 takes a free port

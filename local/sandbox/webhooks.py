@@ -1,6 +1,6 @@
 """Post event webhooks as the providers do: signed if a key is set, and again after an answer that is not 2xx.
 
-Used by state.State. Each provider's dialect makes the body and the headers of its posts.
+Used by state.SandboxState. Each provider's dialect makes the body and the headers of its posts.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from django.core.management.base import CommandError
 
 from local import background, supervision
 from local.machine import LocalRunFailed, guarded, is_alive
-from local.supervision import Gate, Program, Supervisor
+from local.supervision import Program, StartBarrier, Supervisor
 from runtime.process.backoff import NO_JITTER, RetryPolicy
 from tests.kit.waiting import until
 
@@ -38,7 +38,7 @@ def supervisor(var: Path) -> Iterator[Supervisor]:
     supervisor.stop()
 
 
-def program(name: str, script: str, *, gate: Gate | None = None) -> Program:
+def program(name: str, script: str, *, gate: StartBarrier | None = None) -> Program:
     """Return a program that runs a script of the shell, once its gate is open."""
     shell = ["sh", "-c", script]
     command = guarded(gate.before(*shell) if gate else shell)
@@ -51,7 +51,7 @@ def pid_in(log: Path) -> int:
 
 
 def test_a_program_waits_for_its_gate(supervisor: Supervisor, var: Path) -> None:
-    gate = Gate(var / "run" / "gate")
+    gate = StartBarrier(var / "run" / "gate")
     first = program("first", "echo $$; exec sleep 600")
     second = program("second", "echo opened $WORD; exec sleep 600", gate=gate)
     supervisor.start([second], [first], environment=os.environ)
