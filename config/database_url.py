@@ -28,12 +28,12 @@ def parse_database(url: str, *, prefer: str = "read-write") -> dict[str, Any]:
     if several is None:
         return dict(dj_database_url.parse(url))
     servers = [_SERVER.fullmatch(text) for text in several["servers"].split(",")]
-    found = [server for server in servers if server]
-    if len(found) < len(servers):
+    named = [server for server in servers if server]
+    if len(named) < len(servers):
         raise ValueError("Each of its servers must be host or host:port, such as db1:5432,db2:5432.")
     database: dict[str, Any] = dict(dj_database_url.parse(f"{several['before']}server{several['after']}"))
-    database["HOST"] = ",".join(server["ipv6"] or server["host"] for server in found)
-    database["PORT"] = ",".join(server["port"] or DEFAULT_PORT for server in found)
+    database["HOST"] = ",".join(server["ipv6"] or server["host"] for server in named)
+    database["PORT"] = ",".join(server["port"] or DEFAULT_PORT for server in named)
     database.setdefault("OPTIONS", {}).setdefault("target_session_attrs", prefer)
     return database
 

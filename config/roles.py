@@ -59,17 +59,17 @@ def commands(
 
 def number_from(name: str) -> int | None:
     """Return a positive whole number from the environment, or None if unset. Exit for any other value."""
-    given = os.environ.get(name, "").strip()
-    if given and (not (given.isascii() and given.isdigit()) or int(given) < 1):
-        sys.exit(f"{name} must be a whole number from 1, and is {given!r}.")
-    return int(given) if given else None
+    text = os.environ.get(name, "").strip()
+    if text and (not (text.isascii() and text.isdigit()) or int(text) < 1):
+        sys.exit(f"{name} must be a whole number from 1, and is {text!r}.")
+    return int(text) if text else None
 
 
-def parse_switch(name: str, given: str) -> bool:
-    """Return whether `given`, the value of the variable `name`, is on. Raise ValueError for other words."""
-    word = given.strip().lower()
+def parse_switch(name: str, value: str) -> bool:
+    """Return whether the variable `name` is on with this `value`. Raise ValueError for other words."""
+    word = value.strip().lower()
     if word not in ON + OFF:
-        raise ValueError(f"{name} must be on or off (true or false, 1 or 0, yes or no), not {given!r}.")
+        raise ValueError(f"{name} must be on or off (true or false, 1 or 0, yes or no), not {value!r}.")
     return word in ON
 
 
@@ -112,16 +112,16 @@ def wait_for_migrations(role: str = "") -> None:
 def main(arguments: list[str]) -> None:
     """Replace this process by that of a role or a command of manage.py, so that signals reach it directly."""
     name, *rest = arguments or ["help"]
-    found = commands(
+    table = commands(
         port=number_from("PORT") or 8000,
         processes=number_from("WEB_PROCESSES"),
         threads=number_from("WEB_THREADS"),
     )
-    command = found.get(name, [sys.executable, "manage.py", name])
+    command = table.get(name, [sys.executable, "manage.py", name])
     os.chdir(PROJECT)
     waits = switch_from("WAIT_FOR_MIGRATIONS", environ=os.environ)
-    if waits and name in {*found, *AFTER_THEM} - {"migrate"}:
-        wait_for_migrations(name if name in found else "")
+    if waits and name in {*table, *AFTER_THEM} - {"migrate"}:
+        wait_for_migrations(name if name in table else "")
     os.execv(command[0], [*command, *rest])  # noqa: S606 - no shell is wanted
 
 

@@ -55,8 +55,8 @@ class _Environment(FileAwareEnv):
     """Read switches as `config.roles` does."""
 
     def bool(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
-        given = self.str(name, "").strip()
-        return parse_switch(name, given) if given else default
+        value = self.str(name, "").strip()
+        return parse_switch(name, value) if value else default
 
 
 env = _Environment(eager=True, strip_whitespace=True)  # editors end a file with a line break
@@ -262,7 +262,7 @@ try:
         "SENTRY_TRACES_SAMPLE_RATE", 0.0, validate=validate.Range(min=0, max=1)
     )
     # Each process logs these when it starts. They stop `check --deploy` and `migrate`.
-    UNKNOWN_VARIABLES = find_unknown(environ=os.environ, known={*env.dump(), *raw.dump()})
+    UNKNOWN_VARIABLES = find_unknown(environ=os.environ, names={*env.dump(), *raw.dump()})
 except ValueError as error:  # EnvError, or an unreadable file of NAME_FILE
     raise ImproperlyConfigured(str(error)) from error
 

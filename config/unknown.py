@@ -21,16 +21,16 @@ _SERVICE_LINK = re.compile(
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 
 
-def find_unknown(*, environ: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+def find_unknown(*, environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """Return each unknown variable with the closest known one, or with "" if none is close.
 
     A variable looks like a setting if its first word begins two settings, or if it is almost a setting's
     name. A first word of a single setting proves nothing: others have a DATABASE_PASSWORD, too.
     """
-    words = Counter(name.partition("_")[0] for name in known if "_" in name)
+    words = Counter(name.partition("_")[0] for name in names if "_" in name)
     ours = {word for word, count in words.items() if count > 1} - LIBRARIES
-    accepted = {*known, *(f"{name}_FILE" for name in known)}
-    found = {}
+    accepted = {*names, *(f"{name}_FILE" for name in names)}
+    closest_names = {}
     for name in sorted(environ.keys() - accepted):
         word, underscore, _ = name.partition("_")
         if word in LIBRARIES or _is_service_link(name, environ[name]):
@@ -38,8 +38,8 @@ def find_unknown(*, environ: Mapping[str, str], known: Collection[str]) -> dict[
         [closest] = difflib.get_close_matches(name, sorted(accepted), n=1) or [""]
         almost = difflib.SequenceMatcher(None, name, closest).ratio() >= ALMOST
         if (underscore and word in ours) or almost:
-            found[name] = closest
-    return found
+            closest_names[name] = closest
+    return closest_names
 
 
 def _is_service_link(name: str, value: str) -> bool:

@@ -28,12 +28,12 @@ def delays(values: Sequence[float]) -> None:
         raise ValidationError("Each delay must be a positive number of seconds.")
 
 
-def names_of(known: Collection[str]) -> Callable[[Collection[str]], None]:
-    """Return a validator that accepts a collection if all members are in `known`."""
+def names_of(allowed: Collection[str]) -> Callable[[Collection[str]], None]:
+    """Return a validator that accepts a collection if all members are in `allowed`."""
 
-    def check(given: Collection[str]) -> None:
-        if unknown := sorted(set(given) - set(known)):
-            raise ValidationError(f"Unknown: {', '.join(unknown)}. Choose from {', '.join(known)}.")
+    def check(names: Collection[str]) -> None:
+        if unknown := sorted(set(names) - set(allowed)):
+            raise ValidationError(f"Unknown: {', '.join(unknown)}. Choose from {', '.join(allowed)}.")
 
     return check
 
@@ -49,14 +49,14 @@ def mail_address(value: str) -> None:
 
     The address must have the form in which addresses are stored, because it is used as it is.
     """
-    given = parseaddr(value)[1]
+    typed = parseaddr(value)[1]
     try:
-        address = read_address(given)
+        address = read_address(typed)
     except NotAnAddress as error:
         raise ValidationError(
             f"This is not an e-mail address, such as 'Shop <orders@example.com>'. {error}"
         ) from error
-    if address != given:
+    if address != typed:
         raise ValidationError(f"Write the address as {address}.")
 
 

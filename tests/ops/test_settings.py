@@ -410,7 +410,7 @@ KNOWN = (
 
 
 def unknown(name: str, value: str = "x") -> dict[str, str]:
-    return find_unknown(environ={name: value, "PATH": "/bin"}, known=KNOWN)
+    return find_unknown(environ={name: value, "PATH": "/bin"}, names=KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -483,8 +483,8 @@ def test_another_process_warns_of_it_once_and_starts(words: list[str]) -> None:
 def test_no_documented_variable_is_unknown() -> None:
     names = documented_settings()
     assert len(names) > 60
-    known = {*shipped.env.dump(), *shipped.raw.dump()}
-    assert find_unknown(environ=dict.fromkeys(names, "x"), known=known) == {}
+    names_of_settings = {*shipped.env.dump(), *shipped.raw.dump()}
+    assert find_unknown(environ=dict.fromkeys(names, "x"), names=names_of_settings) == {}
 
 
 def test_the_example_of_the_docs_starts_and_only_its_example_values_are_warned_of() -> None:
