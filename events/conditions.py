@@ -59,8 +59,8 @@ def _select(now: dt.datetime) -> str:
     return _SELECT.format(floor=id_floor(now + dt.timedelta(days=3)), most=conditions.MOST)
 
 
-def _events(found: Sequence[Row], _: dt.datetime) -> Events:
-    return Events(**positive(found[0]))
+def _events(rows: Sequence[Row], _: dt.datetime) -> Events:
+    return Events(**positive(rows[0]))
 
 
 UNFINISHED_EVENTS: Query[Events] = Query(name="unfinished events", select=_select, read=_events)
@@ -120,7 +120,7 @@ CONSUMER_LAG = Condition(
     code="ConsumerLag",
     place=150,
     source=LAGS,
-    measure=lambda lags: [Measurement(one.seconds, one.topic) for one in lags],
+    measure=lambda lags: [Measurement(lag.seconds, lag.topic) for lag in lags],
     limit=60,
     paused_by=Pause.Part.CONSUMERS,
     sentence="messages of {subject} have waited for more than a minute",
@@ -166,8 +166,8 @@ LAG_SECONDS = gauge(
 
 def show_lags(source: Source[Sequence[Lag]], *, group: str) -> None:
     """Show how far the consumers of a group are behind."""
-    conditions.show(LAG_EVENTS, source, lambda lags: {(one.topic, group): one.events for one in lags})
-    conditions.show(LAG_SECONDS, source, lambda lags: {(one.topic, group): one.seconds for one in lags})
+    conditions.show(LAG_EVENTS, source, lambda lags: {(lag.topic, group): lag.events for lag in lags})
+    conditions.show(LAG_SECONDS, source, lambda lags: {(lag.topic, group): lag.seconds for lag in lags})
 
 
 show_lags(LAGS, group=GROUP)

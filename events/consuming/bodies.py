@@ -137,7 +137,7 @@ def read_events(request: Request) -> SentEvents:
     documents = document if is_list else [document]
     if len(documents) > MOST_EVENTS:
         raise invalid([RequestFault((), f"A list has at most {MOST_EVENTS} events, not {len(documents)}.")])
-    return SentEvents([SentEvent(one, is_cloud_event) for one in documents], is_list)
+    return SentEvents([SentEvent(document, is_cloud_event) for document in documents], is_list)
 
 
 def _read_attributes(meta: Mapping[str, str]) -> dict[str, Any]:

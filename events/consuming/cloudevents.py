@@ -31,7 +31,7 @@ def envelope_from(event: object) -> dict[str, Any]:
     if event.get("specversion") != "1.0":
         raise Rejected("its specversion is not '1.0'")
     topic = event.get("type")
-    found = _VERSION.fullmatch(topic) if isinstance(topic, str) else None
+    match = _VERSION.fullmatch(topic) if isinstance(topic, str) else None
     data = _data(event)
     subject = event.get("subject")
     if isinstance(data, dict) and isinstance(subject, str):
@@ -41,7 +41,7 @@ def envelope_from(event: object) -> dict[str, Any]:
     return {
         "eventId": event.get("id"),
         "eventType": topic,
-        "version": int(found[1]) if found else 1,
+        "version": int(match[1]) if match else 1,
         "source": event.get("source"),
         "timestamp": event.get("time"),
         "data": data,

@@ -128,7 +128,7 @@ class EventConsumer:
             if is_away(error):
                 raise
             failures = self._again.get(key, (0.0, 0))[1] + 1
-            envelope = message.known
+            envelope = message.any_envelope
             if failures < TRIES:
                 RECEIVED.labels(received.topic, "retried").inc()
                 wait = pause_after(failures)

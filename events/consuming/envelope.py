@@ -161,8 +161,8 @@ def _traceparent(metadata: Mapping[str, Any], event_id: uuid.UUID) -> str:
 
     The event represents the span that caused the work, so its id becomes the parent's id.
     """
-    if given := context.accept_traceparent(_string(metadata.get("traceparent"))):
-        return given
+    if traceparent := context.accept_traceparent(_string(metadata.get("traceparent"))):
+        return traceparent
     trace_id = _string(metadata.get("traceId"))
     return context.accept_traceparent(f"00-{trace_id}-{event_id.hex[16:]}-00") if trace_id else ""
 

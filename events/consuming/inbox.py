@@ -60,7 +60,7 @@ class InboundMessage:
     fault: str = ""
 
     @property
-    def known(self) -> Envelope:
+    def any_envelope(self) -> Envelope:
         """The envelope, or if it cannot be read one with only its id, its topic and perhaps its producer."""
         return self.envelope or _unreadable(self.received)
 
@@ -166,7 +166,7 @@ def is_own(message: InboundMessage, own_topics: Collection[str]) -> bool:
 
 def _producer_of(letter: InboundDeadLetter) -> str:
     """Return what the inbox recorded as the source of a letter's event, or an empty text if unknown."""
-    return open_message(_received(letter)).known.producer[:100] if letter.is_exact else ""
+    return open_message(_received(letter)).any_envelope.producer[:100] if letter.is_exact else ""
 
 
 def _received(letter: InboundDeadLetter) -> Received:
@@ -192,13 +192,13 @@ def _working_on(envelope: Envelope, consumer: str) -> Iterator[Span]:
 
 def dead_letter(*, message: InboundMessage, consumer: str, reason: str) -> Literal["dead", "repeat"]:
     """Store an event for an operator and write its `.dlt` event, once, in one transaction."""
-    received, known = message.received, message.known
-    event_id = known.id
+    received, envelope = message.received, message.any_envelope
+    event_id = envelope.id
     text = make_storable(received.value[:LARGEST].decode("utf-8", "replace"))
     is_exact = text.encode() == received.value
     reason = make_storable(reason)[:1000]
     with transaction.atomic(durable=True):
-        if _record(known, consumer).first_at is not None:
+        if _record(envelope, consumer).first_at is not None:
             return "repeat"
         InboundDeadLetter.objects.create(
             topic=received.topic[:255],
@@ -222,7 +222,7 @@ def dead_letter(*, message: InboundMessage, consumer: str, reason: str) -> Liter
                 "consumerService": consumer,
             },
         )
-    log.error("event dead-lettered", **known.ids, topic=received.topic, reason=reason)
+    log.error("event dead-lettered", **envelope.ids, topic=received.topic, reason=reason)
     return "dead"
 
 

@@ -161,7 +161,7 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
         with transaction.atomic(using=self.db):
             rows = self.filter(transition.before.rows, id__in=list(ids)).order_by("id").annotate(**LOG_IDS)
             locked = rows.select_for_update().values_list(*columns)
-            found = {
+            lines = {
                 id: event_ids(
                     event_id=id,
                     event_type=topic,
@@ -172,8 +172,8 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
                 )
                 for id, topic, order, aggregate_id, correlation, trace in locked
             }
-            self.filter(id__in=list(found)).update(**transition.columns)
-        return found
+            self.filter(id__in=list(lines)).update(**transition.columns)
+        return lines
 
 
 def _outgoing(row: Sequence[Any]) -> OutgoingEvent:

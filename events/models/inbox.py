@@ -61,11 +61,11 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
 
     def record(self, *, key: EventKey, event_type: str) -> Receipt:
         """Record that an event was received. Wait for a transaction that processes the same event."""
-        found = self._record(key, key.consumer, event_type)
-        if found is None:
-            found = self._record(key, key.fallback_consumer, event_type)
-            assert found is not None
-        return found
+        receipt = self._record(key, key.consumer, event_type)
+        if receipt is None:
+            receipt = self._record(key, key.fallback_consumer, event_type)
+            assert receipt is not None
+        return receipt
 
     def _record(self, key: EventKey, consumer: str, event_type: str) -> Receipt | None:
         """Record an event, or return None if an event of another producer has the id."""
@@ -135,9 +135,9 @@ class InboundDeadLetterQuerySet(models.QuerySet["InboundDeadLetter"]):
     def _resolve(self, ids: Iterable[uuid.UUID], transition: EventTransition) -> list[uuid.UUID]:
         with transaction.atomic(using=self.db):
             rows = self.filter(transition.before.rows, id__in=list(ids)).order_by("id").select_for_update()
-            found = list(rows.values_list("id", flat=True))
-            self.filter(id__in=found).update(**transition.columns)
-        return found
+            ids_in_state = list(rows.values_list("id", flat=True))
+            self.filter(id__in=ids_in_state).update(**transition.columns)
+        return ids_in_state
 
 
 class InboundDeadLetter(models.Model):

@@ -74,7 +74,9 @@ class WaveAnswers:
     def sendable(self, wave: Sequence[OutgoingEvent]) -> list[OutgoingEvent]:
         """Return the events that no earlier one of the batch holds back."""
         stuck = {event.aggregate_id for event, _ in self.refused}
-        return [one for one in wave if one.aggregate_id not in stuck and one.topic not in self.unavailable]
+        return [
+            event for event in wave if event.aggregate_id not in stuck and event.topic not in self.unavailable
+        ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,9 +171,9 @@ class Relay:
             self._floor.reset()
         self._floor.tick()
         since = self._floor.position
-        found = events.due(shards=shards, now=now, since=since, without=blocked, held=held, limit=limit)
-        self._floor.note_first(first=found[0].position if found else None)
-        return found
+        rows = events.due(shards=shards, now=now, since=since, without=blocked, held=held, limit=limit)
+        self._floor.note_first(first=rows[0].position if rows else None)
+        return rows
 
     def _publish(self, wave: Sequence[OutgoingEvent], answers: WaveAnswers) -> None:
         fit = []

@@ -76,8 +76,8 @@ class _Comparison:
 
 
 def _types(schema: Schema) -> set[str]:
-    given = schema.get("type", ["null", "boolean", "object", "array", "number", "string", "integer"])
-    types = {given} if isinstance(given, str) else set(given)
+    declared = schema.get("type", ["null", "boolean", "object", "array", "number", "string", "integer"])
+    types = {declared} if isinstance(declared, str) else set(declared)
     return types | ({"integer"} if "number" in types else set())
 
 

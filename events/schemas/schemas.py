@@ -40,7 +40,7 @@ def schemas_made_by(make: Callable[[], Iterable[tuple[Path, dict[str, Any]]]]) -
 
 def outdated() -> dict[Path, str]:
     """Return the files of schemas that are not as they would be made now, each with its right text."""
-    made = (one for make in _made for one in make())
+    made = (pair for make in _made for pair in make())
     texts = {path: f"{json.dumps(schema, indent=2, ensure_ascii=False)}\n" for path, schema in made}
     return {path: text for path, text in texts.items() if not path.exists() or path.read_text() != text}
 
@@ -48,10 +48,10 @@ def outdated() -> dict[Path, str]:
 @functools.cache
 def find_schemas() -> dict[Name, Path]:
     """Return the file of every schema of this release."""
-    found: dict[Name, Path] = {}
+    schemas: dict[Name, Path] = {}
     for app in apps.get_app_configs():
-        found |= schemas_in(Path(app.path) / "schemas")
-    return dict(sorted(found.items()))
+        schemas |= schemas_in(Path(app.path) / "schemas")
+    return dict(sorted(schemas.items()))
 
 
 def schemas_in(folder: Path) -> dict[Name, Path]:
@@ -80,8 +80,8 @@ def breaks_since(folder: Path) -> Iterator[str]:
         if name not in now:
             yield f"{name.direction}/{name.name}: it is gone"
             continue
-        for found in find_breaks(old=read_schema(path), new=read_schema(now[name]), direction=name.direction):
-            yield f"{name.direction}/{name.name}: {found}"
+        for text in find_breaks(old=read_schema(path), new=read_schema(now[name]), direction=name.direction):
+            yield f"{name.direction}/{name.name}: {text}"
 
 
 def keep(version: str) -> int:

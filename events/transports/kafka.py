@@ -220,7 +220,7 @@ class KafkaPublisher(base.BrokerPublisher):
         results = [self._read(answer) for answer in answers]
         if None in results:
             self._reasons.forget()
-        if any(isinstance(one, BrokerAway | TopicUnavailable) for one in results):
+        if any(isinstance(result, BrokerAway | TopicUnavailable) for result in results):
             self.close()  # because its buffer may have messages that will be published again
         return results
 
@@ -260,11 +260,11 @@ class KafkaPublisher(base.BrokerPublisher):
         if topic in self._known:
             return None
         try:
-            found = self._producer.list_topics(topic, timeout=METADATA_SECONDS).topics[topic]
+            metadata = self._producer.list_topics(topic, timeout=METADATA_SECONDS).topics[topic]
         except kafka.KafkaException as error:
             raise self._away(error) from error
-        if found.error is not None:
-            return TopicUnavailable(found.error.str())
+        if metadata.error is not None:
+            return TopicUnavailable(metadata.error.str())
         self._known.add(topic)
         return None
 
@@ -299,7 +299,7 @@ class KafkaConsumer(base.BrokerConsumer):
 
     def receive(self, *, seconds: float) -> list[Received]:
         self._troubles.clear()
-        found = []
+        batch = []
         for message in self._consume(seconds):
             if (error := message.error()) is not None:
                 if error.code() not in _UNREADABLE:
@@ -312,12 +312,12 @@ class KafkaConsumer(base.BrokerConsumer):
             key = (message.key() or b"").decode("utf-8", base.KEY_ERRORS)
             token = (place, message.offset())
             written_at = _time(message.timestamp())
-            found.append(Received(message.topic(), key, message.value() or b"", token, written_at))
-        if found:
+            batch.append(Received(message.topic(), key, message.value() or b"", token, written_at))
+        if batch:
             self._reasons.forget()
         elif self._troubles:
             raise BrokerAway(self._troubles[-1])
-        return found
+        return batch
 
     def _consume(self, seconds: float) -> list[Any]:
         """Wait for one message, then take more without waiting. `consume` alone would wait for all."""
@@ -362,9 +362,9 @@ class KafkaConsumer(base.BrokerConsumer):
             self._troubles.append(self._reasons.explain(error))
 
     def _revoked(self, _: Any, partitions: Sequence[Any]) -> None:
-        for one in partitions:
-            self._open.pop((one.topic, one.partition), None)
-            self._next.pop((one.topic, one.partition), None)
+        for partition in partitions:
+            self._open.pop((partition.topic, partition.partition), None)
+            self._next.pop((partition.topic, partition.partition), None)
 
 
 def _time(timestamp: tuple[int, int]) -> dt.datetime | None:
@@ -401,7 +401,7 @@ def _reader(group: str) -> Any:
     here = (os.getpid(), settings.KAFKA_BOOTSTRAP_SERVERS)
     key = (*here, group)
     if key not in _readers:
-        if any(known[:2] != here for known in _readers):
+        if any(key_of_reader[:2] != here for key_of_reader in _readers):
             _close_readers()
         _readers[key] = kafka.Consumer(
             connection()
@@ -426,11 +426,11 @@ def _close_readers() -> None:
 
 def _behind(consumer: Any, topic: str) -> list[tuple[Any, int]]:
     """Return the partitions with uncommitted messages: the first one's offset, and their number."""
-    found = consumer.list_topics(topic, timeout=ASK_SECONDS).topics[topic]
-    if found.error is not None:
-        _check_rights(found.error)
+    metadata = consumer.list_topics(topic, timeout=ASK_SECONDS).topics[topic]
+    if metadata.error is not None:
+        _check_rights(metadata.error)
         return []  # no producer has written to it yet
-    places = [kafka.TopicPartition(topic, partition) for partition in found.partitions]
+    places = [kafka.TopicPartition(topic, partition) for partition in metadata.partitions]
     result = []
     for place in consumer.committed(places, timeout=ASK_SECONDS):
         low, high = consumer.get_watermark_offsets(place, timeout=ASK_SECONDS)
@@ -448,10 +448,10 @@ def _oldest(
         del times[gone]
     if wanted := [place for place in places if _key(place) not in times]:
         times.update(_fetch_times(consumer, wanted))
-    found: dict[str, list[float]] = {}
+    by_topic: dict[str, list[float]] = {}
     for (topic, _, _), milliseconds in times.items():
-        found.setdefault(topic, []).append(milliseconds)
-    return found
+        by_topic.setdefault(topic, []).append(milliseconds)
+    return by_topic
 
 
 def _fetch_times(consumer: Any, places: list[Any]) -> dict[tuple[str, int, int], float]:

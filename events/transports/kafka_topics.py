@@ -95,10 +95,10 @@ def _make(
 
 def _differences(client: admin.AdminClient, topic: Any, policy: TopicPolicy) -> Iterator[str]:
     """Yield each difference between a topic and the policy."""
-    found = len(topic.partitions)
-    if found != policy.partitions:
-        yield f"{found} partitions, not {policy.partitions}"
-    copies = min((len(one.replicas) for one in topic.partitions.values()), default=0)
+    count = len(topic.partitions)
+    if count != policy.partitions:
+        yield f"{count} partitions, not {policy.partitions}"
+    copies = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
     if copies != policy.replication_factor:
         yield f"{copies} copies, not {policy.replication_factor}"
     resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic.topic)

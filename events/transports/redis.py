@@ -176,14 +176,16 @@ class RedisConsumer(base.BrokerConsumer):
     def receive(self, *, seconds: float) -> list[Received]:
         try:
             self._keep()
-            found = [one for stream in list(self._owned.values()) for one in self._read_stream(stream)]
-            if not found:
+            batch = [
+                received for stream in list(self._owned.values()) for received in self._read_stream(stream)
+            ]
+            if not batch:
                 self._wait(seconds)
         except redis.RedisError as error:
             self._owned.clear()  # because a broker that lost its data has lost the groups, too
             self._kept_at = -math.inf
             raise BrokerAway(str(error)) from error
-        return found
+        return batch
 
     def done(self, messages: Sequence[Received]) -> None:
         pipe = self._client.pipeline(transaction=False)
@@ -379,7 +381,7 @@ def _group(groups: Any, name: str) -> Mapping[str, Any] | None:
     """Return Redis' record of a group, or None if no consumer has made it."""
     if isinstance(groups, Exception):
         return None
-    return next((one for one in groups if one["name"] == name), None)
+    return next((group for group in groups if group["name"] == name), None)
 
 
 def _age(id: str | None, now: float) -> float:

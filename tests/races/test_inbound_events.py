@@ -152,7 +152,9 @@ def test_one_event_in_ten_sessions_at_once_has_one_effect():
         found = together(10, lambda _, event=event: handle(event))
         assert sorted(found) == ["done"] + ["repeat"] * 9
         assert mails(it.id) == ["order.paid:2"]
-        assert ProcessedEvent.objects.get(event_id=inbox.open_message(event).known.id).receive_count == 10
+        assert (
+            ProcessedEvent.objects.get(event_id=inbox.open_message(event).any_envelope.id).receive_count == 10
+        )
 
 
 class TestStatements:

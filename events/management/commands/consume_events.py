@@ -24,12 +24,12 @@ class Command(BaseCommand):
         wait_for_postgres(pause=stopped.wait)
         keep_fresh()
         member = transports.member_name()
-        found = handed_in.subscription
-        handlers = found.read()
+        subscription = handed_in.subscription
+        handlers = subscription.read()
         consumer.run(
             connect=lambda: transports.consumer(topics=sorted(handlers), group=consumer.GROUP, name=member),
-            name=found.name,
+            name=subscription.name,
             handlers=handlers,
-            own_topics=found.own_topics,
+            own_topics=subscription.own_topics,
             stopped=stopped,
         )

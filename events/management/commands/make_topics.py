@@ -57,12 +57,12 @@ class Command(BaseCommand):
         )
         failed = 0
         try:
-            for one in make_topics(topics(), policy=policy, dry_run=options["dry_run"]):
-                failed += bool(one.reason)
+            for topic in make_topics(topics(), policy=policy, dry_run=options["dry_run"]):
+                failed += bool(topic.reason)
                 made = "would be made" if options["dry_run"] else "made"
-                text = one.reason or (made if one.is_made else "; ".join(one.differs) or "exists")
-                if one.reason or options["verbosity"] > 0:
-                    self.stdout.write(f"{one.topic}: {text}")
+                text = topic.reason or (made if topic.is_made else "; ".join(topic.differs) or "exists")
+                if topic.reason or options["verbosity"] > 0:
+                    self.stdout.write(f"{topic.topic}: {text}")
         except BrokerAway as error:
             raise CommandError(f"Kafka does not answer: {error}") from error
         if failed:

@@ -31,8 +31,8 @@ class Command(BaseCommand):
             raise CommandError(
                 f"{schemas.RELEASED} does not have the schemas of a release. Run this in a checkout."
             )
-        if found := list(schemas.breaks_since(last)):
-            lines = "\n".join(found)
+        if breaks := list(schemas.breaks_since(last)):
+            lines = "\n".join(breaks)
             raise CommandError(f"{lines}\nThese break {last.name}. Add a new version and keep the old one.")
         if keep:
             count = schemas.keep(keep)
