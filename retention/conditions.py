@@ -43,11 +43,14 @@ def _partitions(rows: Sequence[Row], now: dt.datetime) -> list[PartitionsAhead]:
 
 
 def _with_cold_files(model: PartitionedModel, rows: Iterable[Row], now: dt.datetime) -> PartitionsAhead:
-    ends = [dt.datetime.fromisoformat(one["until"]) for one in rows if one["until"]]
-    among = parse_bounds((one["name"], one["bounds"]) for one in rows if one["bounds"])
+    ends = [dt.datetime.fromisoformat(row["until"]) for row in rows if row["until"]]
+    among = parse_bounds((row["name"], row["bounds"]) for row in rows if row["bounds"])
     overdue = []
     if (warm := model.warm()) is not None:
-        ages = [(now - until - warm).total_seconds() for until in (*ends, *(one.until for one in among))]
+        ages = [
+            (now - until - warm).total_seconds()
+            for until in (*ends, *(partition.until for partition in among))
+        ]
         overdue = [age for age in ages if age >= 0]
     return ahead_among(model=model, now=now, among=among)._replace(
         archive_overdue=len(overdue), archive_overdue_seconds=max(overdue, default=0.0)
@@ -80,8 +83,8 @@ PARTITIONS_RUN_OUT = Condition(
     place=170,
     source=PARTITIONS,
     measure=lambda tables: [
-        Measurement(one.partitions_ahead, one.table, {"days": one.partitions_ahead_seconds // DAY})
-        for one in tables
+        Measurement(ahead.partitions_ahead, ahead.table, {"days": ahead.partitions_ahead_seconds // DAY})
+        for ahead in tables
     ],
     limit=lambda table: AHEAD_ALARM[model_of(table=table).retention.interval],
     holds="below",
@@ -96,7 +99,7 @@ ARCHIVE_OVERDUE = Condition(
     code="ArchiveOverdue",
     place=180,
     source=PARTITIONS,
-    measure=lambda tables: [Measurement(one.archive_overdue_seconds, one.table) for one in tables],
+    measure=lambda tables: [Measurement(ahead.archive_overdue_seconds, ahead.table) for ahead in tables],
     limit=2 * DAY,
     sentence="a month of {subject} should be a cold file",
     do="run `manage.py partitions rollover`",
@@ -128,7 +131,7 @@ conditions.register(PARTITIONS_RUN_OUT, ARCHIVE_OVERDUE, PARTITION_HELD, UPKEEP_
 conditions.show(
     gauge("orderpost_partitions_ahead_seconds", "time until rows fit no partition", ["table"]),
     PARTITIONS,
-    lambda tables: {one.table: one.partitions_ahead_seconds for one in tables},
+    lambda tables: {ahead.table: ahead.partitions_ahead_seconds for ahead in tables},
 )
 conditions.show(
     gauge(
@@ -137,5 +140,5 @@ conditions.show(
         ["table"],
     ),
     PARTITIONS,
-    lambda tables: {one.table: one.archive_overdue_seconds for one in tables},
+    lambda tables: {ahead.table: ahead.archive_overdue_seconds for ahead in tables},
 )

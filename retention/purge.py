@@ -34,9 +34,9 @@ class Rule:
 def rules() -> list[Rule]:
     """Return the rules of the models, and those of the tables that belong to libraries."""
     ours = [
-        Rule(model._meta.db_table, one.column, one.days() if callable(one.days) else one.days, one.keep)
+        Rule(model._meta.db_table, rule.column, rule.days() if callable(rule.days) else rule.days, rule.keep)
         for model in apps.get_models()
-        for one in getattr(model, "purge_rules", ())
+        for rule in getattr(model, "purge_rules", ())
     ]
     return [
         *ours,
@@ -59,8 +59,8 @@ def purge(*, rule: Rule) -> int:
                 f" AND NOT ({rule.keep}) ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))",
                 [rule.days, BATCH],
             )
-            found = int(cursor.rowcount)
-        gone += found
-        if found < BATCH:
+            deleted = int(cursor.rowcount)
+        gone += deleted
+        if deleted < BATCH:
             return gone
         time.sleep(PAUSE_SECONDS)

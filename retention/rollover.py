@@ -122,8 +122,8 @@ class _Run:
         """Detach one partition, in any state that a killed run may have left."""
         if self.dry_run:
             if table.state == "attached":
-                found = detach.find_holds(model=self.model, name=table.name)
-                step = "would be held" if found else "would detach"
+                holds = detach.find_holds(model=self.model, name=table.name)
+                step = "would be held" if holds else "would detach"
                 self.report(step, partition=table.name, rows=table.rows)
             return
         try:

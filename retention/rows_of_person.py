@@ -121,8 +121,8 @@ def _matching(
                 [after],
             )
             rows = cursor.fetchall()
-        if found := [id for id, text in rows if matches(text)]:
-            yield found
+        if ids := [id for id, text in rows if matches(text)]:
+            yield ids
         if len(rows) < _BATCH:
             return
         after = rows[-1][0]

@@ -30,6 +30,6 @@ def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool 
 def check_ahead(*, model: PartitionedModel, using: str = "default") -> None:
     """Log an error if a table has too few future partitions."""
     now = read_database_time(using=using)
-    found = ahead_among(model=model, now=now, among=attached(model=model, using=using))
-    for one in PARTITIONS_RUN_OUT.find([found]):
-        log.error("partitions run out", table=one.subject, ahead=one.number)
+    ahead = ahead_among(model=model, now=now, among=attached(model=model, using=using))
+    for condition in PARTITIONS_RUN_OUT.find([ahead]):
+        log.error("partitions run out", table=condition.subject, ahead=condition.number)

@@ -61,17 +61,17 @@ def stored_names(*, record: DetachedPartition) -> list[str]:
 
 def save(*, name: str, content: File) -> None:  # type: ignore[type-arg]
     """Store a file under exactly this name, whole or not at all, so that it survives a power failure."""
-    folder = store()
-    if not isinstance(folder, FileSystemStorage):  # a bucket stores an object whole or not at all
+    files = store()
+    if not isinstance(files, FileSystemStorage):  # a bucket stores an object whole or not at all
         _save(name, content)
         return
     temporary = f"{name}.tmp"
     _save(temporary, content)
-    path = Path(folder.path(name))
-    _fsync(Path(folder.path(temporary)))
-    Path(folder.path(temporary)).replace(path)
-    for one in (path.parent, path.parent.parent):  # so that the entries of new folders are durable, too
-        _fsync(one)
+    path = Path(files.path(name))
+    _fsync(Path(files.path(temporary)))
+    Path(files.path(temporary)).replace(path)
+    for folder in (path.parent, path.parent.parent):  # so that the entries of new folders are durable, too
+        _fsync(folder)
 
 
 def _save(name: str, content: File) -> None:  # type: ignore[type-arg]

@@ -52,12 +52,12 @@ def partition_tables(
             """,
             [sizes, parent, f"^{parent}_p[0-9]+$"],
         )
-        found = [
+        tables = [
             PartitionTable(partition, state, rows, size)
             for name, rows, size, state in cursor.fetchall()
             if (partition := partition_named(model=model, name=name))
         ]
-    return sorted(found, key=lambda table: table.partition.since)
+    return sorted(tables, key=lambda table: table.partition.since)
 
 
 def state_of(*, model: PartitionedModel, name: str) -> State | None:

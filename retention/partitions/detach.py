@@ -69,14 +69,14 @@ class HoldingRows:
 def find_holds(*, model: PartitionedModel, name: str) -> list[HoldingRows]:
     """List the unfinished rows of a partition, attached or not. Read at most `COUNTED` rows of each kind."""
     table = connections[OWNER_DATABASE].ops.quote_name(name)
-    found = []
+    holds = []
     with connections[OWNER_DATABASE].cursor() as cursor:
         for kind, condition in model.retention.unfinished.items():
             cursor.execute(f"SELECT id FROM {table} WHERE {condition} LIMIT {COUNTED}")  # noqa: S608
             ids = sorted(id for (id,) in cursor.fetchall())
             if ids:
-                found.append(HoldingRows(kind, len(ids), ids[:3]))
-    return found
+                holds.append(HoldingRows(kind, len(ids), ids[:3]))
+    return holds
 
 
 def count_unfinished(
@@ -99,8 +99,8 @@ def count_unfinished(
 
 
 def check_finished(*, model: PartitionedModel, name: str) -> None:
-    if found := find_holds(model=model, name=name):
-        raise PartitionHeld(name, found, model.retention.unfinished_help)
+    if holds := find_holds(model=model, name=name):
+        raise PartitionHeld(name, holds, model.retention.unfinished_help)
 
 
 def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
@@ -199,7 +199,9 @@ def attach(*, model: PartitionedModel, name: str) -> None:
     """Attach a detached partition with its old bounds, and delete its record."""
     partition = partition_named(model=model, name=name)
     assert partition is not None
-    parent, table = (connections[OWNER_DATABASE].ops.quote_name(one) for one in (model._meta.db_table, name))
+    parent, table = (
+        connections[OWNER_DATABASE].ops.quote_name(table_name) for table_name in (model._meta.db_table, name)
+    )
     bounds = [str(id_floor(partition.since)), str(id_floor(partition.until))]
     with short_lock_timeout() as cursor:
         # DETACH CONCURRENTLY left a CHECK that equals the bounds, so PostgreSQL reads no row.
@@ -220,7 +222,7 @@ def drop(*, record: DetachedPartition, report: Report) -> None:
 
 def _alter(model: PartitionedModel, name: str, how: str) -> None:
     parent, partition = (
-        connections[OWNER_DATABASE].ops.quote_name(one) for one in (model._meta.db_table, name)
+        connections[OWNER_DATABASE].ops.quote_name(table_name) for table_name in (model._meta.db_table, name)
     )
     with short_lock_timeout() as cursor:
         cursor.execute(f"ALTER TABLE {parent} DETACH PARTITION {partition} {how}")

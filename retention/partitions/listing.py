@@ -18,8 +18,8 @@ def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:
     lines = []
     for model in partitioned_models():
         table_name = model._meta.db_table
-        records = {one.name: one for one in gone if one.table == table_name}
-        tables = {one.name: one for one in partition_tables(model=model, using=using, sizes=True)}
+        records = {record.name: record for record in gone if record.table == table_name}
+        tables = {table.name: table for table in partition_tables(model=model, using=using, sizes=True)}
         # Future partitions have no row, and most partitions are such.
         begun = [name for name, table in tables.items() if table.partition.since <= now]
         unfinished = count_unfinished(model=model, names=begun, using=using)

@@ -62,7 +62,7 @@ def _without_index(editor: Any, table: str, index: str) -> list[str]:
             " WHERE child.inhparent = to_regclass(%s) AND pg_index.indrelid = part.inhrelid)",
             [table, index],
         )
-        return [found for (found,) in cursor.fetchall()]
+        return [child for (child,) in cursor.fetchall()]
 
 
 class CreatePartitionedModel(migrations.CreateModel):

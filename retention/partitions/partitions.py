@@ -100,7 +100,8 @@ def make_missing(
         ahead = AHEAD[model.retention.interval]
     now = read_database_time(using=using)
     near = [partition_at(model=model, when=now, steps=step) for step in range(-1, ahead + 1)]
-    wanted = {one.name: one for one in near if one.until + model.hot() > now}  # older ones were detached
+    # Older ones were detached.
+    wanted = {partition.name: partition for partition in near if partition.until + model.hot() > now}
     with connections[using].cursor() as cursor:
         cursor.execute(
             "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL ORDER BY 1",
@@ -201,7 +202,7 @@ def ahead_among(*, model: PartitionedModel, now: dt.datetime, among: Sequence[Pa
     """Count the partitions of `among` that follow the one of `now` without a gap."""
     names = {partition.name for partition in among}
     steps, until = 0, now
-    while (one := partition_at(model=model, when=now, steps=steps)).name in names:
-        steps, until = steps + 1, one.until
+    while (partition := partition_at(model=model, when=now, steps=steps)).name in names:
+        steps, until = steps + 1, partition.until
     seconds = (until - now).total_seconds()
     return PartitionsAhead(model._meta.db_table, model.retention.interval, steps - 1, seconds)
