@@ -41,6 +41,6 @@ def breakers(request: HttpRequest) -> Iterator[Tile]:
         label=", ".join(wrong) if wrong else "providers",
         url=url,
         words=f"{len(wrong)} of {len(views)}" if wrong else "sending",
-        found=[one for one in found if one.condition is not VALKEY_DOWN],
+        conditions=[one for one in found if one.condition is not VALKEY_DOWN],
         help="Circuit breakers that are open, paused or forced.",
     )

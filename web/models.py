@@ -107,8 +107,8 @@ class ApiToken(models.Model):
         now = timezone.now()
         if self.revoked_at or (self.expires_at and self.expires_at <= now):
             return False
-        known = self.last_used_at or self.created_at
-        return known <= now - dt.timedelta(days=self.UNUSED_DAYS)
+        last_sign_of_use = self.last_used_at or self.created_at
+        return last_sign_of_use <= now - dt.timedelta(days=self.UNUSED_DAYS)
 
     @staticmethod
     def digest_of(secret: str) -> str:

@@ -31,11 +31,11 @@ def _list(query: str) -> str:
 def mails(request: HttpRequest) -> Iterator[Tile]:
     if not request.user.has_perm(PERMISSION):
         return
-    mails, found = EmailNotification.objects.all(), FrontPage.of(request).found
+    mails, active = EmailNotification.objects.all(), FrontPage.of(request).active
     yield Tile(
         label="dead letters",
         url=_list("status=dead_lettered"),
-        found=found(DEAD_LETTERS),
+        conditions=active(DEAD_LETTERS),
         help="Not tried again until a person resends them or gives them up.",
     )
     yield Tile(

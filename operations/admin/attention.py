@@ -17,13 +17,13 @@ from web.admin.tiles import FrontPage, Tile, attention, sentences
 
 @attention(30)
 def events(request: HttpRequest) -> Iterator[Tile]:
-    found = FrontPage.of(request).found
+    active = FrontPage.of(request).active
     if request.user.has_perm("events.view_domainevent"):
         page = reverse("admin:events_domainevent_changelist")
         yield Tile(
             label="dead events",
             url=f"{page}?state=dead-lettered",
-            found=found(DEAD_EVENTS),
+            conditions=active(DEAD_EVENTS),
             help="Each one holds back its order's later events until an operator republishes or discards it.",
         )
         yield Tile(
@@ -36,38 +36,38 @@ def events(request: HttpRequest) -> Iterator[Tile]:
         yield Tile(
             label="inbound dead letters",
             url=reverse("admin:events_inbounddeadletter_changelist"),
-            found=found(INBOUND_DEAD_LETTERS),
+            conditions=active(INBOUND_DEAD_LETTERS),
             help="Events of other services that could not be processed. Replay or discard them.",
         )
 
 
 @attention(40)
 def upkeep(request: HttpRequest) -> Iterator[Tile]:
-    found = FrontPage.of(request).found
+    active = FrontPage.of(request).active
     if request.user.has_perm("retention.view_detachedpartition"):
         page = reverse("admin:retention_detachedpartition_changelist")
         yield Tile(
             label="rows that hold a partition",
             url=page,
-            found=found(PARTITION_HELD),
+            conditions=active(PARTITION_HELD),
             help="Unfinished rows in partitions past their hot days. The partitions wait for these rows.",
         )
     if request.user.has_perm("runtime.view_bulkjob"):
         yield Tile(
             label="failed jobs",
             url=reverse("admin:runtime_bulkjob_changelist") + "?state=failed",
-            found=found(JOBS_FAILED),
+            conditions=active(JOBS_FAILED),
             help="Background jobs that cannot continue. The page of each says why. Restart or stop it there.",
         )
     if request.user.has_perm("runtime.view_heartbeat"):
         page = reverse("admin:runtime_heartbeat_changelist")
         names = {POLL_MISSING: "poll", SUMS_LATE: "sums", UPKEEP_LATE: "partitions"}
-        late = found(*names)
+        late = active(*names)
         yield Tile(
-            label="late: " + ", ".join(names[one.condition] for one in late) if late else "regular jobs",
+            label="late: " + ", ".join(names[job.condition] for job in late) if late else "regular jobs",
             url=page,
             words=str(len(late)) if late else "on time",
-            found=late,
+            conditions=late,
             help="The poll of the outbox, the sums of these charts, and the upkeep of partitions.",
         )
 
@@ -75,10 +75,10 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
 @attention(50)
 def without_a_tile(request: HttpRequest) -> Iterator[Tile]:
     """Show the sentences of the conditions that name a list, to a user who may see it."""
-    for found in FrontPage.of(request).found(*declared()):
-        if page := found.condition.page:
+    for active in FrontPage.of(request).active(*declared()):
+        if page := active.condition.page:
             name, _, query = page.partition("?")
             app, _, model = name.partition(".")
             if request.user.has_perm(f"{app}.view_{model}"):
                 url = reverse(f"admin:{app}_{model}_changelist")
-                yield from sentences(f"{url}?{query}" if query else url, [found])
+                yield from sentences(f"{url}?{query}" if query else url, [active])

@@ -53,14 +53,14 @@ def tiles(request: HttpRequest) -> list[dict[str, Any]]:
     numbers = dict(zip(rows, count_each(rows.values()), strict=True))
     shown = []
     for tile in tiles:
-        number = numbers.get(id(tile), 0 if tile.words else sum(int(one.number) for one in tile.found))
+        number = numbers.get(id(tile), 0 if tile.words else sum(int(one.number) for one in tile.conditions))
         words = {
             "label": tile.label,
             "url": tile.url,
             "value": tile.words or bounded(number),
             "help": tile.help,
         }
-        shown.append(words | {"bad": bool(tile.found), "calm": not tile.found and not number})
+        shown.append(words | {"bad": bool(tile.conditions), "calm": not tile.conditions and not number})
     return sorted(shown, key=lambda one: not one["bad"])
 
 

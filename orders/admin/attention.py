@@ -17,10 +17,10 @@ def stuck_orders(request: HttpRequest) -> Iterator[Tile]:
     if not request.user.has_perm("orders.view_order"):
         return
     page = reverse("admin:orders_order_changelist")
-    found = FrontPage.of(request).found(ORDERS_STUCK)
+    active = FrontPage.of(request).active(ORDERS_STUCK)
     help = "Somebody is owed money or an answer. The page of each order shows its timeline."
-    for one in found:
-        label = f"stuck orders: {one.subject}"
-        yield Tile(label=label, url=f"{page}?stuck={one.subject}", found=[one], help=help)
-    if not found:
+    for condition in active:
+        label = f"stuck orders: {condition.subject}"
+        yield Tile(label=label, url=f"{page}?stuck={condition.subject}", conditions=[condition], help=help)
+    if not active:
         yield Tile(label="stuck orders", url=page, help=help)

@@ -92,7 +92,7 @@ def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: b
         return value
     names = {camel(name): name for name in fields}
     if strict and (unknown := value.keys() - names.keys()):
-        raise Rejected(f"{place}.{min(unknown)[:100]}: {unknown_field(known=names)}")
+        raise Rejected(f"{place}.{min(unknown)[:100]}: {unknown_field(allowed=names)}")
     money = {key.lower(): key for key, name in names.items() if _is_money(name)}
     for key in value.keys() - names.keys():
         if right := money.get(key.lower()):

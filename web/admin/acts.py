@@ -50,9 +50,9 @@ def record_download(request: HttpRequest, changelist: ChangeList) -> None:
 
 
 def _codes_of(request: HttpRequest, changelist: ChangeList) -> dict[str, str]:
-    known = set(_choices(changelist.filter_specs, changelist.model_admin))
+    choices = set(_choices(changelist.filter_specs, changelist.model_admin))
     return {
-        name: ",".join(_code(value, known=known if name != SEARCH_VAR else ()) for value in values)
+        name: ",".join(_code(value, choices=choices if name != SEARCH_VAR else ()) for value in values)
         for name, values in sorted(request.GET.lists())
         if name not in (PAGE_VAR, ORDER_VAR) and any(values)
     }
@@ -61,12 +61,12 @@ def _codes_of(request: HttpRequest, changelist: ChangeList) -> dict[str, str]:
 def _choices(filters: Iterable[Any], model_admin: Any) -> Iterable[str]:
     """Yield the filters' choices for an empty request, so that none comes from the address."""
     blank = HttpRequest()
-    for one in filters:
-        if isinstance(one, admin.SimpleListFilter):
-            yield from (str(value) for value, _ in one.lookups(blank, model_admin) or ())
+    for list_filter in filters:
+        if isinstance(list_filter, admin.SimpleListFilter):
+            yield from (str(value) for value, _ in list_filter.lookups(blank, model_admin) or ())
 
 
-def _code(value: str, *, known: Iterable[str]) -> str:
-    if value in known or _ID.fullmatch(value) or read_time(value):
+def _code(value: str, *, choices: Iterable[str]) -> str:
+    if value in choices or _ID.fullmatch(value) or read_time(value):
         return value
     return f"hash:{address_hash(value)}"

@@ -21,8 +21,8 @@ from runtime.personal_data import AddressGiven
 def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
     """Start a job for a list's period, and redirect to the job's page. The caller checks permissions."""
     assert request.user.is_authenticated
-    given = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
-    frozen = periods.freeze_period(given, now=read_database_time())
+    typed = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
+    frozen = periods.freeze_period(typed, now=read_database_time())
     try:
         job = bulk_jobs.start_job(action=action, filter=frozen, user=request.user)
     except AddressGiven as error:

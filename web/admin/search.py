@@ -48,7 +48,7 @@ def searches(place: int) -> Callable[[Search], Search]:
 def find(request: HttpRequest, term: str) -> list[Hit]:
     """Return the rows for the term that the user may see."""
     hits: dict[str, Hit] = {}
-    for _, search in sorted(_searches, key=lambda one: one[0]):
+    for _, search in sorted(_searches, key=lambda placed: placed[0]):
         for hit in search(request, term):
             hits.setdefault(hit.key, hit)
     return list(hits.values())

@@ -34,12 +34,12 @@ Sql = tuple[str, Sequence[Any]]
 class Tile:
     """A number with a link to its list: `words`, the count of `rows`, or the sum of its conditions' numbers.
 
-    The page highlights it if `found` has a condition.
+    The page highlights it if `conditions` has any.
     """
 
     label: str
     url: str
-    found: Sequence[ActiveCondition] = ()
+    conditions: Sequence[ActiveCondition] = ()
     rows: QuerySet[Any] | Sql | None = None
     words: str = ""
     help: str = ""
@@ -109,9 +109,11 @@ def show_series(series: Series) -> None:
     SERIES.append(series)
 
 
-def sentences(url: str, found: Iterable[ActiveCondition]) -> Iterator[Tile]:
+def sentences(url: str, conditions: Iterable[ActiveCondition]) -> Iterator[Tile]:
     """Return a tile with the sentence of each condition."""
-    return (Tile(label=one.sentence, url=url, found=[one], words="!") for one in found)
+    return (
+        Tile(label=condition.sentence, url=url, conditions=[condition], words="!") for condition in conditions
+    )
 
 
 class FrontPage:
@@ -136,15 +138,15 @@ class FrontPage:
     def _conditions(self) -> list[ActiveCondition]:
         return decide(read_facts(now=self.now))
 
-    def found(self, *conditions: Condition[Any]) -> list[ActiveCondition]:
+    def active(self, *conditions: Condition[Any]) -> list[ActiveCondition]:
         """Return those of these conditions that PostgreSQL's rows prove."""
-        return [one for one in self._conditions if one.condition in conditions]
+        return [active for active in self._conditions if active.condition in conditions]
 
     @functools.cached_property
     def _sums(self) -> dict[int, dict[dt.datetime, Sums]]:
         wanted = {RANGES["day"], self.range} - {RANGES["hour"]}
         return read_spans(
-            since={one.span: self.now - one.length - one.step for one in wanted}, until=self.now
+            since={period.span: self.now - period.length - period.step for period in wanted}, until=self.now
         )
 
     def steps(self, shown: Range) -> Steps:
@@ -156,8 +158,10 @@ def count_each(rows: Iterable[QuerySet[Any] | Sql]) -> list[int]:
     """Count the rows of each query, in one statement and up to `COUNT_LIMIT` + 1."""
     parts: list[str] = []
     values: list[Any] = []
-    for one in rows:
-        sql, params = one if isinstance(one, tuple) else one.order_by().values("pk").query.sql_with_params()
+    for query in rows:
+        sql, params = (
+            query if isinstance(query, tuple) else query.order_by().values("pk").query.sql_with_params()
+        )
         parts.append(
             f"(SELECT count(*) FROM (SELECT 1 FROM ({sql}) AS found LIMIT {COUNT_LIMIT + 1}) AS few)"  # noqa: S608
         )

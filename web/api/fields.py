@@ -35,9 +35,9 @@ def parse_uuid(text: object) -> uuid.UUID | None:
     return uuid.UUID(text) if isinstance(text, str) and _CANONICAL_UUID.fullmatch(text) else None
 
 
-def unknown_field(*, known: Iterable[str]) -> str:
-    """Return the error of a field that is not one of the `known` ones."""
-    names = get_text_list([*known], "or")
+def unknown_field(*, allowed: Iterable[str]) -> str:
+    """Return the error of a field that is not one of the `allowed` ones."""
+    names = get_text_list([*allowed], "or")
     return (
         f"Unknown field. Use {names}."
         if names
@@ -78,7 +78,7 @@ class StrictSerializer(serializers.Serializer[Any]):
         if not isinstance(data, Mapping):
             raise serializers.ValidationError("This must be an object.")
         errors: dict[str, Any] = {
-            key: [unknown_field(known=self.fields)] for key in data.keys() - self.fields.keys()
+            key: [unknown_field(allowed=self.fields)] for key in data.keys() - self.fields.keys()
         }
         try:
             values = super().to_internal_value(data)

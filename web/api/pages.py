@@ -88,8 +88,10 @@ def paginate(
         walk = replica.Walk.on_primary()
     if backwards:
         order = names if order[0].startswith("-") else [f"-{name}" for name in names]
-    found = replica.read(partial(read_page, rows=rows, order=order, after=position, size=size + 1), walk=walk)
-    more, page = len(found) > size, found[:size]
+    records = replica.read(
+        partial(read_page, rows=rows, order=order, after=position, size=size + 1), walk=walk
+    )
+    more, page = len(records) > size, records[:size]
     if backwards:
         page.reverse()
 

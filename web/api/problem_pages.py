@@ -18,15 +18,15 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 @get_only
-def one(request: HttpRequest, slug: str) -> HttpResponse:
+def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
     """Explain one problem type."""
-    found = find_types().get(slug)
-    if found is None:
+    problem_type = find_types().get(slug)
+    if problem_type is None:
         raise not_found(f"Unknown problem type. Use one of those at {reverse('problems')}.")
-    return HttpResponse(render_to_string("problem.html", {"type": found}))
+    return HttpResponse(render_to_string("problem.html", {"type": problem_type}))
 
 
 urlpatterns = [
     path("problems", index, name="problems"),
-    path("problems/<str:slug>", one, name="problem"),
+    path("problems/<str:slug>", problem_page, name="problem"),
 ]

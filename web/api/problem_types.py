@@ -40,10 +40,10 @@ def declare_type(
     """Register a type and return it. Raise `ValueError` if another type has the slug."""
     if slug in _types:
         raise ValueError(f"the problem type {slug!r} is declared twice")
-    found = _types[slug] = ProblemType(
+    problem_type = _types[slug] = ProblemType(
         slug=slug, status=status, title=title, reason=reason, advice=advice, repeat=repeat
     )
-    return found
+    return problem_type
 
 
 def find_types() -> dict[str, ProblemType]:

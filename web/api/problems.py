@@ -102,11 +102,11 @@ def _help_url(type: ProblemType, request: HttpRequest | Request | None) -> str:
 
 def invalid(faults: Iterable[RequestFault]) -> Problem:
     """Return the 400 that lists the faults of a request's values."""
-    found = list(faults)
+    listed = list(faults)
     return Problem(
         VALIDATION,
-        detail=found[0].detail if len(found) == 1 else f"{len(found)} values are not valid.",
-        errors=[fault.document for fault in found[:MAX_ERRORS]],
+        detail=listed[0].detail if len(listed) == 1 else f"{len(listed)} values are not valid.",
+        errors=[fault.document for fault in listed[:MAX_ERRORS]],
     )
 
 

@@ -39,17 +39,17 @@ def mask_address(address: str) -> str:
     >>> mask_address("203.0.113.9"), mask_address("2001:db8:1:2::3")
     ('203.0.113.0/24', '2001:db8:1::/48')
     """
-    found = _parsed(address)
-    if isinstance(found, ipaddress.IPv6Address):
-        if (inner := found.ipv4_mapped) is None:
-            return f"{ipaddress.IPv6Address(int(found) >> 80 << 80)}/48"
-        found = inner
-    return f"{ipaddress.IPv4Address(int(found) >> 8 << 8)}/24" if found else ""
+    ip = _parsed(address)
+    if isinstance(ip, ipaddress.IPv6Address):
+        if (inner := ip.ipv4_mapped) is None:
+            return f"{ipaddress.IPv6Address(int(ip) >> 80 << 80)}/48"
+        ip = inner
+    return f"{ipaddress.IPv4Address(int(ip) >> 8 << 8)}/24" if ip else ""
 
 
 def _is_trusted(address: str, proxies: tuple[str, ...]) -> bool:
-    found = _parsed(address)
-    return found is not None and any(found in network for network in _networks(proxies))
+    ip = _parsed(address)
+    return ip is not None and any(ip in network for network in _networks(proxies))
 
 
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

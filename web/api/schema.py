@@ -193,8 +193,8 @@ def _built() -> bytes:
     global _document
     with _building:
         if not _document:
-            found = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
-            _document = OpenApiJsonRenderer2().render(found, renderer_context={})
+            schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+            _document = OpenApiJsonRenderer2().render(schema, renderer_context={})
     return _document
 
 

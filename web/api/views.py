@@ -72,13 +72,13 @@ class ApiView(APIView):
     def read_again(self) -> FirstRead:
         """Read the token, and the stored answer of a POST. Raise `AuthenticationFailed` for no live token."""
         posted = self.request.method == "POST"
-        found = read_first(digest=self._digest, key=well_formed_key(self.request) if posted else None)
-        if found is None:
+        read = read_first(digest=self._digest, key=well_formed_key(self.request) if posted else None)
+        if read is None:
             raise AuthenticationFailed(
                 "This token is unknown, expired or revoked. Ask the operator for a new one."
             )
-        self.first_read = found
-        return found
+        self.first_read = read
+        return read
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer as DRF does, and measure the time of the answer."""
@@ -121,20 +121,20 @@ class ApiView(APIView):
             unquote_to_bytes(sent).decode()
         except UnicodeDecodeError:
             raise malformed("The query string is not UTF-8. Encode it as UTF-8, then as %XX.") from None
-        given = dict(request.query_params.lists()) if sent else {}
+        values_of = dict(request.query_params.lists()) if sent else {}
         faults = [
             RequestFault((key,), "Give this once.", "query")
-            for key, values in given.items()
+            for key, values in values_of.items()
             if len(values) > 1
         ]
         faults += [
             RequestFault((key,), "Control characters are not allowed.", "query")
-            for key, values in given.items()
+            for key, values in values_of.items()
             if any(CONTROL_CHARACTERS.search(text) for text in (key, *values))
         ]
         if faults:
             raise invalid(faults)
-        single = {key: values[0] for key, values in given.items()}
+        single = {key: values[0] for key, values in values_of.items()}
         try:
             checked: dict[str, Any] = cached_serializer(self.query_serializer).run_validation(single)
         except ValidationError as error:
