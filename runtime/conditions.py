@@ -65,8 +65,8 @@ class Query(Source[Made]):
 class Facts:
     """The known facts by their sources."""
 
-    def __init__(self, known: Mapping[Source[Any], Any] | None = None) -> None:
-        self._known = dict(known or {})
+    def __init__(self, values: Mapping[Source[Any], Any] | None = None) -> None:
+        self._known = dict(values or {})
 
     def __contains__(self, source: Source[Any]) -> bool:
         return source in self._known
@@ -190,9 +190,13 @@ def decide(facts: Facts) -> list[ActiveCondition]:
 
     Skip those whose source is not known, and those that a known pause explains.
     """
-    paused = {one["part"] for one in facts[PAUSES]} if PAUSES in facts else set()
-    known = (one for one in _conditions if one.source in facts and one.paused_by not in paused)
-    return [found for one in known for found in one.find(facts[one.source])]
+    paused = {pause["part"] for pause in facts[PAUSES]} if PAUSES in facts else set()
+    relevant = (
+        condition
+        for condition in _conditions
+        if condition.source in facts and condition.paused_by not in paused
+    )
+    return [active for condition in relevant for active in condition.find(facts[condition.source])]
 
 
 def families(facts: Facts) -> Iterator[GaugeMetricFamily]:
@@ -200,32 +204,38 @@ def families(facts: Facts) -> Iterator[GaugeMetricFamily]:
 
     Each source has its own scrape, so that the conditions of PostgreSQL's facts survive an outage of Valkey.
     """
-    for one in _gauges:
-        if one.source in facts:
-            yield one.gauge.family(one.values(facts[one.source]))
-    found = {(one.code, one.subject) for one in decide(facts)}
+    for exposed in _gauges:
+        if exposed.source in facts:
+            yield exposed.gauge.family(exposed.values(facts[exposed.source]))
+    active = {(condition.code, condition.subject) for condition in decide(facts)}
     values: dict[tuple[str, str], float] = {}
     for condition in _conditions:
         if condition.alert and condition.source in facts:
-            subjects = [one.subject for one in condition.measure(facts[condition.source])] or [""]
-            values |= {(condition.code, one): float((condition.code, one) in found) for one in subjects}
+            subjects = [
+                measurement.subject for measurement in condition.measure(facts[condition.source])
+            ] or [""]
+            values |= {
+                (condition.code, subject): float((condition.code, subject) in active) for subject in subjects
+            }
     yield CONDITION.family(values)
 
 
 def read_facts(*, now: dt.datetime) -> Facts:
     """Read the facts that PostgreSQL has, in one statement for each server."""
     servers: dict[str, list[Query[Any]]] = {}
-    for query in dict.fromkeys(one.source for one in _conditions if isinstance(one.source, Query)):
+    for query in dict.fromkeys(
+        condition.source for condition in _conditions if isinstance(condition.source, Query)
+    ):
         using = DEFAULT_DB_ALIAS if query.is_about_server else replica.alias()
         servers.setdefault(using, []).append(query)
-    known: dict[Source[Any], Any] = {}
+    values: dict[Source[Any], Any] = {}
     for using, queries in servers.items():
-        columns = (f"(SELECT json_agg(found) FROM ({one.select(now)}) AS found)" for one in queries)  # noqa: S608
+        columns = (f"(SELECT json_agg(found) FROM ({query.select(now)}) AS found)" for query in queries)  # noqa: S608
         with connections[using].cursor() as cursor:
             cursor.execute("SELECT " + ", ".join(columns))
-            found = zip(queries, cursor.fetchone(), strict=True)
-        known |= {query: query.read(rows or [], now) for query, rows in found}
-    return Facts(known)
+            answers = zip(queries, cursor.fetchone(), strict=True)
+        values |= {query: query.read(rows or [], now) for query, rows in answers}
+    return Facts(values)
 
 
 def positive(row: Mapping[str, Any]) -> Row:
@@ -248,8 +258,9 @@ def _ages(beats: Sequence[Row], _: dt.datetime) -> dict[str, float]:
 
 def _connections(sessions: Sequence[Row], _: dt.datetime) -> Connections:
     states = dict.fromkeys(("active", "idle", "idle in transaction", "other"), 0)
-    states |= {one["state"]: one["number"] for one in sessions}
-    oldest = max(one["oldest"] or 0.0 for one in sessions)  # never empty, because this session is included
+    states |= {session["state"]: session["number"] for session in sessions}
+    # Never empty: this session is one of them.
+    oldest = max(session["oldest"] or 0.0 for session in sessions)
     return Connections(states, max(0, sessions[0]["most"] - sum(states.values())), max(0.0, oldest))
 
 
@@ -288,7 +299,7 @@ CONNECTIONS: Query[Connections] = Query(
 
 
 def _paused(pauses: Sequence[Row]) -> Iterator[Measurement]:
-    by_part = {one["part"]: one for one in pauses}
+    by_part = {pause["part"]: pause for pause in pauses}
     for part in Pause.Part:
         yield Measurement(part in by_part, part.value, by_part.get(part, {}))
 
@@ -339,8 +350,8 @@ CONNECTIONS_LOW = Condition(
     code="DatabaseConnectionsLow",
     place=220,
     source=CONNECTIONS,
-    measure=lambda one: [
-        Measurement(one.left / (one.left + sum(one.by_state.values())), words=one._asdict())
+    measure=lambda clients: [
+        Measurement(clients.left / (clients.left + sum(clients.by_state.values())), words=clients._asdict())
     ],
     limit=0.1,
     holds="below",
@@ -352,7 +363,7 @@ CONNECTIONS_LOW = Condition(
 show(
     gauge("orderpost_paused", "1 during a pause of `delivery`, `relay` or `consumers`", ["part"]),
     PAUSES,
-    lambda pauses: {one.subject: one.number for one in _paused(pauses)},
+    lambda pauses: {pause.subject: pause.number for pause in _paused(pauses)},
 )
 show(
     gauge(
@@ -372,11 +383,11 @@ show(
         ["state"],
     ),
     CONNECTIONS,
-    lambda one: one.by_state,
+    lambda clients: clients.by_state,
 )
 show(
     gauge("orderpost_database_connections_left", "connections left for ordinary roles"),
     CONNECTIONS,
-    lambda one: one.left,
+    lambda clients: clients.left,
 )
 register(PAUSED, JOBS_FAILED, SUMS_LATE, REPLICA_BEHIND, CONNECTIONS_LOW)

@@ -24,16 +24,16 @@ def read_page(
     if after is None:
         return list(rows.order_by(*order)[:size])
     names, comparison = columns_of(order), "lt" if order[0].startswith("-") else "gt"
-    found: list[Row] = []
+    page: list[Row] = []
     # First come the rows that share all columns but the last with the position. A comparison of all columns,
     # (a, b) < (x, y), would need only one statement. But PostgreSQL 18 scans the index from the end of a
     # period, if the statement also has one, instead of from the position.
     for place in reversed(range(len(names))):
-        if len(found) < size:
+        if len(page) < size:
             shared = dict(zip(names[:place], after, strict=False))
             part = rows.filter(**shared, **{f"{names[place]}__{comparison}": after[place]})
-            found += part.order_by(*order)[: size - len(found)]
-    return found
+            page += part.order_by(*order)[: size - len(page)]
+    return page
 
 
 def columns_of(order: Sequence[str]) -> list[str]:

@@ -108,9 +108,9 @@ def attached_statement(*, models: Iterable[PartitionedModel]) -> str:
     """  # noqa: S608
 
 
-def parse_bounds(found: Iterable[tuple[str, str]]) -> list[Partition]:
+def parse_bounds(rows: Iterable[tuple[str, str]]) -> list[Partition]:
     """Return partitions, oldest first, from names and bounds: FOR VALUES FROM ('…') TO ('…')."""
-    ids = ((name, [id_time(uuid.UUID(id)) for id in bounds.split("'")[1::2]]) for name, bounds in found)
+    ids = ((name, [id_time(uuid.UUID(id)) for id in bounds.split("'")[1::2]]) for name, bounds in rows)
     return sorted((Partition(name, *times) for name, times in ids), key=lambda partition: partition.since)
 
 

@@ -64,8 +64,8 @@ def freeze_period(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, s
     frozen = {name: value for name, value in params.items() if name != "age"}
     if hours := AGES.get(params.get("age", "")):
         since = now - dt.timedelta(hours=hours)
-        given = read_time(params.get("since", ""))
-        frozen["since"] = (max(since, given) if given else since).isoformat()
+        typed = read_time(params.get("since", ""))
+        frozen["since"] = (max(since, typed) if typed else since).isoformat()
     return frozen
 
 
@@ -78,8 +78,8 @@ def read_time(text: str, *, is_end: bool = False) -> dt.datetime | None:
         if day := parse_date(text):
             midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
             moment = midnight + dt.timedelta(days=1) if is_end else midnight
-        elif found := parse_datetime(text):
-            moment = found.astimezone(dt.UTC) if found.tzinfo else found.replace(tzinfo=dt.UTC)
+        elif parsed := parse_datetime(text):
+            moment = parsed.astimezone(dt.UTC) if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
         else:
             return None
     except (ValueError, OverflowError):

@@ -88,7 +88,7 @@ def files_of(role: str) -> list[Path]:
 
 def _numbered() -> list[tuple[str, Path]]:
     files = sorted(file_of("").glob("*-*"))
-    return [(found[1], file) for file in files if (found := _NUMBERED.fullmatch(file.name))]
+    return [(match[1], file) for file in files if (match := _NUMBERED.fullmatch(file.name))]
 
 
 def _hold(file: Path) -> int | None:
@@ -138,10 +138,10 @@ def begin(role: str) -> None:
     In a process of several roles, each role's thread calls this. The beats of other threads count for the
     first role. A role that begins again in its process keeps its file and forgets its loops.
     """
-    for known in _begun:
-        if known.role == role and known.process == os.getpid():
-            known.forget()
-            _of_thread.set(known)
+    for health in _begun:
+        if health.role == role and health.process == os.getpid():
+            health.forget()
+            _of_thread.set(health)
             return
     file = file_of(role)
     if role == WEB:
@@ -230,7 +230,7 @@ def _read(file: Path) -> tuple[float, float]:
 def begun() -> list[str]:
     """Return the roles that have a file in HEALTH_DIR, which in a container are its own."""
     names = [file.name for file in file_of("").glob("*") if not file.suffix]
-    return sorted({found[1] if (found := _NUMBERED.fullmatch(name)) else name for name in names})
+    return sorted({match[1] if (match := _NUMBERED.fullmatch(name)) else name for name in names})
 
 
 def main(arguments: list[str]) -> int:

@@ -137,24 +137,24 @@ def exposition(*, accept: str, with_readers: bool = True) -> tuple[bytes, str]:
 
 def families(*, with_readers: bool) -> list[Metric]:
     """Return the metric families of `exposition`."""
-    found = [*_of_the_process()]
+    metrics = [*_of_the_process()]
     if with_readers:
-        found += _read_all()
+        metrics += _read_all()
     shared = metrics_files.DIRECTORY
-    return [*found, *(metrics_files.collect(shared) if shared else REGISTRY.collect())]
+    return [*metrics, *(metrics_files.collect(shared) if shared else REGISTRY.collect())]
 
 
 def _read_all() -> Iterator[Metric]:
     up: dict[str, bool] = {"database": True, "redis": True}
-    found: dict[str, Metric] = {}
+    by_name: dict[str, Metric] = {}
     for source, read in _readers:
         name = read.__name__
         if (is_used := _uses.get(read)) is not None and not _ask("database", name, is_used, up):
             continue
         for family in _ask(source, name, functools.partial(_call, read), up) or ():
-            if (known := found.setdefault(family.name, family)) is not family:
-                known.samples += family.samples
-    yield from found.values()
+            if (first := by_name.setdefault(family.name, family)) is not family:
+                first.samples += family.samples
+    yield from by_name.values()
     yield DATABASE_UP.family(up.pop("database"))
     yield BROKER_UP.family(up)
 

@@ -40,9 +40,9 @@ def is_allowed_to_read(authorization: str) -> bool:
     """Return whether the header has METRICS_TOKEN. Without that setting, every request may read."""
     if not settings.METRICS_TOKEN:
         return True
-    scheme, _, given = authorization.partition(" ")
+    scheme, _, token = authorization.partition(" ")
     return scheme.lower() == "bearer" and secrets.compare_digest(
-        given.strip().encode(), settings.METRICS_TOKEN.encode()
+        token.strip().encode(), settings.METRICS_TOKEN.encode()
     )
 
 

@@ -85,7 +85,7 @@ def context_of(traceparent: str) -> Context | None:
 
 def traceparent_of(span: Span) -> str:
     """Return a span's `traceparent` for rows and messages, or an empty string outside a trace."""
-    found = span.get_span_context()
-    if not found.is_valid:
+    context = span.get_span_context()
+    if not context.is_valid:
         return ""
-    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
