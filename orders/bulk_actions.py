@@ -23,7 +23,9 @@ from runtime.models import BulkJob
 
 def _change(ids: Sequence[uuid.UUID]) -> BatchResult:
     done, refusals = render_again(ids=ids)
-    lines = [(one.id, f"Rendered again as {one.copy_id} (was {one.was}).") for one in done]
+    lines = [
+        (rendered.id, f"Rendered again as {rendered.copy_id} (was {rendered.was}).") for rendered in done
+    ]
     return BatchResult(lines, Counter(refusal.text for refusal in refusals))
 
 

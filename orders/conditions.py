@@ -33,17 +33,17 @@ def stuck_statement() -> str:
     parts = []
     for state, (since, _) in STUCK.items():
         oldest = Order.objects.stuck(state).order_by(since).values(since)[: conditions.MOST]
-        found = connection.ops.compose_sql(*oldest.query.sql_with_params())  # type: ignore[attr-defined]
+        select = connection.ops.compose_sql(*oldest.query.sql_with_params())  # type: ignore[attr-defined]
         parts.append(
             f"SELECT '{state}' AS state, count(*) AS orders,"  # noqa: S608 - only names and the ORM's SQL
             f" coalesce(extract(epoch FROM statement_timestamp() - min({since})), 0)::float8"
-            f" AS oldest_seconds FROM ({found}) AS found"
+            f" AS oldest_seconds FROM ({select}) AS found"
         )
     return " UNION ALL ".join(parts)
 
 
 def _stuck(rows: Sequence[Row], _: dt.datetime) -> dict[str, Stuck]:
-    return {one["state"]: Stuck(one["orders"], one["oldest_seconds"]) for one in rows}
+    return {row["state"]: Stuck(row["orders"], row["oldest_seconds"]) for row in rows}
 
 
 STUCK_ORDERS: Query[Mapping[str, Stuck]] = Query(
@@ -55,7 +55,7 @@ ORDERS_STUCK = Condition(
     place=110,
     source=STUCK_ORDERS,
     measure=lambda stuck: [
-        Measurement(one.orders, state, {"words": WORDS[state]}) for state, one in stuck.items()
+        Measurement(group.orders, state, {"words": WORDS[state]}) for state, group in stuck.items()
     ],
     sentence="{number} {words}",
     do="see Orders in the admin, filter stuck",
@@ -68,6 +68,6 @@ conditions.show(
         ["state"],
     ),
     STUCK_ORDERS,
-    lambda stuck: {state: one.orders for state, one in stuck.items()},
+    lambda stuck: {state: group.orders for state, group in stuck.items()},
 )
 conditions.register(ORDERS_STUCK)

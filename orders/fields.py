@@ -74,7 +74,7 @@ def camel(name: str) -> str:
     >>> camel("total_amount")
     'totalAmount'
     """
-    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
 
 
 #: In the order of answers and of the admin.

@@ -49,13 +49,13 @@ class OrderQuerySet(models.QuerySet["Order"]):
         """Keep the orders that are stuck in one of `STUCK`, by the database's clock."""
         since, condition = STUCK[state]
         age = dt.timedelta(hours=settings.STUCK_ORDER_HOURS)
-        found = self.filter(condition, **{f"{since}__lt": Now() - age})
+        overdue = self.filter(condition, **{f"{since}__lt": Now() - age})
         if state != "unconfirmed":
-            return found
+            return overdue
         confirmed = Order.objects.filter(
             source="", status__in=["confirmed", "completed"], stock_reserved_at__gt=Now() - CONFIRMS
         )
-        return found.filter(Exists(confirmed))
+        return overdue.filter(Exists(confirmed))
 
 
 class Order(models.Model):

@@ -99,7 +99,7 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
 
 def _firsts(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
     """Return the first of each e-mail whose copies are all stored."""
-    found, wanted = {}, {mail.id: mail for mail in mails}
+    firsts, wanted = {}, {mail.id: mail for mail in mails}
     while wanted:
         copies = {}
         for id, mail in wanted.items():
@@ -108,10 +108,10 @@ def _firsts(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
             elif (version := version_of(mail.idempotency_key)) and mail.event_type in EVENTS:
                 topic = EVENTS[mail.event_type].topic
                 key = mail.order_id, topic, version
-                found[id] = First(mail.created_at, mail.recipient_email, _customer(mail), key)
+                firsts[id] = First(mail.created_at, mail.recipient_email, _customer(mail), key)
         parents = EmailNotification.objects.only(*COLUMNS).in_bulk(list(copies.values()))
         wanted = {id: parents[parent] for id, parent in copies.items() if parent in parents}
-    return found
+    return firsts
 
 
 def _payloads(firsts: Iterable[First]) -> dict[tuple[uuid.UUID, str, int], Mapping[str, Any]]:

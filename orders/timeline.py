@@ -86,8 +86,8 @@ def _rows(model: PartitionedModel, order: Order, without: tuple[str, ...]) -> li
 def _acts(order: Order, mails: Iterable[Row]) -> list[LogEntry]:
     of_order = Q(content_type__app_label="orders", object_id=str(order.id))
     of_mails = Q(content_type__app_label="notifications", object_id__in=[str(mail["id"]) for mail in mails])
-    found = LogEntry.objects.filter(of_order | of_mails).select_related("user")
-    return list(found.order_by("action_time"))
+    entries = LogEntry.objects.filter(of_order | of_mails).select_related("user")
+    return list(entries.order_by("action_time"))
 
 
 def _of_order(order: Order, events: Iterable[Row]) -> Iterator[TimelineEntry]:
@@ -166,14 +166,16 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterato
     of = f", a copy of {mail['resend_of']}" if mail.get("resend_of") else ""
     to = "another address" if is_secret else mail["recipient_email"]
     yield from entry(mail["created_at"], "email", "created", f"E-mail {name} for {to} saved{of}")
-    for one in mail["errors"]:
-        verdict = str(one.get("outcome", ""))
-        provider = str(one.get("provider", ""))
-        text = f"{name}: {provider or 'no provider'}: {VERDICTS.get(verdict, verdict)}: {one.get('text', '')}"
-        yield from entry(one.get("at"), "attempt", verdict, text, provider)
+    for error in mail["errors"]:
+        verdict = str(error.get("outcome", ""))
+        provider = str(error.get("provider", ""))
+        text = (
+            f"{name}: {provider or 'no provider'}: {VERDICTS.get(verdict, verdict)}: {error.get('text', '')}"
+        )
+        yield from entry(error.get("at"), "attempt", verdict, text, provider)
     resent = _time(mail.get("resent_at"))
-    known = {act.action_time for act in acts if act.object_id == str(id)}
-    if resent and not any(abs(resent - time) < SAME_ACT for time in known):
+    act_times = {act.action_time for act in acts if act.object_id == str(id)}
+    if resent and not any(abs(resent - time) < SAME_ACT for time in act_times):
         yield from entry(resent, "person", "resent", f"{name}: resend requested")
     by = str(mail["provider"] or "")
     yield from entry(mail["sent_at"], "delivery", "sent", f"{name}: accepted by {by or 'the provider'}", by)

@@ -60,11 +60,11 @@ def _inbound(kind: str, name: str, topic: InboundTopic, about: str, made: Schema
 
 def _with_order(schema: Schema) -> Schema:
     """Return the schema of an event of ours with the fields of orders that it lacks."""
-    given = OrderBody().fields
+    fields = OrderBody().fields
     lacks = {
-        field.json_name: make_schema(given[field.name], is_open=True)
+        field.json_name: make_schema(fields[field.name], is_open=True)
         for field in ORDER_FIELDS
-        if Use.EVENTS in field.uses and field.name in given and field.json_name not in schema["properties"]
+        if Use.EVENTS in field.uses and field.name in fields and field.json_name not in schema["properties"]
     }
     return schema | {
         "properties": schema["properties"] | lacks,

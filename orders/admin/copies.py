@@ -58,10 +58,10 @@ class CopyPage(admin.ModelAdmin[Order]):
         mail = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
         ours = not Order.objects.filter(id=mail.order_id).exclude(source="").exists()
         may_correct = ours and mail.shop_copy_of is None and user.has_perm("orders.correct_address")
-        given = request.POST if request.method == "POST" else None
+        posted = request.POST if request.method == "POST" else None
         initial = {"recipient_email": mail.recipient_email, "update_order": True}
-        form = CopyForm(given, initial=initial, may_correct=may_correct)
-        if given is not None and form.is_valid():
+        form = CopyForm(posted, initial=initial, may_correct=may_correct)
+        if posted is not None and form.is_valid():
             try:
                 with transaction.atomic():
                     copy_id = _send(request, mail, form.cleaned_data)

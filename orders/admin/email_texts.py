@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -87,7 +88,7 @@ class Field:
     variables: Sequence[str]
     text: str = ""
     mistake: str = ""
-    name: str = field(init=False)
+    name: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         # The name of a sentence, not its place, because a deployment may change the order of sentences.
@@ -184,7 +185,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         page = _page(request, event_type, language)
         fields = make_fields(page, _typed(request, page), {})
         mail, _, mistakes = _preview(request, page, fields)
-        names = {one.name: mistakes.get(one.key, "") for one in fields}
+        names = {field.name: mistakes.get(field.key, "") for field in fields}
         answer = {"subject": mail.subject, "html": mail.body_html, "text": mail.body_text}
         return JsonResponse({**answer, "mistakes": names})
 
@@ -291,9 +292,9 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
     ) -> HttpResponse:
         """Show texts and their preview. `seen_at` is the time of the draft that they began as."""
         fields = make_fields(page, texts, mistakes or {})
-        mail, order, found = _preview(request, page, fields)
-        for one in fields:
-            one.mistake = one.mistake or found.get(one.key, "")
+        mail, order, render_mistakes = _preview(request, page, fields)
+        for field in fields:
+            field.mistake = field.mistake or render_mistakes.get(field.key, "")
         may_edit = request.user.has_perm(EDIT)
         if seen_at is None:
             seen_at = row.edited_at.isoformat() if row else ""
@@ -328,21 +329,21 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
 
 def make_fields(page: TextsPage, texts: Mapping[Key, str], mistakes: Mapping[Key, str]) -> list[Field]:
     """Return a field for each sentence, and for each text whose sentence is gone from the e-mail."""
-    sentences, known = sentences_of(page.event_type), read_keys(page.event_type, page.language)
+    sentences, present_keys = sentences_of(page.event_type), read_keys(page.event_type, page.language)
     shared = published.versions.get().get(published.cache_key(page.event_type, page.language, ""))
     for_all = shared.entries if shared and page.source else {}
     fields = []
-    for key, sentence in known.items():
+    for key, sentence in present_keys.items():
         present = for_all[key]["text"] if key in for_all else original(key, page.language)
         variables = [*sentence.variables, *sorted(sentences.variables.difference(sentence.variables))]
         label, when = _label(key, sentence, page.language), sentence.when
         fields.append(Field(key, label, when, present, sentence.is_paragraph, variables))
-    for key in texts.keys() - known.keys():
+    for key in texts.keys() - present_keys.keys():
         if texts[key]:
             present = "The e-mail has no such sentence any more. Empty the field to remove your text."
             fields.append(Field(key, "Not used", "", present, True, ()))
-    for one in fields:
-        one.text, one.mistake = texts.get(one.key, ""), mistakes.get(one.key, "")
+    for field in fields:
+        field.text, field.mistake = texts.get(field.key, ""), mistakes.get(field.key, "")
     return fields
 
 
@@ -358,17 +359,17 @@ def _typed(request: HttpRequest, page: TextsPage) -> dict[Key, str]:
     row = page.row()
     stored = {key_of(entry): entry["text"] for entry in (row.sentences if row else ())}
     fields = make_fields(page, stored, {})
-    return {one.key: request.POST.get(one.name, "").strip() for one in fields}
+    return {field.key: request.POST.get(field.name, "").strip() for field in fields}
 
 
 def _preview(
     request: HttpRequest, page: TextsPage, fields: Iterable[Field]
 ) -> tuple[RenderedEmail, Order | None, Mapping[Key, str]]:
     """Render an e-mail with the texts of the fields, and return also its order and what is wrong in them."""
-    given = request.POST if request.method == "POST" else request.GET
-    order = _find_order(request, page, given.get("order", ""))
+    params = request.POST if request.method == "POST" else request.GET
+    order = _find_order(request, page, params.get("order", ""))
     event_type = _event(request, page)
-    entries = [published.entry_of(one.key, one.text, "") for one in fields if one.text]
+    entries = [published.entry_of(field.key, field.text, "") for field in fields if field.text]
     own, mistakes = published.read_entries(entries, event_type=page.event_type, language=page.language)
     words = published.merge(
         source=page.source,
@@ -390,8 +391,8 @@ def _event(request: HttpRequest, page: TextsPage) -> str:
     """Return the event whose e-mail a page previews."""
     if page.event_type != LAYOUT:
         return page.event_type
-    given = request.POST if request.method == "POST" else request.GET
-    return given["event"] if given.get("event") in EMAILS else default_event()
+    params = request.POST if request.method == "POST" else request.GET
+    return params["event"] if params.get("event") in EMAILS else default_event()
 
 
 def _page(request: HttpRequest, event_type: str, language: str) -> TextsPage:

@@ -82,8 +82,8 @@ class PreviewPages(admin.ModelAdmin[Order]):
         order = get_object_or_404(Order, id=id)
         language = order.locale if order.locale in dict(settings.LANGUAGES) else "en"
         defaults = {"event": settings.NOTIFY_ON[0] if settings.NOTIFY_ON else EMAILS[0], "locale": language}
-        given = request.POST if request.method == "POST" else request.GET
-        form = TemplateForm({**defaults, **{key: given[key] for key in defaults if key in given}})
+        params = request.POST if request.method == "POST" else request.GET
+        form = TemplateForm({**defaults, **{key: params[key] for key in defaults if key in params}})
         if not form.is_valid():
             return order, form, None
         event, locale = form.cleaned_data["event"], form.cleaned_data["locale"]

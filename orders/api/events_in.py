@@ -91,7 +91,7 @@ class InboundEvents(ApiView):
         if isinstance(self._sent, Exception):
             raise self._sent
         events, is_list = self._sent
-        opened = [_check(one, token, taken=self._handlers) for one in self._opened]
+        opened = [_check(envelope, token, taken=self._handlers) for envelope in self._opened]
         if is_list:
             answers = [self._answer_in_list(*both) for both in zip(events, opened, strict=True)]
             return json_response({"results": answers})

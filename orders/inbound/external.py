@@ -146,9 +146,9 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
     >>> own_id(source="shop-a", id="A-1001")
     UUID('818375b7-e7f5-5eff-a7ef-46bead490c2f')
     """
-    given = parse_uuid(id)
-    if given is not None and given.int and given.version != 5:
-        return given
+    own = parse_uuid(id)
+    if own is not None and own.int and own.version != 5:
+        return own
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:orderpost:source:{source}"), id)
 
 

@@ -41,11 +41,11 @@ def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: 
     try:
         values: dict[str, Any] = serializer.run_validation(_renamed(data, serializer, "data", strict))
     except ValidationError as error:
-        found = [
+        faults = [
             f"{'.'.join(['data', *(camel(str(step)) for step in fault.path)])}: {fault.detail}"
             for fault in faults_of(error.detail)
         ]
-        raise Rejected(" ".join(found[:_MOST_FAULTS])) from error
+        raise Rejected(" ".join(faults[:_MOST_FAULTS])) from error
     return values
 
 
@@ -86,7 +86,7 @@ def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: b
         raise Rejected(f"{place}: Control characters and line breaks are not allowed.")
     child = getattr(field, "child", None)
     if isinstance(value, list) and child is not None:
-        return [_renamed(one, child, f"{place}.{index}", strict) for index, one in enumerate(value)]
+        return [_renamed(member, child, f"{place}.{index}", strict) for index, member in enumerate(value)]
     fields = getattr(field, "fields", None)
     if not isinstance(value, Mapping) or fields is None:
         return value

@@ -57,11 +57,11 @@ class NotFinished(RuntimeError):
     """The person has orders or e-mails that are not finished."""
 
     def __init__(self, orders: Sequence[uuid.UUID], mails: Sequence[uuid.UUID]) -> None:
-        found = [part for part in (_format_ids("order", orders), _format_ids("e-mail", mails)) if part]
+        unfinished = [part for part in (_format_ids("order", orders), _format_ids("e-mail", mails)) if part]
         are = "is" if len(orders) + len(mails) == 1 else "are"
         super().__init__(
-            f"Cannot erase this person, because {' and '.join(found)} {are} not finished. After an erasure"
-            " the customer would get no further e-mail. Erase later, or force the erasure (--force)."
+            f"Cannot erase this person, because {' and '.join(unfinished)} {are} not finished. After an"
+            " erasure the customer would get no further e-mail. Erase later, or force the erasure (--force)."
         )
 
 
@@ -94,16 +94,16 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
         owned: frozenset[uuid.UUID] = frozenset()
         for number in range(PASSES):
             with no_statement_timeout(using="default"):
-                found = _find(email)
-                if number and not found.is_ready:
+                rows = _find(email)
+                if number and not rows.is_ready:
                     break
                 if not force:
                     _check_not_in_flight(email)
-            if recorded := _record(email, erasure, found):
+            if recorded := _record(email, erasure, rows):
                 erasure = recorded
-                report("recorded", orders=len(found.owned))
-            owned |= found.owned
-            counts.update(_erase_everywhere(email, found, report, force))
+                report("recorded", orders=len(rows.owned))
+            owned |= rows.owned
+            counts.update(_erase_everywhere(email, rows, report, force))
         # Erase what was stored meanwhile, too, but nothing of orders that were corrected meanwhile.
         erased = Order.objects.filter(id__in=owned, email=ERASED_ADDRESS).values_list("id", flat=True)
         late = _erase_texts(Person.of(email, frozenset(erased)))
@@ -149,12 +149,12 @@ def _find(email: str) -> _PersonRows:
 def _check_not_in_flight(email: str) -> None:
     orders = Order.objects.in_flight().filter(email__iexact=email)
     mails = own_mails(email).filter(status__in=UNFINISHED)
-    found = [list(rows.order_by("id").values_list("id", flat=True)[:20]) for rows in (orders, mails)]
-    if any(found):
-        raise NotFinished(*found)
+    unfinished = [list(rows.order_by("id").values_list("id", flat=True)[:20]) for rows in (orders, mails)]
+    if any(unfinished):
+        raise NotFinished(*unfinished)
 
 
-def _record(email: str, erasure: Erasure | None, found: _PersonRows) -> Erasure | None:
+def _record(email: str, erasure: Erasure | None, rows: _PersonRows) -> Erasure | None:
     """Record the person and the cold files before the rows that lead to them are erased.
 
     Return None, and record nothing, if nothing is stored of the person. Only reading a cold file tells
@@ -162,17 +162,17 @@ def _record(email: str, erasure: Erasure | None, found: _PersonRows) -> Erasure 
     """
     waiting = set(erasure.cold_files) if erasure else set()
     for model in partitioned_models():
-        waiting |= {one.name for one in cold_partitions(table=model._meta.db_table, using=DIRECT)}
-    if erasure is None and not (found.owned or found.mailed or waiting):
+        waiting |= {partition.name for partition in cold_partitions(table=model._meta.db_table, using=DIRECT)}
+    if erasure is None and not (rows.owned or rows.mailed or waiting):
         return None
     values = {"cold_files": sorted(waiting), "finished_at": None}
     recorded, _ = Erasure.objects.update_or_create(address_hash=address_hash(email), defaults=values)
     return recorded
 
 
-def _erase_everywhere(email: str, found: _PersonRows, report: Report, force: bool) -> Counter[str]:
+def _erase_everywhere(email: str, of_person: _PersonRows, report: Report, force: bool) -> Counter[str]:
     counts: Counter[str] = Counter()
-    person = Person.of(email, found.owned)
+    person = Person.of(email, of_person.owned)
 
     def erased(changed: Mapping[str, int], **where: str) -> None:
         counts.update(changed)
@@ -189,7 +189,7 @@ def _erase_everywhere(email: str, found: _PersonRows, report: Report, force: boo
                 rows += erase_chosen_texts(model=DomainEvent, person=person, using=DIRECT, table=name)
             erased({table: rows}, partition=name)
     erased(_erase_texts(person))
-    for chunk in _chunks(found.owned | found.mailed):
+    for chunk in _chunks(of_person.owned | of_person.mailed):
         erased(_erase_chunk(email, chunk, force, report))
     return counts
 

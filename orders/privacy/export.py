@@ -43,7 +43,7 @@ def export_person(*, email: str, report: Report) -> dict[str, Any]:
         document[model._meta.db_table] = list(_export_rows(model, person, report, left_out))
     document["cold_files_left_out"] = left_out
     document |= export_answers(person=person)
-    names = [one["cold_file"] for one in left_out]
+    names = [part["cold_file"] for part in left_out]
     log.info("person exported", address_hash=address_hash(email), left_out=names)
     return document
 
@@ -73,9 +73,9 @@ def _rows(
         report("read", table=name, rows=len(rows))
         yield from ((name, row) for row in rows)
     for record in cold_partitions(table=table, using=DIRECT):
-        found = [row for row in _archived(model, record, person, left_out) if row["id"] not in seen]
-        report("read", cold_file=record.name, rows=len(found))
-        yield from ((f"cold file {record.name}", {**row}) for row in found)
+        archived = [row for row in _archived(model, record, person, left_out) if row["id"] not in seen]
+        report("read", cold_file=record.name, rows=len(archived))
+        yield from ((f"cold file {record.name}", {**row}) for row in archived)
 
 
 def _archived(

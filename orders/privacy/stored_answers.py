@@ -35,11 +35,11 @@ def json_patterns(texts: Iterable[str]) -> list[str]:
     return ["".join(map(_character, text.lower())) for text in texts]
 
 
-def _character(one: str) -> str:
+def _character(character: str) -> str:
     """Match a character in both cases, because PostgreSQL's `lower` may change only ASCII."""
-    cases = {one, one.upper()} if len(one.upper()) == 1 else {one}
+    cases = {character, character.upper()} if len(character.upper()) == 1 else {character}
     codes = [rf"\\+u{ord(case):04x}" for case in cases if ord(case) < 0x10000]
-    slash = [r"\\+/"] if one == "/" else []
+    slash = [r"\\+/"] if character == "/" else []
     return "(?:" + "|".join(sorted([*map(re.escape, cases), *codes, *slash])) + ")"
 
 

@@ -23,10 +23,10 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
 
     def handle(self, *args: Any, order: str, **options: Any) -> None:
-        found = find_order(order)
-        if found is None:
+        found_order = find_order(order)
+        if found_order is None:
             raise CommandError(f"There is no order {order}. Give an order's id or reference.")
-        entries = read_timeline(order=found)
+        entries = read_timeline(order=found_order)
         if options["json"]:
             shown = [dataclasses.asdict(entry) for entry in entries]
             self.stdout.write(json.dumps(shown, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False))
@@ -43,10 +43,10 @@ def find_order(text: str) -> Order | None:
     Raise `CommandError` if several orders have the reference.
     """
     id = parse_uuid(text)
-    found = list(Order.objects.filter(id=id) if id else Order.objects.filter(reference=text)[:2])
-    if len(found) > 1:
+    orders = list(Order.objects.filter(id=id) if id else Order.objects.filter(reference=text)[:2])
+    if len(orders) > 1:
         raise CommandError(f"Several orders have the reference {text}. Give an order's id.")
-    return found[0] if found else None
+    return orders[0] if orders else None
 
 
 def _line(entry: TimelineEntry, before: dt.datetime | None) -> str:
