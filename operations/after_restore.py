@@ -104,9 +104,9 @@ class _LogReader:
 
     def read_line(self, line: Line) -> None:
         """Note the change that a line records. Ignore lines of other log events."""
-        if (found := _KINDS.get(line.get("event", ""))) is None:
+        if (change := _KINDS.get(line.get("event", ""))) is None:
             return
-        kind, name = found
+        kind, name = change
         try:
             if dt.datetime.fromisoformat(line["timestamp"]) < self._since:
                 return
@@ -133,8 +133,8 @@ class _LogReader:
                 note[name] = line[name]
         if kind == "e-mail":
             note["now"] = line.get("now", "")
-        known = self._notes.get((kind, id))
-        self._notes[kind, id] = note if known is None else merged(known, note)
+        earlier = self._notes.get((kind, id))
+        self._notes[kind, id] = note if earlier is None else merged(earlier, note)
 
     def flush(self) -> None:
         """Settle the collected changes, and keep those that the database does not have."""
@@ -145,11 +145,11 @@ class _LogReader:
             DomainEvent.objects.mark_published(ids=ids)
             self.report.published += len(ids)
         for kind in sorted({kind for kind, _ in self._notes}):
-            known: set[str] = set()
+            stored: set[str] = set()
             if kind in _TABLES:
-                known = _known(*_TABLES[kind], [id for one, id in self._notes if one == kind])
+                stored = _known(*_TABLES[kind], [id for noted, id in self._notes if noted == kind])
             for key, note in self._notes.items():
-                if key[0] == kind and key[1] not in known:
+                if key[0] == kind and key[1] not in stored:
                     self.lost.add(note)
         self._notes, self._sent, self._published, self._originals = {}, {}, set(), set()
 
@@ -185,6 +185,10 @@ def _with_orders(lost: Iterable[Lost]) -> Iterator[Lost]:
     """Yield lost changes. Add `order_known`, whether the database has the order, to those with an order."""
     rows = iter(lost)
     while part := list(itertools.islice(rows, BATCH)):
-        known = _known(Order, "id", sorted({str(one["order_id"]) for one in part if one.get("order_id")}))
-        for one in part:
-            yield {**one, "order_known": one["order_id"] in known} if one.get("order_id") else one
+        stored = _known(
+            Order, "id", sorted({str(change["order_id"]) for change in part if change.get("order_id")})
+        )
+        for change in part:
+            yield (
+                {**change, "order_known": change["order_id"] in stored} if change.get("order_id") else change
+            )

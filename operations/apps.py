@@ -48,10 +48,10 @@ def make_groups(*, using: str, apps: Apps = global_apps, **_: Any) -> None:
         names = permissions_of(role)
         codes = [name.partition(".")[2] for name in names]
         rows = permissions.filter(codename__in=codes).select_related("content_type")
-        found = [row for row in rows if f"{row.content_type.app_label}.{row.codename}" in names]
-        if role not in existing and len(found) == len(names):
+        granted = [row for row in rows if f"{row.content_type.app_label}.{row.codename}" in names]
+        if role not in existing and len(granted) == len(names):
             with transaction.atomic(using=using):
-                groups.create(name=role).permissions.set(found)
+                groups.create(name=role).permissions.set(granted)
 
 
 class SiteConfig(admin_apps.AdminConfig):

@@ -30,13 +30,13 @@ _TLS_MODES = {"require", "verify-ca", "verify-full"}
 @register(Tags.security, PRODUCTION, deploy=True)
 def check_tls(**_: Any) -> list[CheckMessage]:
     """Warn of each setting that connects to another host without requiring TLS. Show no password."""
-    found = [
+    connections = [
         *databases_without_tls(settings.DATABASES, environ=os.environ),
         *brokers_without_tls(),
     ]
     return [
         Warning(f"{name} leads to {host} without TLS.", hint=hint, id="orderpost.W001")
-        for name, host, hint in found
+        for name, host, hint in connections
     ]
 
 
@@ -89,8 +89,8 @@ def brokers_without_tls() -> Iterator[tuple[str, str, str]]:
         yield "REDIS_URL", url.hostname or "", "Use a URL that begins with rediss://."
     protocol = str(settings.KAFKA_OPTIONS.get("security.protocol", "plaintext")).lower()
     if settings.KAFKA_BOOTSTRAP_SERVERS and not protocol.endswith("ssl"):
-        servers = (urlsplit(f"//{one.strip()}") for one in settings.KAFKA_BOOTSTRAP_SERVERS.split(","))
-        remote = [one.hostname for one in servers if not _is_local(one.hostname or "")]
+        servers = (urlsplit(f"//{server.strip()}") for server in settings.KAFKA_BOOTSTRAP_SERVERS.split(","))
+        remote = [server.hostname for server in servers if not _is_local(server.hostname or "")]
         if remote and _uses_kafka():
             hint = "Set security.protocol in KAFKA_OPTIONS to SSL or SASL_SSL."
             yield "KAFKA_BOOTSTRAP_SERVERS", ", ".join(map(str, remote)), hint

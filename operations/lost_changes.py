@@ -29,9 +29,9 @@ class LostChanges:
     def add(self, note: Lost) -> None:
         """Add a change, or merge it with the stored change of the same kind and id."""
         key = str(note["kind"]), str(note["id"])
-        found = self._file.execute("SELECT note FROM lost WHERE kind = ? AND id = ?", key).fetchone()
-        if found is not None:
-            note = merged(json.loads(found[0]), note)
+        row = self._file.execute("SELECT note FROM lost WHERE kind = ? AND id = ?", key).fetchone()
+        if row is not None:
+            note = merged(json.loads(row[0]), note)
         values = (*key, str(note["first_at"]), json.dumps(note))
         self._file.execute("INSERT OR REPLACE INTO lost VALUES (?, ?, ?, ?)", values)
 
@@ -44,7 +44,7 @@ class LostChanges:
             yield json.loads(note)
 
 
-def merged(one: Lost, other: Lost) -> Lost:
+def merged(earlier: Lost, later: Lost) -> Lost:
     """Merge two records of one change, in either order. An e-mail that was ever sent stays `sent`.
 
     >>> sent = {"kind": "e-mail", "id": "1", "first_at": "12:01", "last_at": "12:02", "now": "sent"}
@@ -52,10 +52,10 @@ def merged(one: Lost, other: Lost) -> Lost:
     >>> merged(sent, later) == merged(later, sent) == sent | {"last_at": "12:03"}
     True
     """
-    if str(one["last_at"]) > str(other["last_at"]):
-        one, other = other, one
-    note = one | other
-    note["first_at"] = min(str(one["first_at"]), str(other["first_at"]))
-    if "sent" in (one.get("now"), other.get("now")):
+    if str(earlier["last_at"]) > str(later["last_at"]):
+        earlier, later = later, earlier
+    note = earlier | later
+    note["first_at"] = min(str(earlier["first_at"]), str(later["first_at"]))
+    if "sent" in (earlier.get("now"), later.get("now")):
         note["now"] = "sent"
     return note

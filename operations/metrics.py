@@ -27,13 +27,13 @@ def numbers() -> Iterator[GaugeMetricFamily]:
 
 @at_scrape
 def sizes() -> Iterator[GaugeMetricFamily]:
-    found = replica.read(server.sizes)
-    yield TABLE_SIZE.family(found.tables)
-    yield DATABASE_SIZE.family(found.database)
+    sizes = replica.read(server.sizes)
+    yield TABLE_SIZE.family(sizes.tables)
+    yield DATABASE_SIZE.family(sizes.database)
 
 
 @at_scrape
 def replication_slots() -> Iterator[GaugeMetricFamily]:
     slots = server.replication_slots()
-    yield SLOT_KEPT.family({one.name: one.kept for one in slots})
-    yield SLOT_ACTIVE.family({one.name: int(one.is_active) for one in slots})
+    yield SLOT_KEPT.family({slot.name: slot.kept for slot in slots})
+    yield SLOT_ACTIVE.family({slot.name: int(slot.is_active) for slot in slots})

@@ -44,18 +44,18 @@ def files() -> Iterator[tuple[Path, str, str]]:
 
 def alerts() -> dict[str, tuple[Condition[Any], Alert]]:
     """Return the first condition of each code that has an alert, with this alert."""
-    found: dict[str, tuple[Condition[Any], Alert]] = {}
-    for one in declared():
-        if one.alert:
-            found.setdefault(one.code, (one, one.alert))
-    return found
+    by_code: dict[str, tuple[Condition[Any], Alert]] = {}
+    for condition in declared():
+        if condition.alert:
+            by_code.setdefault(condition.code, (condition, condition.alert))
+    return by_code
 
 
 # --- alerts.yml ---------------------------------------------------------------------------------------------
 def with_rules(text: str) -> str:
     """Replace the generated rules."""
     head = text.partition(BEGIN)[0]
-    rules = [_missing(), *(_rule(one, alert) for one, alert in alerts().values())]
+    rules = [_missing(), *(_rule(condition, alert) for condition, alert in alerts().values())]
     return f"{head}{BEGIN}\n  - name: orderpost-conditions\n    rules:\n" + "\n".join(rules)
 
 
@@ -66,7 +66,7 @@ def _rule(condition: Condition[Any], alert: Alert) -> str:
         clauses.append(f"  and on () {alert.also}")
     if part := condition.paused_by:
         clauses.append(f'  unless on () max(max_over_time(orderpost_paused{{part="{part}"}}[{GRACE}])) == 1')
-    expr = "".join(f"\n          {one}" for one in clauses)
+    expr = "".join(f"\n          {clause}" for clause in clauses)
     return f"""\
       - alert: {code}
         expr: |{expr}
@@ -123,17 +123,17 @@ def with_paragraphs(text: str) -> str:
 # --- metrics.md ---------------------------------------------------------------------------------------------
 def with_rows(text: str) -> str:
     """Replace the rows of the declared metrics, remove those of others, and add missing rows at the end."""
-    rows = {one.name: _row(one) for one in declared_metrics()}
+    rows = {metric.name: _row(metric) for metric in declared_metrics()}
     lines = []
     for line in text.splitlines():
-        if found := re.match(r"\| `(orderpost_\w+)` \|", line):
-            if found[1] in rows:
-                lines.append(rows.pop(found[1]))
+        if match := re.match(r"\| `(orderpost_\w+)` \|", line):
+            if match[1] in rows:
+                lines.append(rows.pop(match[1]))
         else:
             lines.append(line)
     return "\n".join([*lines, *rows.values()]) + "\n"
 
 
-def _row(one: Declared) -> str:
-    labels = ", ".join(f"`{label}`" for label in one.labels)
-    return f"| `{one.name}` | {f'{one.kind} {labels}'.strip()} | {one.help} |"
+def _row(metric: Declared) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"| `{metric.name}` | {f'{metric.kind} {labels}'.strip()} | {metric.help} |"

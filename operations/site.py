@@ -35,8 +35,8 @@ class Site(admin.AdminSite):
             path("set-up/", page, name="set_up"),
             path("search/", search, name="search"),
             *(
-                path(one.route, self.admin_view(functools.partial(one.view, self)), name=one.menu.name)
-                for one in self._pages()
+                path(page.route, self.admin_view(functools.partial(page.view, self)), name=page.menu.name)
+                for page in self._pages()
             ),
             *super().get_urls(),
         ]
@@ -99,7 +99,7 @@ class Site(admin.AdminSite):
         """List the tables that are not in the menu."""
         apps = []
         for app in self.get_app_list(request):
-            models = [one for one in app["models"] if not hasattr(self._registry[one["model"]], "menu")]
+            models = [model for model in app["models"] if not hasattr(self._registry[model["model"]], "menu")]
             if models:
                 apps.append(app | {"models": models})
         context = {**self.each_context(request), "title": "Set-up", "app_list": apps}
@@ -114,7 +114,7 @@ class Site(admin.AdminSite):
     def _menu(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return the links that the user may follow."""
         items = [MenuItem(0, "Overview", "index")]
-        items += [one.menu for one in self._pages() if request.user.has_perm(one.permission)]
+        items += [page.menu for page in self._pages() if request.user.has_perm(page.permission)]
         others: list[str] = []  # the URLs of the tables that the page "Set-up" lists
         for model, page in self._registry.items():
             if not page.has_view_permission(request):

@@ -50,13 +50,13 @@ def read_status() -> Document:
     waiting = [*(lags or ()), *(of_cdc or ())]
     states = None
     if breakers is not None:
-        states = {name: (one.state(seen), one.forced) for name, one in breakers.items()}
+        states = {name: (breaker.state(seen), breaker.forced) for name, breaker in breakers.items()}
     is_kafka_away = (settings.EVENT_TRANSPORT == "kafka" and lags is None) or of_cdc is None
     facts = facts.adding(PROVIDERS, states).adding(KAFKA_AWAY, is_kafka_away)
     facts = facts.adding(LAGS, lags or ()).adding(CDC_LAGS, of_cdc or ())
     rows, sizes = facts[UNFINISHED_EMAILS], server.sizes()
     return {
-        "needs": [one.sentence for one in decide(facts)],
+        "needs": [condition.sentence for condition in decide(facts)],
         "version": version(),
         "at": now.isoformat(),
         "paused": list(facts[PAUSES]),
@@ -65,10 +65,10 @@ def read_status() -> Document:
         "rates": {"minutes": MINUTES} | _numbers(rates),
         "providers": None if breakers is None else _providers(seen, breakers, rates, beats),
         "events": facts[UNFINISHED_EVENTS]._asdict(),
-        "consumers": None if lags is None else [one._asdict() for one in waiting],
+        "consumers": None if lags is None else [lag._asdict() for lag in waiting],
         "failed_jobs": facts[FAILED_JOBS],
         "jobs": {name: round(age, 1) for name, age in beats.items()},
-        "partitions": [_partitions(one, sizes.tables) for one in facts[PARTITIONS]],
+        "partitions": [_partitions(table, sizes.tables) for table in facts[PARTITIONS]],
         "database": {"bytes": sizes.database} | facts[CONNECTIONS]._asdict(),
     }
 
@@ -121,12 +121,12 @@ def _providers(
     ]
 
 
-def _partitions(found: PartitionsAhead, sizes: Mapping[str, int]) -> Document:
+def _partitions(table: PartitionsAhead, sizes: Mapping[str, int]) -> Document:
     return {
-        "table": found.table,
-        "ahead": found.partitions_ahead,
-        "days_ahead": int(found.partitions_ahead_seconds // DAY),
-        "archive_overdue": found.archive_overdue,
-        "archive_overdue_seconds": found.archive_overdue_seconds,
-        "bytes": sizes.get(found.table, 0),
+        "table": table.table,
+        "ahead": table.partitions_ahead,
+        "days_ahead": int(table.partitions_ahead_seconds // DAY),
+        "archive_overdue": table.archive_overdue,
+        "archive_overdue_seconds": table.archive_overdue_seconds,
+        "bytes": sizes.get(table.table, 0),
     }

@@ -39,7 +39,7 @@ class KindFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         models = [(model._meta.label_lower, str(model._meta.verbose_name)) for model in admin.site._registry]
-        return sorted(models, key=lambda one: one[1])
+        return sorted(models, key=lambda model: model[1])
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         label = self.value()

@@ -31,7 +31,8 @@ def page(request: HttpRequest) -> dict[str, Any]:
     return {
         "tiles": tiles(request),
         "ranges": [
-            {"key": key, "title": one.title, "here": one is view.range} for key, one in RANGES.items()
+            {"key": key, "title": period.title, "here": period is view.range}
+            for key, period in RANGES.items()
         ],
         "charts": _charts(request, view),
         "banners": [part for place, part in parts if place < BELOW_TILES],
@@ -43,7 +44,7 @@ def page(request: HttpRequest) -> dict[str, Any]:
 
 
 def _in_order(parts: Sequence[tuple[int, Part]]) -> list[tuple[int, Part]]:
-    return sorted(parts, key=lambda one: one[0])
+    return sorted(parts, key=lambda placed: placed[0])
 
 
 def tiles(request: HttpRequest) -> list[dict[str, Any]]:
@@ -53,7 +54,9 @@ def tiles(request: HttpRequest) -> list[dict[str, Any]]:
     numbers = dict(zip(rows, count_each(rows.values()), strict=True))
     shown = []
     for tile in tiles:
-        number = numbers.get(id(tile), 0 if tile.words else sum(int(one.number) for one in tile.conditions))
+        number = numbers.get(
+            id(tile), 0 if tile.words else sum(int(condition.number) for condition in tile.conditions)
+        )
         words = {
             "label": tile.label,
             "url": tile.url,
@@ -61,19 +64,19 @@ def tiles(request: HttpRequest) -> list[dict[str, Any]]:
             "help": tile.help,
         }
         shown.append(words | {"bad": bool(tile.conditions), "calm": not tile.conditions and not number})
-    return sorted(shown, key=lambda one: not one["bad"])
+    return sorted(shown, key=lambda words: not words["bad"])
 
 
 def _charts(request: HttpRequest, view: FrontPage) -> list[dict[str, Any]]:
-    allowed = [one for one in SERIES if request.user.has_perm(one.permission)]
+    allowed = [series for series in SERIES if request.user.has_perm(series.permission)]
     if not allowed:
         return []
     steps, step = view.steps(view.range), view.range.step
     whole = Sums.total(sums for _, sums in steps if sums is not None)
-    found = []
-    for one in sorted(allowed, key=lambda one: one.place):
-        chart = charts.durations if one.has_durations else charts.counts
-        number, svg = chart(one.name, title=one.title, steps=steps, whole=whole, step=step)
-        url = one.list_url().replace("{age}", view.range.age)
-        found.append({"title": one.title, "number": number, "svg": svg, "url": url, "tone": one.tone})
-    return found
+    drawn = []
+    for series in sorted(allowed, key=lambda series: series.place):
+        chart = charts.durations if series.has_durations else charts.counts
+        number, svg = chart(series.name, title=series.title, steps=steps, whole=whole, step=step)
+        url = series.list_url().replace("{age}", view.range.age)
+        drawn.append({"title": series.title, "number": number, "svg": svg, "url": url, "tone": series.tone})
+    return drawn

@@ -91,7 +91,7 @@ class PauseAdmin(TriageAdmin[Pause]):
 @panel(1)
 def paused(request: HttpRequest) -> SafeString:
     """Return the first page's banner while a part is paused. All users see it."""
-    lines = [one for one in part_lines() if one["pause"]]
+    lines = [line for line in part_lines() if line["pause"]]
     if not lines:
         return SafeString("")
     may_see = request.user.has_perm("runtime.view_pause") or request.user.has_perm(SET)

@@ -20,7 +20,7 @@ def unfit_settings(request: HttpRequest) -> SafeString:
     """
     if not settings.HTTPS or not request.user.has_perm("runtime.view_heartbeat"):
         return SafeString("")
-    found = run_checks(tags=[PRODUCTION], include_deployment_checks=True)
-    if not found:
+    warnings = run_checks(tags=[PRODUCTION], include_deployment_checks=True)
+    if not warnings:
         return SafeString("")
-    return render_to_string("admin/operations/_unfit_settings.html", {"found": found}, request=request)
+    return render_to_string("admin/operations/_unfit_settings.html", {"warnings": warnings}, request=request)

@@ -44,8 +44,8 @@ class Command(BaseCommand):
             report = reconcile(lines=lines, since=options["since"])
         except (NotPaused, OSError) as error:
             raise CommandError(str(error)) from error
-        for one in report.lost:
-            self.stdout.write(json.dumps(one))
+        for change in report.lost:
+            self.stdout.write(json.dumps(change))
         unreadable = counts.unreadable + report.malformed
         self.stderr.write(
             f"{counts.lines} lines read, {unreadable} of them unreadable. E-mails found sent: {report.sent}. "

@@ -63,14 +63,15 @@ class Command(BaseCommand):
         parser.add_argument(
             "--one",
             action="store_true",
+            dest="is_one",
             help=f"place one order; print `export TOKEN=…` (for {TOKEN_DAYS} days) and `export ORDER=…`",
         )
         parser.add_argument("--orders", type=int, help="number of orders (default 300)")
         parser.add_argument("--wait", type=float, default=60, help="seconds to wait at most (default 60)")
 
     @only_warnings()
-    def handle(self, *args: Any, one: bool, orders: int | None, wait: float, **options: Any) -> None:
-        if one:
+    def handle(self, *args: Any, is_one: bool, orders: int | None, wait: float, **options: Any) -> None:
+        if is_one:
             if orders is not None:
                 raise CommandError("--one does not allow --orders.")
             self.place_one()
@@ -122,7 +123,7 @@ def add_faults(mailbox: str) -> None:
     present = requests.get(url, timeout=5).json()
     for recipient, status in ((REFUSED, 400), (DOWN, 503)):
         fault: dict[str, str | int] = {"kind": "status", "status": status, "to": f"^{recipient}-"}
-        if not any(fault.items() <= one.items() for one in present):
+        if not any(fault.items() <= existing.items() for existing in present):
             requests.post(url, json=fault, timeout=5).raise_for_status()
 
 
@@ -134,8 +135,8 @@ def counted(number: int, noun: str) -> str:
 def count_ends(mails: QuerySet[EmailNotification]) -> Iterator[str]:
     """Yield one line for each end that an e-mail can have, the most frequent first."""
     counts = Counter(_end(status, error) for status, error in mails.values_list("status", "last_error"))
-    for (one, many), count in counts.most_common():
-        yield f"{count:6,} e-mail {one}" if count == 1 else f"{count:6,} e-mails {many}"
+    for (singular, plural), count in counts.most_common():
+        yield f"{count:6,} e-mail {singular}" if count == 1 else f"{count:6,} e-mails {plural}"
 
 
 def _end(status: str, error: str) -> tuple[str, str]:

@@ -52,24 +52,24 @@ def add_parts(parser: CommandParser) -> None:
     parser.add_argument("--all", action="store_true", help="all parts")
 
 
-def parts_of(given: list[str], *, is_all: bool) -> list[str]:
+def parts_of(names: list[str], *, is_all: bool) -> list[str]:
     """Return the named parts, or all. Raise `CommandError` for an unknown name, and unless one is given."""
-    if bool(given) == is_all:
+    if bool(names) == is_all:
         raise CommandError(f"Name parts ({', '.join(Pause.Part.values)}), or use --all for all of them.")
-    if unknown := sorted(set(given) - set(Pause.Part.values)):
+    if unknown := sorted(set(names) - set(Pause.Part.values)):
         raise CommandError(f"no such part: {', '.join(unknown)}. Use {', '.join(Pause.Part.values)}.")
-    return given or list(Pause.Part.values)
+    return names or list(Pause.Part.values)
 
 
 def moment(text: str) -> dt.datetime:
     """Parse a time with a zone, such as `2026-11-21 20:15:00+00`. Raise `ArgumentTypeError`."""
     try:
-        found = parse_datetime(text)
+        time = parse_datetime(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        time = None
+    if time is None or time.tzinfo is None:
         raise ArgumentTypeError(f"{text!r} is not a time with a zone, such as 2026-11-21T20:15:00Z")
-    return found
+    return time
 
 
 def whoami() -> str:

@@ -87,7 +87,10 @@ def show(console: Console, status: Document) -> None:
         console,
         "stuck orders",
         ["state", "orders", "the oldest for"],
-        [[state, one["orders"], age(one["oldest_seconds"])] for state, one in status["stuck_orders"].items()],
+        [
+            [state, stuck["orders"], age(stuck["oldest_seconds"])]
+            for state, stuck in status["stuck_orders"].items()
+        ],
     )
     _show_emails(console, status["emails"], status["rates"])
     _show_providers(console, status["providers"])
@@ -155,7 +158,10 @@ def _show_events(console: Console, status: Document) -> None:
         console,
         "events that our consumers have not processed",
         ["topic", "events", "oldest"],
-        [[one["topic"], one["events"], age(one["seconds"])] for one in status["consumers"] or []],
+        [
+            [consumer["topic"], consumer["events"], age(consumer["seconds"])]
+            for consumer in status["consumers"] or []
+        ],
     )
 
 
@@ -166,16 +172,16 @@ def _show_providers(console: Console, providers: Sequence[Mapping[str, Any]] | N
         ["provider", "breaker", "since", "why", "sent", "failed attempts", "last webhook", "unmatched"],
         [
             [
-                one["provider"],
-                f"forced {one['forced']}" if one["forced"] else one["state"],
-                age(one["since_seconds"]),
-                one["reason"],
-                one["sent"],
-                one["failed"],
-                age(one["webhook_seconds"]),
-                one["unmatched"],
+                provider["provider"],
+                f"forced {provider['forced']}" if provider["forced"] else provider["state"],
+                age(provider["since_seconds"]),
+                provider["reason"],
+                provider["sent"],
+                provider["failed"],
+                age(provider["webhook_seconds"]),
+                provider["unmatched"],
             ]
-            for one in providers or []
+            for provider in providers or []
         ],
     )
 
@@ -192,8 +198,14 @@ def _show_upkeep(console: Console, status: Document) -> None:
         "partitions",
         ["table", "made ahead", "days ahead", "cold files overdue", "size"],
         [
-            [one["table"], one["ahead"], one["days_ahead"], one["archive_overdue"], decimal(one["bytes"])]
-            for one in status["partitions"]
+            [
+                table["table"],
+                table["ahead"],
+                table["days_ahead"],
+                table["archive_overdue"],
+                decimal(table["bytes"]),
+            ]
+            for table in status["partitions"]
         ],
     )
     database = status["database"]

@@ -92,28 +92,30 @@ class Command(BaseCommand):
                 words.append(f"unused for {ApiToken.UNUSED_DAYS} days")
             self.stdout.write("  ".join(words))
 
-    def _revoke(self, given: str) -> None:
+    def _revoke(self, id_or_prefix: str) -> None:
         try:
-            found = list(ApiToken.objects.filter(id=uuid.UUID(given)))
+            tokens = list(ApiToken.objects.filter(id=uuid.UUID(id_or_prefix)))
         except ValueError:
-            found = list(ApiToken.objects.filter(prefix=given))
-        if len(found) != 1:
-            problem = "Several tokens have the prefix" if found else "There is no token"
-            raise CommandError(f"{problem} {given}. Name one by its id, or by its prefix in `tokens list`.")
-        (token,) = found
+            tokens = list(ApiToken.objects.filter(prefix=id_or_prefix))
+        if len(tokens) != 1:
+            problem = "Several tokens have the prefix" if tokens else "There is no token"
+            raise CommandError(
+                f"{problem} {id_or_prefix}. Name one by its id, or by its prefix in `tokens list`."
+            )
+        (token,) = tokens
         if ApiToken.objects.filter(id=token.id, revoked_at=None).update(revoked_at=Now()):
             self.stdout.write(f"{token}: revoked")
         else:
             self.stdout.write(f"{token}: was revoked already")
 
 
-def _scopes(given: list[str]) -> list[str]:
-    words = [word for text in given for word in re.split(r"[\s,]+", text) if word]
+def _scopes(texts: list[str]) -> list[str]:
+    words = [word for text in texts for word in re.split(r"[\s,]+", text) if word]
     wanted = set(ApiToken.SCOPES if ALL in words else words)
     unknown = sorted(set(words) - {*ApiToken.SCOPES, ALL})
     if unknown or not wanted:
-        known = ", ".join((*ApiToken.SCOPES, ALL))
-        raise CommandError(f"Unknown scope: {', '.join(unknown) or '(none)'}. Use {known}.")
+        scopes = ", ".join((*ApiToken.SCOPES, ALL))
+        raise CommandError(f"Unknown scope: {', '.join(unknown) or '(none)'}. Use {scopes}.")
     return [scope for scope in ApiToken.SCOPES if scope in wanted]
 
 
