@@ -29,8 +29,8 @@ Event = dict[str, Any]
 def setting(name: str) -> str | None:
     """Return a variable of the environment or of the local run."""
     if (value := os.environ.get(name)) is None and LOCAL_ENV.exists():
-        found = [line for line in LOCAL_ENV.read_text().splitlines() if line.startswith(f"{name}=")]
-        value = found[0].partition("=")[2].strip("'") if found else None
+        lines = [line for line in LOCAL_ENV.read_text().splitlines() if line.startswith(f"{name}=")]
+        value = lines[0].partition("=")[2].strip("'") if lines else None
     return value
 
 

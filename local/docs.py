@@ -83,11 +83,11 @@ def sources() -> dict[str, str]:
 def adapt(text: str, source: str, published: dict[str, str]) -> str:
     """Return a page's text for the site."""
 
-    def link(found: re.Match[str]) -> str:
-        image, label, target = found.groups()
+    def link(match: re.Match[str]) -> str:
+        image, label, target = match.groups()
         path, _, anchor = target.partition("#")
         if not path or "://" in path or path.startswith("mailto:"):
-            return found[0]
+            return match[0]
         wanted = os.path.normpath(Path(source).parent / path)
         if wanted not in published:
             return outside(label, wanted, source)

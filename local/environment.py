@@ -100,14 +100,14 @@ def played(*, environ: Mapping[str, str]) -> list[Declaration]:
 
 def _mailbox_settings(*, environ: Mapping[str, str], port: int, keys_file: Path) -> dict[str, str]:
     """Return the settings that point the played providers to the sandbox at `port`."""
-    found = {"EMAIL_PROVIDERS": DEFAULT}
+    values = {"EMAIL_PROVIDERS": DEFAULT}
     keys = _webhook_keys(keys_file)
     for declared in played(environ=environ):
         for name, value in declared.sandbox.items():
-            found[name] = value.format(sandbox=f"http://{HOST}:{port}")
+            values[name] = value.format(sandbox=f"http://{HOST}:{port}")
         if declared.name in keys:
-            found[declared.webhook_key] = keys[declared.name]["verifies"]
-    return found
+            values[declared.webhook_key] = keys[declared.name]["verifies"]
+    return values
 
 
 def _webhook_keys(path: Path) -> dict[str, dict[str, str]]:

@@ -164,8 +164,8 @@ def nobodys_directory() -> Path:
     name = hashlib.sha256(os.fsencode(PROJECT)).hexdigest()[:12]
     directory = Path("/var/tmp") / f"orderpost-{name}"  # noqa: S108 (its owner is checked)
     directory.mkdir(mode=0o755, exist_ok=True)
-    found = directory.lstat()
-    if found.st_uid != os.geteuid() or directory.is_symlink() or found.st_mode & 0o022:
+    status = directory.lstat()
+    if status.st_uid != os.geteuid() or directory.is_symlink() or status.st_mode & 0o022:
         raise LocalRunFailed(f"{directory} belongs to another user. Remove it, or set DATABASE_URL.")
     directory.chmod(0o755)
     return directory

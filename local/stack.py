@@ -40,11 +40,13 @@ class Stack:
 
     def __init__(self, *, port: int) -> None:
         self.port = port
-        given = {name: is_given(name, environ=os.environ) for name in ("DATABASE_URL", "REDIS_URL")}
+        is_external = {name: is_given(name, environ=os.environ) for name in ("DATABASE_URL", "REDIS_URL")}
         self.postgres = (
-            None if given["DATABASE_URL"] else EmbeddedPostgres(data=VAR / "postgres", port=free_port())
+            None if is_external["DATABASE_URL"] else EmbeddedPostgres(data=VAR / "postgres", port=free_port())
         )
-        self.valkey = None if given["REDIS_URL"] else EmbeddedValkey(data=VAR / "valkey", port=free_port())
+        self.valkey = (
+            None if is_external["REDIS_URL"] else EmbeddedValkey(data=VAR / "valkey", port=free_port())
+        )
         wants_kafka = roles.switch_from("KAFKA", environ=os.environ) and not is_given(
             "KAFKA_BOOTSTRAP_SERVERS", environ=os.environ
         )
@@ -248,6 +250,6 @@ def is_worker_waiting(*, url: str) -> bool:
     """
     try:
         with make_client(url=url, decode=True) as client:
-            return any(one["cmd"] == "brpop" for one in client.client_list())
+            return any(connection["cmd"] == "brpop" for connection in client.client_list())
     except redis.RedisError:
         return True

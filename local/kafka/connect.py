@@ -104,7 +104,7 @@ class EmbeddedConnect(Server):
     def is_following(self) -> bool:
         """Return whether the connector and its tasks run."""
         code, status = self._ask("GET", "/connectors/orderpost/status")
-        states = [one["state"] for one in (status["connector"], *status["tasks"])] if code == 200 else []
+        states = [part["state"] for part in (status["connector"], *status["tasks"])] if code == 200 else []
         return len(states) > 1 and set(states) == {"RUNNING"}
 
     def call(self, method: str, path: str) -> None:

@@ -39,14 +39,14 @@ class Unavailable(LocalRunFailed):
 def java() -> str:
     """Return the path of Java 17 or later, from JAVA_HOME or else from PATH. Raise Unavailable."""
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin" if home else None)
-    if found is None:
+    path = shutil.which("java", path=f"{home}/bin" if home else None)
+    if path is None:
         raise Unavailable("Kafka needs Java 17. On Debian and Ubuntu: apt-get install default-jre-headless")
-    said = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60).stderr
+    said = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60).stderr
     version = re.search(r'version "(\d+)', said)
     if version is None or int(version[1]) < OLDEST_JAVA:
-        raise Unavailable(f"Kafka needs Java {OLDEST_JAVA} or later; {found} says {said.splitlines()[:1]}")
-    return found
+        raise Unavailable(f"Kafka needs Java {OLDEST_JAVA} or later; {path} says {said.splitlines()[:1]}")
+    return path
 
 
 def command(*, jars: Sequence[Path], main: str, arguments: Sequence[str | Path]) -> list[str]:
@@ -106,8 +106,8 @@ def _fetch(directory: Path, *, wanted: dict[str, str], home: Path) -> None:
         new = Path(folder) / "new"
         new.mkdir()
         _run_maven(directory, target=new)
-        found = {path.name: _digest(path) for path in new.iterdir()}
-        wrong = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
+        digests = {path.name: _digest(path) for path in new.iterdir()}
+        wrong = sorted(name for name in wanted | digests if wanted.get(name) != digests.get(name))
         if wrong:
             raise LocalRunFailed(
                 f"{directory / SUMS} does not have the SHA-256 of what Maven fetched: {', '.join(wrong)}."

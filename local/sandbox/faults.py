@@ -111,9 +111,9 @@ class Fault:
     @classmethod
     def from_json(cls, value: object) -> Fault:
         """Read a fault from the control API. Raise `InvalidFault`."""
-        known = {each.name for each in fields(cls)} - {"met"}
-        if not isinstance(value, dict) or not set(value) <= known:
-            raise InvalidFault(f"a fault is an object of {', '.join(sorted(known))}")
+        names = {each.name for each in fields(cls)} - {"met"}
+        if not isinstance(value, dict) or not set(value) <= names:
+            raise InvalidFault(f"a fault is an object of {', '.join(sorted(names))}")
         return cls(**value)
 
     def as_json(self) -> dict[str, Any]:

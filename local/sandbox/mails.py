@@ -121,7 +121,7 @@ class Mailbox:
             if notification_id:
                 self._requests_of[notification_id] += 1
             if second not in self._seconds:
-                for old in [known for known in self._seconds if known <= second - BUCKETS]:
+                for old in [counted for counted in self._seconds if counted <= second - BUCKETS]:
                     del self._seconds[old]
             self._seconds[second] = self._seconds.get(second, 0) + 1
 
@@ -164,15 +164,15 @@ class Mailbox:
     def find(self, *, search: str = "", limit: int = 100) -> list[Mail]:
         """Return the newest mails with a field that contains `search`, in any case."""
         wanted = re.compile(re.escape(search.strip()), re.IGNORECASE) if search.strip() else None
-        found: list[Mail] = []
+        mails: list[Mail] = []
         for mail in reversed(self.all()):
-            if len(found) >= limit:
+            if len(mails) >= limit:
                 break
             fields = (mail.to, mail.subject, mail.event_type, mail.order_id, mail.notification_id)
             if wanted and not any(wanted.search(field) for field in fields):
                 continue
-            found.append(mail)
-        return found
+            mails.append(mail)
+        return mails
 
     def wait_for(self, *, accepted: int, timeout_seconds: float) -> bool:
         """Wait until `accepted` mails were accepted in all. Return False after `timeout_seconds`."""

@@ -110,7 +110,7 @@ class SandboxHandler(BaseHTTPRequestHandler):
             return
         url = urllib.parse.urlsplit(self.path)
         dialects = self.server.state.dialects.values()
-        if dialect := next((one for one in dialects if one.path.fullmatch(url.path)), None):
+        if dialect := next((dialect for dialect in dialects if dialect.path.fullmatch(url.path)), None):
             if method == "POST":
                 self._send_mail(dialect, body)
             else:
