@@ -60,8 +60,8 @@ def check_examples(**_: Any) -> list[CheckMessage]:
         "DEFAULT_FROM_EMAIL": parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2],
         "SHOP_URL": urlsplit(settings.SHOP_URL).hostname or "",
     }
-    found = [name for name, domain in domains.items() if _is_example(domain)]
-    found += [
+    names = [name for name, domain in domains.items() if _is_example(domain)]
+    names += [
         name for name in ("SHOP_NAME", "SHOP_ADDRESS") if getattr(settings, name).startswith(_EXAMPLE_SHOP)
     ]
     return [
@@ -70,7 +70,7 @@ def check_examples(**_: Any) -> list[CheckMessage]:
             hint=f"Set {name}; docs/reference/configuration.md describes it.",
             id="notifications.W003",
         )
-        for name in found
+        for name in names
     ]
 
 

@@ -68,8 +68,8 @@ class Rows(NamedTuple):
         return max(self.waiting_seconds, self.processing_seconds)
 
 
-def _rows(found: Sequence[Row], _: dt.datetime) -> Rows:
-    return Rows(**positive(found[0]))
+def _rows(rows: Sequence[Row], _: dt.datetime) -> Rows:
+    return Rows(**positive(rows[0]))
 
 
 UNFINISHED_EMAILS: Query[Rows] = Query(
@@ -102,7 +102,7 @@ REFUSED_SENDERS: Query[Sequence[Row]] = Query(
         since=(now - _RECENT).astimezone(dt.UTC).isoformat(),
         verdict=Verdict.SENDER_REFUSED,
     ),
-    read=lambda found, _: found,
+    read=lambda rows, _: rows,
 )
 
 SENDER_REFUSED = Condition(
@@ -172,7 +172,7 @@ conditions.register(SENDER_REFUSED, DEAD_LETTERS, BACKLOG, OVERDUE, PROCESSING_S
 
 
 def _by_status(rows: Rows) -> Values:
-    return {(TABLE, str(one)): getattr(rows, one) for one in UNFINISHED}
+    return {(TABLE, str(status)): getattr(rows, status) for status in UNFINISHED}
 
 
 conditions.show(
@@ -209,9 +209,9 @@ class OutdatedText(NamedTuple):
     examples: str
 
 
-def _outdated(found: Sequence[Row], _: dt.datetime) -> Sequence[OutdatedText]:
+def _outdated(rows: Sequence[Row], _: dt.datetime) -> Sequence[OutdatedText]:
     texts = []
-    for row in found:
+    for row in rows:
         event_type, language = row["event_type"], row["locale"]
         if troubles := find_troubles(row["sentences"], event_type=event_type, language=language):
             name = text_name(source=row["source"], event_type=event_type, locale=language)
@@ -241,7 +241,7 @@ TEXT_OUTDATED = Condition(
     code="EmailTextOutdated",
     place=55,
     source=OUTDATED_TEXTS,
-    measure=lambda some: [Measurement(one.number, one.name, {"examples": one.examples}) for one in some],
+    measure=lambda some: [Measurement(text.number, text.name, {"examples": text.examples}) for text in some],
     sentence="{number} own sentences in {subject} do not fit this release ({examples})",
     do="compare and publish them, under Texts in the admin",
     alert=Alert("P3", "1m", "An e-mail's sentences changed for which the shop has own ones."),

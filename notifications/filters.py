@@ -39,8 +39,8 @@ def rows_at(params: Mapping[str, str], started_at: dt.datetime | None) -> EmailN
 
 def freeze(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, str]:
     """Return the known parameters, with relative periods replaced by moments (`now` is the reference)."""
-    known = {name: str(params[name]) for name in NAMES if params.get(name)}
-    return periods.freeze_period(known, now=now)
+    chosen = {name: str(params[name]) for name in NAMES if params.get(name)}
+    return periods.freeze_period(chosen, now=now)
 
 
 def describe(params: Mapping[str, str]) -> str:

@@ -119,8 +119,8 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
     def clean_source(self) -> str:
         source = str(self.cleaned_data["source"])
         if source and source != self.instance.source and source not in settings.ORDER_SOURCES:
-            known = ", ".join(settings.ORDER_SOURCES) or "it has none"
-            raise forms.ValidationError(f"This is not one of ORDER_SOURCES ({known}).")
+            sources = ", ".join(settings.ORDER_SOURCES) or "it has none"
+            raise forms.ValidationError(f"This is not one of ORDER_SOURCES ({sources}).")
         return source
 
     def clean_from_email(self) -> str:
@@ -206,17 +206,17 @@ def form_of(document: Mapping[str, Any], *, instance: MailProfile) -> ProfileFor
     account = document.get("account") or {}
     if not isinstance(account, dict) or not all(isinstance(options, dict) for options in account.values()):
         raise ValueError("account must have the options of each provider by its name.")
-    known = {(provider, option): name for name, provider, option in account_fields()}
-    given = {
+    names = {(provider, option): name for name, provider, option in account_fields()}
+    options_by_key = {
         (provider, option): value
         for provider, options in account.items()
         for option, value in options.items()
     }
     # The keys of a YAML file may also be numbers.
-    wrong = [".".join(map(str, key)) for key in given.keys() - known]
+    wrong = [".".join(map(str, key)) for key in options_by_key.keys() - names]
     if unknown := [*wrong, *map(str, values.keys() - {*COLUMNS})]:
         raise ValueError(f"{min(unknown)} is unknown. Use {', '.join(COLUMNS)} and account.")
-    values |= {known[key]: value for key, value in given.items()}
+    values |= {names[key]: value for key, value in options_by_key.items()}
     return ProfileForm(values, instance=instance)
 
 

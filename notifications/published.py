@@ -80,14 +80,14 @@ class Published(dict[str, Version]):
 
 def find(*, source: str, event_type: str, language: str) -> Words:
     """Return the own texts of a shop's e-mail in a language."""
-    known = versions.get()
-    if not known:
+    cached = versions.get()
+    if not cached:
         return NO_WORDS
-    assert isinstance(known, Published)
+    assert isinstance(cached, Published)
     name = (source, event_type, language)
-    if (words := known.merged.get(name)) is None:
+    if (words := cached.merged.get(name)) is None:
         words = merge(source=source, event_type=event_type, language=language)
-        known.merged[name] = words
+        cached.merged[name] = words
     return words
 
 
@@ -102,12 +102,12 @@ def merge(
 
     `draft` has own texts to try in place of published ones, by source and event.
     """
-    known = versions.get()
+    cached = versions.get()
     own: dict[Key, OwnText] = {}
     ids = []
     for document in (LAYOUT, event_type):
         for shop in dict.fromkeys(("", source)):
-            version = known.get(cache_key(document, language, shop))
+            version = cached.get(cache_key(document, language, shop))
             if draft and (shop, document) in draft:
                 own |= draft[shop, document]
             elif version is not None and version.own:
@@ -120,11 +120,11 @@ def read_entries(
     entries: Iterable[TextEntry], *, event_type: str, language: str
 ) -> tuple[dict[Key, OwnText], dict[Key, str]]:
     """Return the own texts that can be used, and for the others why not."""
-    sentences, known = sentences_of(event_type), read_keys(event_type, language)
+    sentences, by_key = sentences_of(event_type), read_keys(event_type, language)
     own, mistakes = {}, {}
     for entry in entries:
         key = key_of(entry)
-        if (sentence := known.get(key)) is None:
+        if (sentence := by_key.get(key)) is None:
             continue
         try:
             own[key] = own_text.read(
@@ -140,13 +140,13 @@ def read_entries(
 def find_troubles(entries: Iterable[TextEntry], *, event_type: str, language: str) -> Sequence[Trouble]:
     """Return what is different now about the published own texts of an e-mail."""
     entries = list(entries)
-    known = read_keys(event_type, language)
+    present = read_keys(event_type, language)
     _, mistakes = read_entries(entries, event_type=event_type, language=language)
     troubles = []
     for entry in entries:
         key = key_of(entry)
-        now = original(key, language) if key in known else ""
-        if key not in known:
+        now = original(key, language) if key in present else ""
+        if key not in present:
             says = "The e-mail has no such sentence any more, so your text is not used."
         elif key in mistakes:
             says = f"Your text is not used, and the original is sent. {mistakes[key]}"
@@ -159,7 +159,7 @@ def find_troubles(entries: Iterable[TextEntry], *, event_type: str, language: st
 
 
 def _load() -> Published:
-    known = Published()
+    cached = Published()
     rows = EmailTextVersion.objects.filter(number=F("text__published")).select_related("text")
     for row in rows:
         text = row.text
@@ -169,8 +169,8 @@ def _load() -> Published:
         except Exception:  # a bad row must not keep the others from this process
             log.exception("own texts not used", text=str(text), text_version=row.number)
             continue
-        known[cache_key(text.event_type, text.locale, text.source)] = Version(str(row.id), entries, own)
-    return known
+        cached[cache_key(text.event_type, text.locale, text.source)] = Version(str(row.id), entries, own)
+    return cached
 
 
 def cache_key(event_type: str, language: str, source: str) -> str:

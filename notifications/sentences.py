@@ -75,7 +75,14 @@ class Sentences:
         if not key.msgid and key.context in self.extras:
             return Sentence(key.context, "", "", (), is_paragraph=True)
         wanted = key[:3]
-        return next((one for one in self.all if (one.context, one.msgid, one.plural) == wanted), None)
+        return next(
+            (
+                sentence
+                for sentence in self.all
+                if (sentence.context, sentence.msgid, sentence.plural) == wanted
+            ),
+            None,
+        )
 
     def allowed(self, sentence: Sentence) -> frozenset[str]:
         """Return the variables that an own text of the sentence may use."""
@@ -115,7 +122,7 @@ def example_numbers(key: Key, language: str) -> str:
 def _sentences_of(files: Environment, event_type: str) -> Sentences:
     reader = _TemplateReader(files, event_type)
     shared = _sentences_of(files, LAYOUT).all if event_type != LAYOUT else ()
-    skipped = {(one.context, one.msgid, one.plural) for one in shared}
+    skipped = {(sentence.context, sentence.msgid, sentence.plural) for sentence in shared}
     merged: dict[tuple[str, str, str], Sentence] = {}
     for occurrence in reader.read():
         name = (occurrence.context, occurrence.msgid, occurrence.plural)
@@ -134,7 +141,7 @@ def _sentences_of(files: Environment, event_type: str) -> Sentences:
     variables, extras = _never_empty(), reader.extras_in(".html") & reader.extras_in(".txt")
     if event_type == LAYOUT:
         return Sentences(tuple(merged.values()), variables, frozenset())
-    always = {name for one in merged.values() if one.is_always for name in one.variables}
+    always = {name for sentence in merged.values() if sentence.is_always for name in sentence.variables}
     named = {name for kind in samples.kinds[:1] for name in kind}
     return Sentences(tuple(merged.values()), variables | (always & named), frozenset(extras))
 
@@ -191,8 +198,13 @@ class _TemplateReader:
         seen = [occurrence for name in names for occurrence in self._walk(name, {})]
         ids = set(map(id, seen))
         files = [file for file in self._files.values() if file]
-        rest = [one for file in files for one in file.occurrences.values() if id(one) not in ids]
-        return [one for one in (*seen, *rest) if _document(one.file) == self._event_type]
+        rest = [
+            occurrence
+            for file in files
+            for occurrence in file.occurrences.values()
+            if id(occurrence) not in ids
+        ]
+        return [occurrence for occurrence in (*seen, *rest) if _document(occurrence.file) == self._event_type]
 
     def extras_in(self, end: str) -> set[str]:
         """Return the names of `EXTRAS` that the files with this end have a place for, once they are read."""
@@ -254,8 +266,8 @@ def _occurrence(call: nodes.Call, name: str, is_conditional: bool, when: str) ->
     is_plural = function in ("ngettext", "npgettext")
     if len(texts) < 1 + is_plural:
         return None
-    names = {one.key for one in call.kwargs} - {PLACE}
-    place = next((one.value for one in call.kwargs if one.key == PLACE), nodes.Const(""))
+    names = {argument.key for argument in call.kwargs} - {PLACE}
+    place = next((argument.value for argument in call.kwargs if argument.key == PLACE), nodes.Const(""))
     return _Occurrence(
         name,
         context,
@@ -285,7 +297,7 @@ def _branches(files: Environment, source: str) -> Iterator[tuple[bool, str]]:
             elif is_first and value in ("endif", "endfor") and stack:
                 stack.pop()
             elif (is_first and value == "trans") or value in SENTENCES or value == "_":
-                said = [one for one in stack if one is not None]
+                said = [condition for condition in stack if condition is not None]
                 yield bool(said), " and ".join(filter(None, said))
             is_first = False
 
@@ -301,7 +313,7 @@ def _document(name: str) -> str:
 
 def read_keys(event_type: str, language: str) -> Mapping[Key, Sentence]:
     """Return the sentences of an e-mail by their keys, those that only editors write last."""
-    found = sentences_of(event_type)
-    keys = {key: sentence for sentence in found.all for key in sentence.keys(language)}
-    extras = {extra_key(name): found.find(extra_key(name)) for name in EXTRAS if name in found.extras}
+    sentences = sentences_of(event_type)
+    keys = {key: sentence for sentence in sentences.all for key in sentence.keys(language)}
+    extras = {extra_key(name): sentences.find(extra_key(name)) for name in EXTRAS if name in sentences.extras}
     return keys | {key: sentence for key, sentence in extras.items() if sentence}

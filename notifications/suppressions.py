@@ -52,12 +52,16 @@ def suppress_refused(settled: Iterable[EmailNotification]) -> None:
 def suppressed_among(mails: Sequence[EmailNotification]) -> Mapping[uuid.UUID, str]:
     """Return the reasons of those e-mails whose address is suppressed or erased, in one statement."""
     hashes = {mail.id: address_hash(mail.recipient_email) for mail in mails}
-    found = dict(
+    reason_by_hash = dict(
         Suppression.objects.filter(address_hash__in=set(hashes.values())).values_list(
             "address_hash", "reason"
         )
     )
-    reasons = {id: Suppression.Reason(found[hash]).label for id, hash in hashes.items() if hash in found}
+    reasons = {
+        id: Suppression.Reason(reason_by_hash[hash]).label
+        for id, hash in hashes.items()
+        if hash in reason_by_hash
+    }
     erased = {mail.id: "its data was erased" for mail in mails if mail.recipient_email == ERASED_ADDRESS}
     return reasons | erased
 

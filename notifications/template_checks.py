@@ -94,9 +94,9 @@ def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
 def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str], sample: Mapping[str, object]) -> None:
     """Raise `ImproperlyConfigured` for an unknown variable in a shop's file, rendered or not."""
     trees = _trees(ours)
-    known = _known(trees.values(), sample)
+    names = _known(trees.values(), sample)
     for name in sorted(theirs):
-        if unknown := meta.find_undeclared_variables(trees[name]) - known:
+        if unknown := meta.find_undeclared_variables(trees[name]) - names:
             raise ImproperlyConfigured(
                 f"The e-mail template {name} uses the unknown variable {min(unknown)}. "
                 "Use those that docs/guides/templates.md lists."
@@ -114,11 +114,11 @@ def _trees(ours: AbstractSet[str]) -> Mapping[str, nodes.Template]:
 
 def _known(trees: Iterable[nodes.Template], sample: Mapping[str, object]) -> AbstractSet[str]:
     # A file may use a name that another one sets, such as `colon` of _layout.txt.
-    known = {*sample, *_ADDED}
+    names = {*sample, *_ADDED}
     for tree in trees:
-        known |= {node.name for node in tree.find_all(nodes.Name) if node.ctx == "store"}
-        known |= {node.name for node in tree.find_all(nodes.Macro)}
-    return known
+        names |= {node.name for node in tree.find_all(nodes.Name) if node.ctx == "store"}
+        names |= {node.name for node in tree.find_all(nodes.Macro)}
+    return names
 
 
 def _files(folder: Path) -> AbstractSet[str]:

@@ -159,8 +159,8 @@ def make_environment(*, loader: BaseLoader, **_: Any) -> Environment:
 
 def environment() -> Environment:
     """Return the environment of this process, which caches the templates."""
-    found: Environment = engines["emails"].env  # type: ignore[attr-defined]  # Django's Jinja2 backend has it
-    return found
+    jinja: Environment = engines["emails"].env  # type: ignore[attr-defined]  # Django's Jinja2 backend has it
+    return jinja
 
 
 def our_folder() -> Path:

@@ -76,23 +76,23 @@ def _as_item(entry: TextEntry) -> dict[str, Any]:
 def _read(texts: Any) -> Iterator[tuple[tuple[str, str], list[TextEntry]]]:
     for event_type, languages in _mapping(texts, "texts").items():
         if event_type not in {*event_types(), LAYOUT}:
-            known = ", ".join(sorted({*event_types(), LAYOUT}))
-            raise ValueError(f"{event_type} has no e-mail. Use {known}.")
+            right = ", ".join(sorted({*event_types(), LAYOUT}))
+            raise ValueError(f"{event_type} has no e-mail. Use {right}.")
         for language, items in _mapping(languages, event_type).items():
             if language not in dict(settings.LANGUAGES):
-                known = ", ".join(dict(settings.LANGUAGES))
-                raise ValueError(f"{event_type}: {language} is no language. Use {known}.")
+                right = ", ".join(dict(settings.LANGUAGES))
+                raise ValueError(f"{event_type}: {language} is no language. Use {right}.")
             if not isinstance(items, list):
                 raise ValueError(f"{event_type}, {language}: write a list of sentences.")
             keys = read_keys(event_type, language)
-            found = {}
+            text_by_key = {}
             for item in items:
                 key, text = _read_item(item, f"{event_type}, {language}")
                 if key not in keys:
                     raise ValueError(f"{event_type}, {language}: it has no {key.msgid or key.context!r}.")
-                found[key] = text
+                text_by_key[key] = text
             try:
-                yield (event_type, language), editing.make_entries(found, language=language)
+                yield (event_type, language), editing.make_entries(text_by_key, language=language)
             except editing.HasMistakes as error:
                 raise ValueError(f"{event_type}, {language}: {error}") from None
 
@@ -105,7 +105,7 @@ def _read_item(item: Any, where: str) -> tuple[Key, str]:
     if place is not None:
         key = extra_key(place)
     texts = (key.context, key.msgid, key.plural, text)
-    if item or not isinstance(form, int) or not all(isinstance(one, str) for one in texts):
+    if item or not isinstance(form, int) or not all(isinstance(member, str) for member in texts):
         raise ValueError(
             f"{where}: each sentence has a text, and a sentence with its context, plural and form, or a place"
             f" ({', '.join(EXTRAS)})."

@@ -43,7 +43,7 @@ BEAT_SECONDS = 5.0
 TOO_LATE = dt.timedelta(minutes=10)
 #: The events after which no further one is awaited, and whether the e-mail arrived.
 _LAST = {"delivered": True, "bounced": False, "rejected": False, "complained": False}
-_UNKNOWN = "Unknown {what} {given}. Use {known}."
+_UNKNOWN = "Unknown {what} {name}. Use {names}."
 
 
 def default_event() -> str:
@@ -54,9 +54,9 @@ def default_event() -> str:
 def start_trial(*, provider: str, to: str, event: str = "", user: AbstractUser | None = None) -> BulkJob:
     """Start a job that tries a provider. Raise ValueError, with what would be right, for a wrong argument."""
     event = event or default_event()
-    for what, given, known in (("provider", provider, declarations()), ("event", event, event_types())):
-        if given not in known:
-            raise ValueError(_UNKNOWN.format(what=what, given=given, known=", ".join(known)))
+    for what, name, names in (("provider", provider, declarations()), ("event", event, event_types())):
+        if name not in names:
+            raise ValueError(_UNKNOWN.format(what=what, name=name, names=", ".join(names)))
     address = read_address(to)
     if address.lower() == ERASED_ADDRESS:
         raise ValueError("Use an address that exists.")
@@ -135,7 +135,9 @@ class _Trial:
                 f"Add {name} to EMAIL_PROVIDERS, which is {','.join(settings.EMAIL_PROVIDERS)}. Without it no"
                 f" e-mail goes to {name}, and /webhooks/{name} takes no events. Nothing was sent."
             )
-        key = next((one for one in self.declared.settings if one.name == self.declared.api_key), None)
+        key = next(
+            (setting for setting in self.declared.settings if setting.name == self.declared.api_key), None
+        )
         if key and not (settings.ANYMAIL.get(key.anymail) if key.anymail else getattr(settings, key.name)):
             raise JobRefused(f"Set {key.name}, which is empty. Nothing was sent.")
 

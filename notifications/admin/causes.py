@@ -44,9 +44,9 @@ class Group:
 
 def cause_groups(*, limit: int = SHOWN) -> list[Group]:
     """Return the largest groups of dead letters, in two statements."""
-    found = dead_causes()
-    more = "+" if sum(cause.count for cause in found) >= COUNT_LIMIT else ""
-    causes = found[:limit]
+    most_frequent = dead_causes()
+    more = "+" if sum(cause.count for cause in most_frequent) >= COUNT_LIMIT else ""
+    causes = most_frequent[:limit]
     fields = ("id", "provider", "last_error", "updated_at", "event_type", "recipient_email")
     newest = EmailNotification.objects.only(*fields).in_bulk([cause.newest for cause in causes])
     return [

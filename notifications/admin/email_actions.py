@@ -35,11 +35,11 @@ NARROW = ("ids", "status", "failing", "cause")
 class ActionsPage(admin.ModelAdmin[EmailNotification]):
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Return the actions that the user has the permission for."""
-        found: dict[str, Any] = super().get_actions(request)
+        actions: dict[str, Any] = super().get_actions(request)
         for name, action in email_actions().items():
             if request.user.has_perm(action.permission):
-                found[name] = (functools.partial(ActionsPage._act, action=name), name, action.title)
-        return found
+                actions[name] = (functools.partial(ActionsPage._act, action=name), name, action.title)
+        return actions
 
     def _act(
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str
@@ -68,7 +68,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         if not (self.has_view_permission(request) and request.user.has_perm(action.permission)):
             raise PermissionDenied
         params = _posted(request)
-        if not any(params.get(one) for one in NARROW):
+        if not any(params.get(name) for name in NARROW):
             raise Http404
         if "confirmed" not in request.POST or not self._accept_reason(request, *params.values()):
             return self._ask(request, bulk_jobs.rows_of(action, params), name, params=params)
@@ -125,9 +125,9 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
 
 def _posted(request: HttpRequest) -> dict[str, str]:
     """Return the posted ids, or else the posted filter. Raise `Http404` if an id is none."""
-    if not (given := request.POST.get("ids")):
+    if not (posted := request.POST.get("ids")):
         return filters.freeze(request.POST.dict(), now=read_database_time())
-    ids = [as_uuid(text) for text in given.split(",")[:MAX_ROWS]]
+    ids = [as_uuid(id) for id in posted.split(",")[:MAX_ROWS]]
     if None in ids:
         raise Http404
     return {"ids": ",".join(map(str, ids))}

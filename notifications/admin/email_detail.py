@@ -90,10 +90,10 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="address")
     def suppressed(self, mail: EmailNotification) -> SafeString | str:
-        if (found := suppression_of(mail.recipient_email)) is None:
+        if (suppression := suppression_of(mail.recipient_email)) is None:
             return "not suppressed"
         url = f"{reverse('admin:notifications_suppression_changelist')}?q={quote(mail.recipient_email)}"
-        return format_html('suppressed: {} (<a href="{}">lift</a>)', found.get_reason_display(), url)
+        return format_html('suppressed: {} (<a href="{}">lift</a>)', suppression.get_reason_display(), url)
 
     @admin.display(description="held")
     def held(self, mail: EmailNotification) -> SafeString | str:
@@ -112,12 +112,12 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             (
                 (
-                    str(one.get("at", ""))[:19].replace("T", " "),
-                    one.get("provider"),
-                    one.get("outcome"),
-                    one.get("text"),
+                    str(error.get("at", ""))[:19].replace("T", " "),
+                    error.get("provider"),
+                    error.get("outcome"),
+                    error.get("text"),
                 )
-                for one in mail.errors
+                for error in mail.errors
             ),
         )
         head = "<tr><th>Time (UTC)</th><th>Provider</th><th>Outcome</th><th>Answer</th></tr>"

@@ -159,10 +159,12 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[EmailNotification]:
         """Load bodies and errors only for the page of one e-mail."""
         rows = super().get_queryset(request)
-        one = request.resolver_match is not None and str(request.resolver_match.url_name).endswith("_change")
-        if one or "failed" in self.get_list_display(request):
+        is_detail = request.resolver_match is not None and str(request.resolver_match.url_name).endswith(
+            "_change"
+        )
+        if is_detail or "failed" in self.get_list_display(request):
             rows = rows.annotate(last_error_at=LAST_ERROR_AT)
-        return rows if one else rows.defer("body", "body_text", "errors")
+        return rows if is_detail else rows.defer("body", "body_text", "errors")
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], search_term: str
@@ -178,5 +180,5 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
             return queryset.filter(order_id=wanted), False
         orders = EmailNotification._meta.get_field("order").related_model
         assert isinstance(orders, type)
-        found = orders._default_manager.filter(reference=text).order_by("-created_at", "-id")
-        return queryset.filter(order_id__in=list(found.values_list("id", flat=True)[:100])), False
+        named = orders._default_manager.filter(reference=text).order_by("-created_at", "-id")
+        return queryset.filter(order_id__in=list(named.values_list("id", flat=True)[:100])), False

@@ -22,10 +22,10 @@ class PreviewPage(admin.ModelAdmin[EmailNotification]):
     def preview_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        found = EmailNotification.objects.filter(id=id).values_list("body", "profile").first()
-        if found is None:
+        row = EmailNotification.objects.filter(id=id).values_list("body", "profile").first()
+        if row is None:
             raise Http404
-        body, profile = found
+        body, profile = row
         return framed(body, image=find_profile(profile).logo_url)
 
     def mime_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:

@@ -60,10 +60,10 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> MailProfile | None:
         """Lock the row before a change, so that the second of two at the same moment sees the first."""
-        found = super().get_object(request, object_id, from_field)
-        if found is None or request.method != "POST":
-            return found
-        return MailProfile.objects.select_for_update().filter(id=found.id).first()
+        profile = super().get_object(request, object_id, from_field)
+        if profile is None or request.method != "POST":
+            return profile
+        return MailProfile.objects.select_for_update().filter(id=profile.id).first()
 
     def save_model(self, request: HttpRequest, obj: MailProfile, form: Any, change: bool) -> None:
         obj.updated_at = Now()

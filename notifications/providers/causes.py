@@ -218,5 +218,5 @@ def blame(*, provider: str, error: str) -> str:
     url = declared.url_setting
     if declared.protocol is HTTP and _WRONG_URL.search(error):
         return url
-    found = _BLAMED.get(explain(provider=provider, error=error), "the status page and the account")
-    return found.format(url=url, key=declared.api_key or url)
+    advice = _BLAMED.get(explain(provider=provider, error=error), "the status page and the account")
+    return advice.format(url=url, key=declared.api_key or url)

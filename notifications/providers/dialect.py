@@ -116,7 +116,7 @@ def address(value: object) -> dict[str, str]:
 
 def addresses(value: object) -> list[dict[str, str]]:
     """Split a header with several addresses."""
-    return [address(formataddr(one)) for one in getaddresses([str(value or "")]) if one[1]]
+    return [address(formataddr(pair)) for pair in getaddresses([str(value or "")]) if pair[1]]
 
 
 def parts(*, text: object, html: object) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def parts(*, text: object, html: object) -> list[dict[str, Any]]:
 
 def strings(value: object) -> dict[str, str]:
     """Return an object's values as text, or {} if `value` is not an object."""
-    return {str(name): str(one) for name, one in value.items()} if isinstance(value, dict) else {}
+    return {str(name): str(member) for name, member in value.items()} if isinstance(value, dict) else {}
 
 
 def metadata(header: object) -> dict[str, str]:

@@ -102,8 +102,8 @@ class Declaration:
     @property
     def url_setting(self) -> str:
         """The name of the setting with the address of the API or server."""
-        found = (name for name, value in self.sandbox.items() if "{sandbox}" in value)
-        return next(found, self.settings[0].name)
+        names = (name for name, value in self.sandbox.items() if "{sandbox}" in value)
+        return next(names, self.settings[0].name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

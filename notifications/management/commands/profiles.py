@@ -52,23 +52,23 @@ class Command(BaseCommand):
                 raise CommandError(f"The file is not YAML: {error}") from None
             except UnicodeDecodeError as error:
                 raise CommandError(f"The file is not UTF-8: {error}") from None
-        if not isinstance(documents, list) or not all(isinstance(one, dict) for one in documents):
+        if not isinstance(documents, list) or not all(isinstance(document, dict) for document in documents):
             raise CommandError("The file must be a list of profiles, such as `profiles print` writes.")
-        sources = [str(one.get("source") or "") for one in documents]
+        sources = [str(document.get("source") or "") for document in documents]
         if twice := {source for source in sources if sources.count(source) > 1}:
             raise CommandError(f"{min(twice)!r} has two profiles. Keep one.")
         with transaction.atomic():
-            known = {row.source: row for row in MailProfile.objects.select_for_update()}
+            stored = {row.source: row for row in MailProfile.objects.select_for_update()}
             for source, document in zip(sources, documents, strict=True):
                 texts = document.pop("texts", {})
                 if source or document.keys() - {
                     "source"
                 }:  # texts of every shop need no profile of own orders
-                    self._write(source, document, known.pop(source, None))
+                    self._write(source, document, stored.pop(source, None))
                 self._write_texts(source, texts)
-            for source in sorted({"", *known}.difference(sources)):
+            for source in sorted({"", *stored}.difference(sources)):
                 self._write_texts(source, {})
-            for source, row in known.items():
+            for source, row in stored.items():
                 row.delete()
                 self.stdout.write(f"{source or 'own orders'}: deleted")
 

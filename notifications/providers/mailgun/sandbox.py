@@ -53,7 +53,7 @@ class MailgunDialect(Dialect):
         first = {name: values[0] for name, values in form.items()}
         return {
             "from": address(first.get("from")),
-            "personalizations": [{"to": [address(one) for one in form.get("to", [])]}],
+            "personalizations": [{"to": [address(recipient) for recipient in form.get("to", [])]}],
             "reply_to_list": addresses(first.pop("h:Reply-To", "")),
             "subject": first.get("subject"),
             "content": parts(text=first.get("text"), html=first.get("html")),

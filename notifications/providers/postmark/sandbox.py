@@ -43,22 +43,22 @@ class PostmarkDialect(Dialect):
     path = re.compile(r"/email")
 
     def payload(self, body: bytes) -> dict[str, Any] | None:
-        given = as_object(body)
-        if given is None:
+        sent = as_object(body)
+        if sent is None:
             return None
-        headers = given.get("Headers")
+        headers = sent.get("Headers")
         return {
-            "from": address(given.get("From")),
-            "personalizations": [{"to": addresses(given.get("To"))}],
-            "reply_to_list": addresses(given.get("ReplyTo")),
-            "subject": given.get("Subject"),
-            "content": parts(text=given.get("TextBody"), html=given.get("HtmlBody")),
+            "from": address(sent.get("From")),
+            "personalizations": [{"to": addresses(sent.get("To"))}],
+            "reply_to_list": addresses(sent.get("ReplyTo")),
+            "subject": sent.get("Subject"),
+            "content": parts(text=sent.get("TextBody"), html=sent.get("HtmlBody")),
             "headers": {
-                str(one.get("Name")): str(one.get("Value"))
-                for one in (headers if isinstance(headers, list) else [])
-                if isinstance(one, dict)
+                str(header.get("Name")): str(header.get("Value"))
+                for header in (headers if isinstance(headers, list) else [])
+                if isinstance(header, dict)
             },
-            "custom_args": strings(given.get("Metadata")),
+            "custom_args": strings(sent.get("Metadata")),
         }
 
     def key(self, header: Header) -> str | None:
@@ -84,7 +84,7 @@ class PostmarkDialect(Dialect):
         if key:
             headers["Authorization"] = "Basic " + base64.b64encode(key.encode()).decode()
         told = (_event(event) for event in events)
-        return [Post(json.dumps(one).encode(), headers) for one in told if one]
+        return [Post(json.dumps(event).encode(), headers) for event in told if event]
 
 
 def _event(event: Event) -> dict[str, Any] | None:

@@ -33,14 +33,14 @@ class PostmarkWebhook(Webhook):
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
         """Read the bounce's `Type`, and whether Postmark has deactivated the address."""
-        found = raw(event)
-        return found.get("Type") == "HardBounce" or self.why_suppressed(event) is not None
+        data = raw(event)
+        return data.get("Type") == "HardBounce" or self.why_suppressed(event) is not None
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
         """Suppress an address that Postmark has deactivated."""
-        found = raw(event)
+        data = raw(event)
         if event.event_type == EventType.COMPLAINED:
             return Suppression.Reason.COMPLAINT
-        if found.get("Inactive") is True or found.get("SuppressionReason") == "HardBounce":
+        if data.get("Inactive") is True or data.get("SuppressionReason") == "HardBounce":
             return Suppression.Reason.HARD_BOUNCE
         return None

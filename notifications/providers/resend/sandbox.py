@@ -48,17 +48,17 @@ class ResendDialect(Dialect):
         self._known: dict[str, tuple[str, str]] = {}  # key -> hash of the body, message id
 
     def payload(self, body: bytes) -> dict[str, Any] | None:
-        given = as_object(body)
-        if given is None:
+        sent = as_object(body)
+        if sent is None:
             return None
-        headers = strings(given.get("headers"))
-        recipients = given.get("to") if isinstance(given.get("to"), list) else [given.get("to")]
+        headers = strings(sent.get("headers"))
+        recipients = sent.get("to") if isinstance(sent.get("to"), list) else [sent.get("to")]
         return {
-            "from": address(given.get("from")),
-            "personalizations": [{"to": [address(one) for one in recipients or []]}],
-            "reply_to_list": [address(one) for one in given.get("reply_to") or []],
-            "subject": given.get("subject"),
-            "content": parts(text=given.get("text"), html=given.get("html")),
+            "from": address(sent.get("from")),
+            "personalizations": [{"to": [address(recipient) for recipient in recipients or []]}],
+            "reply_to_list": [address(recipient) for recipient in sent.get("reply_to") or []],
+            "subject": sent.get("subject"),
+            "content": parts(text=sent.get("text"), html=sent.get("html")),
             "headers": headers,
             "custom_args": metadata(headers.get("X-Metadata")),
         }
@@ -82,14 +82,14 @@ class ResendDialect(Dialect):
     def seen_before(self, body: bytes, header: Header) -> ProviderAnswer | None:
         """Return the first answer again, or 409 if the same key comes with other content."""
         with self._lock:
-            known = self._known.get(header("Idempotency-Key") or "")
-        if known is None:
+            earlier = self._known.get(header("Idempotency-Key") or "")
+        if earlier is None:
             return None
-        if known[0] != hashlib.sha256(body).hexdigest():
+        if earlier[0] != hashlib.sha256(body).hexdigest():
             return self.refusal(
                 409, [RefusalReason("Same idempotency key used with a different request payload.")]
             )
-        return self.accepted(known[1])
+        return self.accepted(earlier[1])
 
     def took(self, message_id: str, body: bytes, header: Header) -> None:
         if key := header("Idempotency-Key"):

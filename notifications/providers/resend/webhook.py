@@ -24,8 +24,8 @@ class ResendWebhook(Webhook):
 
     def metadata(self, event: AnymailTrackingEvent) -> Mapping[str, Any]:
         """Return the e-mail's X-Metadata, else its tags, which are an object or a list."""
-        if found := super().metadata(event):
-            return found
+        if own := super().metadata(event):
+            return own
         tags = _data(event).get("tags")
         if isinstance(tags, list):
             return {str(tag.get("name")): tag.get("value") for tag in tags if isinstance(tag, dict)}

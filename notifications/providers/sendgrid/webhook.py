@@ -37,9 +37,9 @@ class SendGridWebhook(Webhook):
         if not isinstance(batch, list):
             raise TypeError("not a list")
         reader = SendGridTrackingWebhookView()
-        for one in batch:
+        for event in batch:
             try:
-                yield cast("AnymailTrackingEvent", reader.esp_to_anymail_event(one))
+                yield cast("AnymailTrackingEvent", reader.esp_to_anymail_event(event))
             except UNREADABLE as error:
                 log.info("webhook event cannot be read", provider="sendgrid", error=type(error).__name__)
 

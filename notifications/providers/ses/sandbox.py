@@ -47,11 +47,11 @@ class SesDialect(Dialect):
         except (KeyError, TypeError, ValueError):
             return None
         message = email.message_from_bytes(raw, policy=email.policy.default)
-        to = [one for _, one in getaddresses([str(line) for line in message.get_all("To", [])])]
+        to = [recipient for _, recipient in getaddresses([str(line) for line in message.get_all("To", [])])]
         leaves = [part for part in message.walk() if not part.is_multipart()]
         return {
             "from": address(message["From"]),
-            "personalizations": [{"to": [{"email": one} for one in to]}],
+            "personalizations": [{"to": [{"email": recipient} for recipient in to]}],
             "reply_to_list": addresses(message["Reply-To"]),
             "subject": str(message["Subject"]),
             "content": [
