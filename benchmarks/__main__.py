@@ -34,9 +34,9 @@ DRAINERS = {
 }
 
 
-def median_of(found: list[dict[str, float]]) -> dict[str, float]:
+def median_of(rounds: list[dict[str, float]]) -> dict[str, float]:
     """Return the median of each value over the rounds."""
-    return {name: statistics.median(one[name] for one in found) for name in found[0]}
+    return {name: statistics.median(result[name] for result in rounds) for name in rounds[0]}
 
 
 def measure_orders(*, quick: bool) -> str:
@@ -49,7 +49,7 @@ def measure_drain(*, quick: bool) -> str:
     count, rounds = (2000, 1) if quick else (10_000, 3)
     delays = [0.02] if quick else [0.0, 0.02, 0.1]
     few = {"task_each": 0.5}  # it is slow, so fewer mails are enough
-    found: dict[float, dict[str, list[dict[str, float]]]] = {delay: {} for delay in delays}
+    results_by_delay: dict[float, dict[str, list[dict[str, float]]]] = {delay: {} for delay in delays}
     with Rig(EMAIL_RATE_LIMIT="0", LOG_LEVEL="WARNING") as rig:
         drain.prepare(rig)
         for _ in range(rounds):
@@ -59,7 +59,7 @@ def measure_drain(*, quick: bool) -> str:
                         continue
                     mails = int(count * few.get(who, 1))
                     result = drain.measure(rig, who, count=mails, delay=delay, threads=threads)
-                    found[delay].setdefault(name, []).append(result)
+                    results_by_delay[delay].setdefault(name, []).append(result)
                     print(f"  {delay * 1000:.0f} ms {name}: {result['mails/s']:.0f}/s", file=sys.stderr)
     rows = [
         [
@@ -72,19 +72,19 @@ def measure_drain(*, quick: bool) -> str:
             "PostgreSQL ms",
         ]
     ]
-    for delay, by_name in found.items():
+    for delay, by_name in results_by_delay.items():
         medians = {name: median_of(results) for name, results in by_name.items()}
         best = max(medians, key=lambda name: medians[name]["mails/s"] if "orderpost" in name else 0)
-        for name, one in medians.items():
+        for name, medians_of_row in medians.items():
             rows.append(
                 [
                     f"{delay * 1000:.0f} ms",
                     name,
-                    f"{one['mails/s']:,.0f}",
-                    f"{medians[best]['mails/s'] / one['mails/s']:.1f}",
-                    f"{one['cpu ms']:.2f}",
-                    f"{medians[best]['cpu ms'] / one['cpu ms']:.2f}",
-                    f"{one['postgres ms']:.2f}",
+                    f"{medians_of_row['mails/s']:,.0f}",
+                    f"{medians[best]['mails/s'] / medians_of_row['mails/s']:.1f}",
+                    f"{medians_of_row['cpu ms']:.2f}",
+                    f"{medians[best]['cpu ms'] / medians_of_row['cpu ms']:.2f}",
+                    f"{medians_of_row['postgres ms']:.2f}",
                 ]
             )
     note = (
@@ -99,10 +99,10 @@ def measure_enqueue(*, quick: bool) -> str:
     count, rounds = (500, 1) if quick else (2000, 3)
     with Rig() as rig:
         drain.prepare(rig)
-        found = median_of([enqueue.measure(rig, count) for _ in range(rounds)])
-    ours = found["orderpost, the text given"]
+        medians = median_of([enqueue.measure(rig, count) for _ in range(rounds)])
+    ours = medians["orderpost, the text given"]
     rows = [["who", "CPU ms a change", "ours / this"]]
-    rows += [[name, f"{value:.2f}", f"{ours / value:.2f}"] for name, value in found.items()]
+    rows += [[name, f"{value:.2f}", f"{ours / value:.2f}"] for name, value in medians.items()]
     return table(rows)
 
 
@@ -139,32 +139,32 @@ def main() -> None:
     parser.add_argument("--rate", type=float, help="orders a second")
     parser.add_argument("--seconds", type=float, help="seconds of each measurement")
     parser.add_argument("--busy", type=int, default=0, help="busy loops next to `orders`")
-    given = parser.parse_args()
-    if given.pairs or given.checkout or given.cost:
-        rate = given.rate or (50 if given.cost else PEAK)
-        seconds = given.seconds or (30 if given.cost else 60)
-        pairs = given.pairs or 1
-        print(orders.compare(given.checkout, pairs=pairs, rate=rate, seconds=seconds, loops=given.busy))
+    options = parser.parse_args()
+    if options.pairs or options.checkout or options.cost:
+        rate = options.rate or (50 if options.cost else PEAK)
+        seconds = options.seconds or (30 if options.cost else 60)
+        pairs = options.pairs or 1
+        print(orders.compare(options.checkout, pairs=pairs, rate=rate, seconds=seconds, loops=options.busy))
         return
-    parts = given.only.split(",")
+    parts = options.only.split(",")
     if unknown := set(parts) - set(TITLES):
         parser.error(f"unknown part: {', '.join(sorted(unknown))}. Use {', '.join(TITLES)}")
     print(f"{machine()}\n", flush=True)
     for part in parts:
         print(f"{part} …", file=sys.stderr)
         if part == "orders":
-            found = measure_orders(quick=given.quick)
+            text = measure_orders(quick=options.quick)
         elif part == "drain":
-            found = measure_drain(quick=given.quick)
+            text = measure_drain(quick=options.quick)
         elif part == "events":
-            found = events.compare(count=500 if given.quick else 3000, rounds=1 if given.quick else 3)
+            text = events.compare(count=500 if options.quick else 3000, rounds=1 if options.quick else 3)
         elif part == "ways":
-            found = ways.compare(count=300 if given.quick else 1500, rounds=1 if given.quick else 3)
+            text = ways.compare(count=300 if options.quick else 1500, rounds=1 if options.quick else 3)
         elif part == "tiers":
-            found = tiers.compare(quick=given.quick)
+            text = tiers.compare(quick=options.quick)
         else:
-            found = measure_enqueue(quick=given.quick)
-        print(f"## {TITLES[part]}\n\n{found}\n", flush=True)
+            text = measure_enqueue(quick=options.quick)
+        print(f"## {TITLES[part]}\n\n{text}\n", flush=True)
 
 
 def machine() -> str:

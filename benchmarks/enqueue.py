@@ -44,8 +44,8 @@ def bare(rig: Rig, count: int) -> float:
 def measure(rig: Rig, count: int) -> dict[str, float]:
     """Measure each once. Return CPU ms for each change."""
     rendering, rendered = map(float, rig.python("-m", "benchmarks.ours", "enqueue", str(count)).split())
-    found = {"orderpost, rendering its mail": rendering, "orderpost, the text given": rendered}
+    figures = {"orderpost, rendering its mail": rendering, "orderpost, the text given": rendered}
     for peer in ("post_office", "task_each"):
-        found[peer] = float(rig.python("-m", "benchmarks.peers", "enqueue", peer, str(count)))
-    found["bare SQL"] = bare(rig, count)
-    return found
+        figures[peer] = float(rig.python("-m", "benchmarks.peers", "enqueue", peer, str(count)))
+    figures["bare SQL"] = bare(rig, count)
+    return figures

@@ -132,7 +132,7 @@ WAYS: dict[str, tuple[Make, Send]] = {
 
 def compare(*, count: int, rounds: int) -> str:
     """Measure each way in turns, and return the medians as a table."""
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    results_by_way: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     with Rig(ORDER_SOURCES=SOURCE, LOG_LEVEL="WARNING", ALLOWED_HOSTS=HOST) as rig:
         port = free_port()
         scope = ("--scope", "events:write", "--source", SOURCE)
@@ -143,10 +143,10 @@ def compare(*, count: int, rounds: int) -> str:
             for way, (make, send) in WAYS.items():
                 result = measure(rig, make, send, port, token, count=count if round else 200)
                 if round:
-                    found[way].append(result)
+                    results_by_way[way].append(result)
     rows = [["way", "events/s", "CPU ms an event", "of it PostgreSQL"]]
-    for way, results in found.items():
-        middle = sorted(results, key=lambda one: one["cpu ms"])[len(results) // 2]
+    for way, results in results_by_way.items():
+        middle = sorted(results, key=lambda result: result["cpu ms"])[len(results) // 2]
         rows.append(
             [way, f"{middle['events/s']:,.0f}", f"{middle['cpu ms']:.2f}", f"{middle['postgres ms']:.2f}"]
         )

@@ -104,15 +104,15 @@ def month(*, back: int) -> Partition:
     return partitions.partition_at(model=EmailNotification, when=dt.datetime.now(dt.UTC), steps=-back)
 
 
-def order_id(one: Partition, person: int, rows: int) -> str:
+def order_id(partition: Partition, person: int, rows: int) -> str:
     """Return the id of a person's order in a month of so many e-mails."""
     with connections[OWNER_DATABASE].cursor() as cursor:
-        cursor.execute(f"SELECT {_order_id('%(k)s::int')}", {**_values(one, rows), "k": person})
+        cursor.execute(f"SELECT {_order_id('%(k)s::int')}", {**_values(partition, rows), "k": person})
         return str(cursor.fetchone()[0])
 
 
-def _values(one: Partition, rows: int) -> dict[str, object]:
-    return {"since": one.since, "step": (one.until - one.since) / (rows + 1), "count": rows}
+def _values(partition: Partition, rows: int) -> dict[str, object]:
+    return {"since": partition.since, "step": (partition.until - partition.since) / (rows + 1), "count": rows}
 
 
 def fill_rest(*, url: str, rows: int) -> None:
@@ -131,49 +131,50 @@ def load(*, url: str, backs: list[int], rows: int) -> None:
             pass
 
 
-def _load(url: str, one: Partition, rows: int) -> None:
+def _load(url: str, partition: Partition, rows: int) -> None:
     """Load a table, make its indexes and attach it, which finds the indexes and the bounds' CHECK."""
     with psycopg.connect(url, autocommit=True) as connection:
-        if connection.execute("SELECT to_regclass(%s)", [one.name]).fetchone()[0]:
-            connection.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {one.name}")
-            connection.execute(f"DROP TABLE {one.name}")
-        _fill(connection, one, rows, has_bounds=True)
+        if connection.execute("SELECT to_regclass(%s)", [partition.name]).fetchone()[0]:
+            connection.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {partition.name}")
+            connection.execute(f"DROP TABLE {partition.name}")
+        _fill(connection, partition, rows, has_bounds=True)
         indexes = connection.execute(
             "SELECT pg_get_indexdef(indexrelid) FROM pg_index"
             " WHERE indrelid = %s::regclass AND NOT indisprimary",
             [TABLE],
         ).fetchall()
         for (definition,) in indexes:
-            connection.execute(re.sub(r"INDEX \S+ ON ONLY \S+", f"INDEX ON {one.name}", definition))
-        floor, ceiling = id_floor(one.since), id_floor(one.until)
+            connection.execute(re.sub(r"INDEX \S+ ON ONLY \S+", f"INDEX ON {partition.name}", definition))
+        floor, ceiling = id_floor(partition.since), id_floor(partition.until)
         connection.execute(
-            f"ALTER TABLE {TABLE} ATTACH PARTITION {one.name} FOR VALUES FROM ('{floor}') TO ('{ceiling}')"
+            f"ALTER TABLE {TABLE} ATTACH PARTITION {partition.name}"
+            f" FOR VALUES FROM ('{floor}') TO ('{ceiling}')"
         )
-        connection.execute(f"ALTER TABLE {one.name} DROP CONSTRAINT bounds")
-        connection.execute(_ORDERS, {**_values(one, rows), "orders": min(ORDERS, rows // 3)})
-        connection.execute(f"VACUUM (ANALYZE) {one.name}")
+        connection.execute(f"ALTER TABLE {partition.name} DROP CONSTRAINT bounds")
+        connection.execute(_ORDERS, {**_values(partition, rows), "orders": min(ORDERS, rows // 3)})
+        connection.execute(f"VACUUM (ANALYZE) {partition.name}")
 
 
-def _fill(connection: psycopg.Connection, one: Partition, rows: int, *, has_bounds: bool) -> None:
+def _fill(connection: psycopg.Connection, partition: Partition, rows: int, *, has_bounds: bool) -> None:
     """Create a table and fill it in one transaction, which `wal_level=minimal` does not log."""
     with connection.transaction():
         connection.execute(
-            f"CREATE TABLE {one.name} (LIKE {TABLE}"
+            f"CREATE TABLE {partition.name} (LIKE {TABLE}"
             " INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)"
             f" WITH ({partitions._STORAGE})"
         )
         day = dt.timedelta(days=1)
         connection.execute(
-            f"ALTER TABLE {one.name} ADD CONSTRAINT {one.name}_created CHECK"
-            f" (created_at >= '{one.since - day}' AND created_at < '{one.until + day}')"
+            f"ALTER TABLE {partition.name} ADD CONSTRAINT {partition.name}_created CHECK"
+            f" (created_at >= '{partition.since - day}' AND created_at < '{partition.until + day}')"
         )
         if has_bounds:
             connection.execute(
-                f"ALTER TABLE {one.name} ADD CONSTRAINT bounds CHECK"
-                f" (id >= '{id_floor(one.since)}' AND id < '{id_floor(one.until)}')"
+                f"ALTER TABLE {partition.name} ADD CONSTRAINT bounds CHECK"
+                f" (id >= '{id_floor(partition.since)}' AND id < '{id_floor(partition.until)}')"
             )
-        connection.execute(_FILL.format(table=one.name), _values(one, rows))
-        connection.execute(f"ALTER TABLE {one.name} ADD PRIMARY KEY (id)")
+        connection.execute(_FILL.format(table=partition.name), _values(partition, rows))
+        connection.execute(f"ALTER TABLE {partition.name} ADD PRIMARY KEY (id)")
 
 
 def detach_months(backs: list[int]) -> None:
@@ -186,12 +187,12 @@ def detach_months(backs: list[int]) -> None:
 def write_cold(*, url: str, backs: list[int], rows: int) -> Iterator[float]:
     """Write cold months by the product's writer, and yield the seconds of each."""
     for back in backs:
-        one = month(back=back)
+        partition = month(back=back)
         with psycopg.connect(url, autocommit=True) as connection:
-            _fill(connection, one, rows, has_bounds=False)
-            connection.execute(_ORDERS, {**_values(one, rows), "orders": PERSONS})
+            _fill(connection, partition, rows, has_bounds=False)
+            connection.execute(_ORDERS, {**_values(partition, rows), "orders": PERSONS})
         record = DetachedPartition.objects.using(OWNER_DATABASE).create(
-            name=one.name, table=TABLE, since=one.since, until=one.until
+            name=partition.name, table=TABLE, since=partition.since, until=partition.until
         )
         began = dt.datetime.now()
         rollover.archive_partition(record=record, report=lambda *_, **__: None)
@@ -201,7 +202,7 @@ def write_cold(*, url: str, backs: list[int], rows: int) -> Iterator[float]:
 
 def tables_with(text: str) -> list[str]:
     """List the tables with a text in some row."""
-    found = []
+    tables = []
     with no_statement_timeout(using=OWNER_DATABASE) as cursor:
         cursor.execute(
             "SELECT quote_ident(relname), string_agg(format('%I::text LIKE %%s', attname), ' OR '), count(*)"
@@ -212,15 +213,15 @@ def tables_with(text: str) -> list[str]:
         for table, condition, columns in cursor.fetchall():
             cursor.execute(f"SELECT count(*) FROM {table} WHERE {condition}", [f"%{text}%"] * columns)
             if cursor.fetchone()[0]:
-                found.append(table)
-    return found
+                tables.append(table)
+    return tables
 
 
 def cold_files_with(text: str) -> list[str]:
     """List the partitions whose cold file has a text."""
-    found = []
+    names = []
     for record in archive.cold_partitions(table=TABLE):
         chunks = storage.read_csv(manifest=Manifest.of(record))
         if sum(text.encode() in line for line in storage.lines_of(chunks)):
-            found.append(record.name)
-    return found
+            names.append(record.name)
+    return names

@@ -104,7 +104,7 @@ class _Queue:
     """Samples the number of waiting mails and events every two seconds."""
 
     def __init__(self, shop: Shop) -> None:
-        self.shop, self.found, self.stop = shop, [(0.0, 0)], threading.Event()
+        self.shop, self.samples, self.stop = shop, [(0.0, 0)], threading.Event()
         self.thread = threading.Thread(target=self._sample)
 
     def __enter__(self) -> _Queue:
@@ -115,15 +115,15 @@ class _Queue:
     def __exit__(self, *_: object) -> None:
         self.stop.set()
         self.thread.join()
-        self.found.append((time.monotonic() - self.began, _waiting(self.shop)))
+        self.samples.append((time.monotonic() - self.began, _waiting(self.shop)))
 
     def _sample(self) -> None:
         while not self.stop.wait(2.0):
-            self.found.append((time.monotonic() - self.began, _waiting(self.shop)))
+            self.samples.append((time.monotonic() - self.began, _waiting(self.shop)))
 
     def at(self, second: float) -> int:
         """Return the sample nearest to a time."""
-        return min(self.found, key=lambda entry: abs(entry[0] - second))[1]
+        return min(self.samples, key=lambda entry: abs(entry[0] - second))[1]
 
 
 def _waiting(shop: Shop) -> int:
@@ -158,16 +158,18 @@ def measure_checkout(
     """Start a checkout's `make run` on new data and measure it next to `loops` busy loops."""
     with Shop(checkout, **SETTINGS) as shop, busy_loops(loops):
         memory = shop.memory()
-        found = [measure(shop, rate=rate, seconds=seconds) for _ in range(rounds)]
-        return median(found) | {"memory MB": memory, "settings": shop.facts()}
+        results = [measure(shop, rate=rate, seconds=seconds) for _ in range(rounds)]
+        return median(results) | {"memory MB": memory, "settings": shop.facts()}
 
 
-def median(found: list[dict[str, Any]]) -> dict[str, Any]:
+def median(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the median of each figure."""
     return {
-        name: statistics.median(one[name] for one in found) if isinstance(value, int | float) else value
-        for name, value in found[0].items()
-        if all(name in one for one in found)
+        name: statistics.median(result[name] for result in results)
+        if isinstance(value, int | float)
+        else value
+        for name, value in results[0].items()
+        if all(name in result for result in results)
     }
 
 
@@ -176,30 +178,30 @@ def compare(
 ) -> str:
     """Measure this tree, or another checkout and this tree in turns. Return Markdown."""
     checkouts = {"this tree": PROJECT} if other is None else {"other": other, "this tree": PROJECT}
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
     for number in range(pairs):
         for name in checkouts if number % 2 == 0 else reversed(checkouts):
-            one = measure_checkout(checkouts[name], rate=rate, seconds=seconds, rounds=rounds, loops=loops)
-            found[name].append(one)
-            print(f"  {name}: {summary(one)}", flush=True)
-    medians = {name: median(several) for name, several in found.items()}
+            result = measure_checkout(checkouts[name], rate=rate, seconds=seconds, rounds=rounds, loops=loops)
+            results[name].append(result)
+            print(f"  {name}: {summary(result)}", flush=True)
+    medians = {name: median(several) for name, several in results.items()}
     rows = [["", *medians, *(["ratio"] if other else [])]]
-    for figure in dict.fromkeys(name for one in medians.values() for name in one):
-        values = [one.get(figure) for one in medians.values()]
+    for figure in dict.fromkeys(name for figures in medians.values() for name in figures):
+        values = [figures.get(figure) for figures in medians.values()]
         if isinstance(values[-1] if values[-1] is not None else values[0], int | float):
             row = [figure, *("" if value is None else f"{value:,.2f}" for value in values)]
-            rows.append(row + ([_ratio(found, figure)] if other else []))
-    settings = "\n".join(f"- {name}: {_said(one['settings'])}" for name, one in medians.items())
+            rows.append(row + ([_ratio(results, figure)] if other else []))
+    settings = "\n".join(f"- {name}: {_said(figures['settings'])}" for name, figures in medians.items())
     note = f"{rate:g} orders a second for {rounds} × {seconds:g} s, each placed and paid; medians of {pairs}."
     return f"{table(rows)}\n\n{note}\n\n{settings}"
 
 
-def _ratio(found: dict[str, list[dict[str, Any]]], figure: str) -> str:
-    before, now = found.values()
+def _ratio(results: dict[str, list[dict[str, Any]]], figure: str) -> str:
+    before, now = results.values()
     ratios = [
-        one[figure] / base[figure]
-        for base, one in zip(before, now, strict=True)
-        if base.get(figure) and figure in one
+        after[figure] / base[figure]
+        for base, after in zip(before, now, strict=True)
+        if base.get(figure) and figure in after
     ]
     return f"{statistics.median(ratios):.2f}" if ratios else ""
 
@@ -208,7 +210,7 @@ def _said(settings: dict[str, str]) -> str:
     return "; ".join(f"{name} {value}" for name, value in settings.items())
 
 
-def summary(one: dict[str, Any]) -> str:
+def summary(result: dict[str, Any]) -> str:
     """Return the figures that matter most, in one line."""
     names = (
         "orders",
@@ -221,4 +223,4 @@ def summary(one: dict[str, Any]) -> str:
         "CPU ms",
         "others' cores",
     )
-    return ", ".join(f"{name} {one[name]:.2f}" for name in names)
+    return ", ".join(f"{name} {result[name]:.2f}" for name in names)

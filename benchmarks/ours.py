@@ -64,5 +64,5 @@ def enqueue(count: int) -> None:
 
 
 if __name__ == "__main__":
-    what, *given = sys.argv[1:]
-    {"drain": drain, "enqueue": enqueue}[what](*map(int, given))
+    what, *numbers = sys.argv[1:]
+    {"drain": drain, "enqueue": enqueue}[what](*map(int, numbers))

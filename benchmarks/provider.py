@@ -10,7 +10,7 @@ import asyncio
 import sys
 
 
-class _Connection(asyncio.Protocol):
+class _Peer(asyncio.Protocol):
     taken = 0
     delay = 0.0
 
@@ -31,7 +31,7 @@ class _Connection(asyncio.Protocol):
             return
         self.buffer = b""
         if head.startswith(b"GET"):
-            text = b"%d" % _Connection.taken
+            text = b"%d" % _Peer.taken
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
         elif self.delay:
             asyncio.get_running_loop().call_later(self.delay, self.accept)
@@ -40,16 +40,16 @@ class _Connection(asyncio.Protocol):
 
     def accept(self) -> None:
         """Count the mail and answer."""
-        _Connection.taken += 1
+        _Peer.taken += 1
         if not self.transport.is_closing():
             self.transport.write(
-                b"HTTP/1.1 202 Accepted\r\nX-Message-Id: m%d\r\nContent-Length: 0\r\n\r\n" % _Connection.taken
+                b"HTTP/1.1 202 Accepted\r\nX-Message-Id: m%d\r\nContent-Length: 0\r\n\r\n" % _Peer.taken
             )
 
 
 async def _main(port: int, delay: float) -> None:
-    _Connection.delay = delay
-    server = await asyncio.get_running_loop().create_server(_Connection, "127.0.0.1", port, backlog=1024)
+    _Peer.delay = delay
+    server = await asyncio.get_running_loop().create_server(_Peer, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 
 

@@ -164,12 +164,12 @@ def cpu_of_tree(root: int) -> dict[int, float]:
             continue  # it has just exited
         used[int(folder.name)] = sum(map(int, fields[11:15])) / TICK
         children.setdefault(int(fields[1]), []).append(int(folder.name))
-    found, todo = {}, [root]
+    tree, todo = {}, [root]
     while todo:
         pid = todo.pop()
         todo += children.get(pid, [])
-        found[pid] = used.get(pid, 0.0)
-    return found
+        tree[pid] = used.get(pid, 0.0)
+    return tree
 
 
 def own_cpu() -> float:

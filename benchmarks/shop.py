@@ -67,9 +67,9 @@ class Shop:
                 )
             self._wait()
             lines = (self.copy / "var" / "local.env").read_text()
-            found = re.search(r"^DATABASE_URL=['\"]?([^'\"\s]+)", lines, re.MULTILINE)
-            assert found, "make run has left no DATABASE_URL in var/local.env"
-            self.dsn = found[1]
+            match = re.search(r"^DATABASE_URL=['\"]?([^'\"\s]+)", lines, re.MULTILINE)
+            assert match, "make run has left no DATABASE_URL in var/local.env"
+            self.dsn = match[1]
             words = ["create_token"] if self._has_command("create_token") else ["tokens", "create"]
             self.token = self._python("manage.py", *words, "bench", "--scope", "all").split()[-1]
         except BaseException:
@@ -145,15 +145,15 @@ class Shop:
     def processes(self) -> list[tuple[int, str, str, float]]:
         """Return id, class, command line and CPU seconds of every process that `make run` has started."""
         assert self._process is not None
-        found = []
+        processes = []
         for pid, used in cpu_of_tree(self._process.pid).items():
             try:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
             kind = next((kind for kind, pattern in KINDS.items() if re.search(pattern, line)), "other")
-            found.append((pid, kind, line.strip(), used))
-        return found
+            processes.append((pid, kind, line.strip(), used))
+        return processes
 
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds of each class so far, including those of exited children."""

@@ -44,7 +44,7 @@ class Postgres(EmbeddedPostgres):
     more: tuple[str, ...] = LOADING
 
     def argv(self) -> list[str]:
-        return [*super().argv(), *(part for one in self.more for part in ("-c", one))]
+        return [*super().argv(), *(part for setting in self.more for part in ("-c", setting))]
 
 
 class Watch:
@@ -103,12 +103,12 @@ class Bench:
         months, url = self.months, self.rig.postgres.url
         began = time.perf_counter()
         months.fill_rest(url=url, rows=self.rows)
-        backs = [HOT + one for one in range(detached)]
+        backs = [HOT + number for number in range(detached)]
         months.load(url=url, backs=[*range(HOT), *backs], rows=self.rows)
         months.detach_months(backs)
         say(f"{HOT + detached} tables of {self.rows:,} e-mails in {time.perf_counter() - began:.0f} s")
         self.restart(MEASURING)
-        backs = [HOT + detached + one for one in range(cold)]
+        backs = [HOT + detached + number for number in range(cold)]
         self.archived = [*months.write_cold(url=url, backs=backs, rows=self.cold_rows)]
         say(f"{cold} cold months: {time.perf_counter() - began:.0f} s in all")
         self.detached, self.cold = detached, cold
@@ -137,11 +137,11 @@ class Bench:
 
     def measure(self) -> dict[str, str]:
         """Measure what an operator and a customer wait for, and return the figures by name."""
-        found: dict[str, str] = {}
+        figures: dict[str, str] = {}
 
         def note(name: str, seconds: float, more: str = "") -> None:
-            found[name] = f"{in_words(seconds)}{more}"
-            say(f"  {name}: {found[name]}")
+            figures[name] = f"{in_words(seconds)}{more}"
+            say(f"  {name}: {figures[name]}")
 
         note("claim: planning", self.planning_of_claim())
         note("search by address, admin", self.search())
@@ -161,7 +161,7 @@ class Bench:
             for name, seconds in self.erase_everywhere().items():
                 note(f"erasure: {name}", seconds)
         note("`pg_dump --schema-only`", median(lambda: self.dump("--schema-only", "--schema=public"), 3))
-        return found
+        return figures
 
     def planning_of_claim(self) -> float:
         from django.db import connections, transaction
@@ -174,16 +174,16 @@ class Bench:
             sent.append((sql, params))
             return execute(sql, params, many, context)
 
-        found = []
+        seconds = []
         with transaction.atomic(), connections["default"].cursor() as cursor:
             with connections["default"].execute_wrapper(remember):
                 claim(limit=100, fresh=25)
             ((sql, params),) = sent
             for _ in range(21):
                 cursor.execute("EXPLAIN (SUMMARY, FORMAT JSON) " + sql, params)
-                found.append(_plan(cursor)["Planning Time"] / 1000)
+                seconds.append(_plan(cursor)["Planning Time"] / 1000)
             transaction.set_rollback(True)  # no process is working on what was claimed
-        return statistics.median(found[1:])
+        return statistics.median(seconds[1:])
 
     def search(self) -> float:
         from django.contrib.auth.models import User
@@ -229,7 +229,11 @@ class Bench:
             read_timeline(order=next(orders))
             cursor.execute("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()")
             locks = cursor.fetchone()[0]
-        (sql,) = [one["sql"] for one in captured if "to_jsonb" in one["sql"] and "body_text" in one["sql"]]
+        (sql,) = [
+            statement["sql"]
+            for statement in captured
+            if "to_jsonb" in statement["sql"] and "body_text" in statement["sql"]
+        ]
         planning = []
         with connection.cursor() as cursor:
             for _ in range(6):
@@ -240,29 +244,29 @@ class Bench:
     def export(self) -> dict[str, float]:
         from orders.privacy.export import export_person
 
-        found = []
+        times = []
         for person in range(self.months.PERSONS - (1 if self.cold else 6), self.months.PERSONS):
             watch = Watch()
             document = export_person(email=self.months.address(person), report=watch)
             mails = len(document["email_notifications"])
             assert mails == 3 * (HOT + self.detached + self.cold), mails
-            found.append(watch.seconds)
-        return medians(found[1:] or found)
+            times.append(watch.seconds)
+        return medians(times[1:] or times)
 
     def erase(self) -> dict[str, float]:
         """Erase persons by jobs, as a worker does."""
         from orders.privacy import jobs
         from runtime import bulk_jobs
 
-        found = []
+        times = []
         for _ in range(6):
             job, watch = jobs.start_erasure(email=self.next_person(), force=False), Watch()
             bulk_jobs.run_until_ended(job=job, report=watch)
             job.refresh_from_db()
             expected = 3 * (HOT + self.detached)
             assert job.state == job.State.DONE and job.done_count >= expected, (job.state, job.error)
-            found.append(watch.seconds)
-        return medians(found[1:])
+            times.append(watch.seconds)
+        return medians(times[1:])
 
     def list_partitions(self) -> None:
         from retention.partitions.listing import list_partitions
@@ -282,13 +286,13 @@ class Bench:
         from retention.models import DetachedPartition
 
         records = iter(DetachedPartition.objects.exclude(dropped_at=None).order_by("since")[:4])
-        found = []
+        times = []
         for record in records:
             began = time.perf_counter()
             name = restore.restore(record=record)
-            found.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - began)
             restore.drop_restored(name=name)
-        return statistics.median(found[1:])
+        return statistics.median(times[1:])
 
     def dump(self, *options: str) -> None:
         postgres = self.rig.postgres
@@ -345,7 +349,7 @@ class Bench:
         from retention.models import DetachedPartition
         from retention.rollover import rollover
 
-        found: dict[str, str] = {}
+        figures: dict[str, str] = {}
         settings.HOT_DAYS["email_notifications"], settings.WARM_DAYS["email_notifications"] = 20, 730
         for _ in range(2):
             at = time.perf_counter()
@@ -356,40 +360,40 @@ class Bench:
                 if step != "bytes":
                     say(f"  {step} {facts}: {now - at:.2f} s")
                     if "partition" in facts:
-                        found[f"rollover: {step}"] = in_words(now - at)
+                        figures[f"rollover: {step}"] = in_words(now - at)
                     at = now
 
             result = rollover(report=report)
             assert not (result.held or result.failed or result.waiting), result
             week = dt.timedelta(days=8)
             DetachedPartition.objects.filter(dropped_at=None).update(archived_at=F("archived_at") - week)
-        return found
+        return figures
 
     def vacuum_one(self) -> dict[str, str]:
         """Say how much of the detached tables is frozen, and vacuum one of them."""
         from django.db import connections
 
-        found = {}
+        figures = {}
         with connections["owner"].cursor() as cursor:
-            names = [self.months.month(back=HOT + one).name for one in range(1, 23)]
+            names = [self.months.month(back=HOT + number).name for number in range(1, 23)]
             cursor.execute(
                 "SELECT sum(relpages), sum(relallvisible), sum(relallfrozen),"
                 " sum(autovacuum_count), sum(vacuum_count) FROM pg_class"
                 " JOIN pg_stat_user_tables USING (relname) WHERE relname = ANY(%s)",
                 [names],
             )
-            found["pages, visible, frozen, autovacuums, vacuums"] = str(cursor.fetchone())
+            figures["pages, visible, frozen, autovacuums, vacuums"] = str(cursor.fetchone())
             for how in ("", "(FREEZE)", "", "(FREEZE)"):
-                found[f"VACUUM {how} {len(found)}"] = in_words(
+                figures[f"VACUUM {how} {len(figures)}"] = in_words(
                     seconds_of(lambda how=how: cursor.execute(f"VACUUM {how} {names[0]}"))
                 )
-        say(str(found))
-        return found
+        say(str(figures))
+        return figures
 
 
-def medians(found: list[dict[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for one in found for name in one)
-    return {name: statistics.median(one.get(name, 0.0) for one in found) for name in names}
+def medians(times: list[dict[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for by_name in times for name in by_name)
+    return {name: statistics.median(by_name.get(name, 0.0) for by_name in times) for name in names}
 
 
 def _plan(cursor: Any) -> dict[str, Any]:
@@ -429,9 +433,9 @@ def compare(*, quick: bool) -> str:
             bench.show(detached=detached, cold=cold)
             figures.append(bench.measure())
         rest = bench.once()
-    names = dict.fromkeys(name for one in figures for name in one)
+    names = dict.fromkeys(name for by_name in figures for name in by_name)
     rows = [["", *(f"{detached} warm, {cold} cold" for detached, cold in STEPS)]]
-    rows += [[name, *(one.get(name, "") for one in figures)] for name in names]
+    rows += [[name, *(by_name.get(name, "") for by_name in figures)] for name in names]
     return f"{table(rows)}\n\n{table([['once', 'took'], *map(list, rest.items())])}"
 
 

@@ -36,7 +36,7 @@ def make_order() -> list[dict[str, Any]]:
     return [placed, paid]
 
 
-class Shop:
+class MeasuredShop:
     """A shop whose CPU is measured."""
 
     def __init__(self, rig: Rig) -> None:
@@ -54,19 +54,19 @@ class Shop:
     def is_done(self) -> bool:
         return not self.rig.query(_WAITING)[0][0]
 
-    def from_clients(self, work: Callable[[Client], None]) -> None:
+    def from_clients(self, work: Callable[[HttpClient], None]) -> None:
         """Call `work` in each client's thread."""
-        clients = [threading.Thread(target=work, args=(Client(self),)) for _ in range(CLIENTS)]
+        clients = [threading.Thread(target=work, args=(HttpClient(self),)) for _ in range(CLIENTS)]
         for client in clients:
             client.start()
         for client in clients:
             client.join()
 
 
-class Client:
+class HttpClient:
     """A connection to the web process."""
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: MeasuredShop) -> None:
         self._connection = http.client.HTTPConnection(HOST, shop.port, timeout=60)
 
     def post(self, path: str, body: object, *, token: str, key: str = "") -> Any:
@@ -80,10 +80,10 @@ class Client:
         return json.loads(text)
 
 
-def by_requests(shop: Shop, count: int) -> None:
+def by_requests(shop: MeasuredShop, count: int) -> None:
     numbers = iter(range(count))
 
-    def work(client: Client) -> None:
+    def work(client: HttpClient) -> None:
         for _ in numbers:
             data = make_event()["data"]
             body = {
@@ -100,7 +100,7 @@ def by_requests(shop: Shop, count: int) -> None:
     shop.from_clients(work)
 
 
-def over_streams(shop: Shop, count: int) -> None:
+def over_streams(shop: MeasuredShop, count: int) -> None:
     before = count_processed(shop.rig)
     with redis.Redis.from_url(shop.rig.valkey.url) as client, client.pipeline(transaction=False) as pipe:
         for event in (event for _ in range(count) for event in make_order()):
@@ -110,19 +110,19 @@ def over_streams(shop: Shop, count: int) -> None:
         time.sleep(0.05)
 
 
-def over_http(in_a_request: int) -> Callable[[Shop, int], None]:
+def over_http(in_a_request: int) -> Callable[[MeasuredShop, int], None]:
     """Return the function that posts events, `in_a_request` at a time. A client sends an order's in order."""
 
-    def send(shop: Shop, count: int) -> None:
+    def send(shop: MeasuredShop, count: int) -> None:
         orders = [make_order() for _ in range(count)]
         size = max(1, in_a_request // 2)
         parts: Iterator[list[list[dict[str, Any]]]] = iter(
             [orders[start : start + size] for start in range(0, count, size)]
         )
 
-        def work(client: Client) -> None:
+        def work(client: HttpClient) -> None:
             for part in parts:
-                events = [one[at] for at in (0, 1) for one in part]
+                events = [order[at] for at in (0, 1) for order in part]
                 for body in [events] if in_a_request > 1 else events:
                     client.post("/events", body, token=shop.sender)
 
@@ -131,7 +131,7 @@ def over_http(in_a_request: int) -> Callable[[Shop, int], None]:
     return send
 
 
-WAYS: dict[str, Callable[[Shop, int], None]] = {
+WAYS: dict[str, Callable[[MeasuredShop, int], None]] = {
     "own order, two requests": by_requests,
     "two events over Redis Streams": over_streams,
     "two events in lists of 100 over HTTP": over_http(100),
@@ -141,27 +141,30 @@ WAYS: dict[str, Callable[[Shop, int], None]] = {
 
 def compare(*, count: int, rounds: int) -> str:
     """Measure each way in turns, and return the medians as a table."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
+    results_by_way: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
     settings = {"ORDER_SOURCES": SOURCE, "LOG_LEVEL": "WARNING", "EMAIL_RATE_LIMIT": "0"}
     with Rig(**settings, ALLOWED_HOSTS=HOST) as rig:
-        shop = Shop(rig)
+        shop = MeasuredShop(rig)
         for round in range(rounds + 1):  # the first warms up
             for name, send in WAYS.items():
                 result = measure(shop, send, count if round else 200)
                 if round:
-                    found[name].append(result)
+                    results_by_way[name].append(result)
     rows = [["way", "CPU ms an order", "ratio", *_CLASSES, "changes a second"]]
-    middles = {name: sorted(some, key=lambda one: one["all"])[len(some) // 2] for name, some in found.items()}
+    middles = {
+        name: sorted(some, key=lambda result: result["all"])[len(some) // 2]
+        for name, some in results_by_way.items()
+    }
     own = next(iter(middles.values()))["all"]
-    for name, one in middles.items():
-        figures = [f"{one[kind]:.2f}" for kind in _CLASSES]
-        ratio = f"{one['all'] / own:.2f}"
-        rows.append([name, f"{one['all']:.2f}", ratio, *figures, f"{one['changes/s']:,.0f}"])
+    for name, result in middles.items():
+        figures = [f"{result[kind]:.2f}" for kind in _CLASSES]
+        ratio = f"{result['all'] / own:.2f}"
+        rows.append([name, f"{result['all']:.2f}", ratio, *figures, f"{result['changes/s']:,.0f}"])
     note = f"{count:,} orders, {CLIENTS} clients over HTTP, the median of {rounds} rounds by CPU."
     return f"{table(rows)}\n\n{note}"
 
 
-def measure(shop: Shop, send: Callable[[Shop, int], None], count: int) -> dict[str, float]:
+def measure(shop: MeasuredShop, send: Callable[[MeasuredShop, int], None], count: int) -> dict[str, float]:
     """Return the changes a second, and the CPU of an order (ms) until its e-mail and its events are sent."""
     before, began = shop.rig.cpu(), time.perf_counter()
     send(shop, count)

@@ -105,7 +105,7 @@ def enqueue(peer: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    what, *given = sys.argv[1:]
+    what, *arguments = sys.argv[1:]
     {"prepare": prepare, "fill": fill, "drain": drain, "enqueue": enqueue}[what](
-        *(int(one) if one.isdigit() else one for one in given)
+        *(int(argument) if argument.isdigit() else argument for argument in arguments)
     )
