@@ -1,6 +1,6 @@
-"""Domain events: `publishing` sends ours to the broker, and `consuming` processes those of other services.
+"""Domain events: ours go out to the broker (`publishing`), those of other services come in (`consuming`).
 
-`transports` has the brokers, `schemas` the contracts, `models` the tables, and `pause_watch` notices a
-pause. Apps write events with `publishing.write`. Django and operations find admin, metrics and
-bulk_actions by their names.
+`models` has the tables, `transports` the brokers, `schemas` the contracts, and `pause_watch` notices a
+person's pause. An app writes an event with `publishing.write` and hands in its handlers through
+`consuming.handlers`.
 """

@@ -11,7 +11,7 @@ class EventsConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Check KAFKA_OPTIONS, so that a wrong one stops every process."""
+        """Refuse to start with wrong KAFKA_OPTIONS."""
         from django.conf import settings
 
         if settings.KAFKA_OPTIONS:

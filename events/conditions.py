@@ -165,7 +165,7 @@ LAG_SECONDS = gauge(
 
 
 def show_lags(source: Source[Sequence[Lag]], *, group: str) -> None:
-    """Show how far the consumers of a group are behind."""
+    """Show as gauges how far the consumers of a group are behind."""
     conditions.show(LAG_EVENTS, source, lambda lags: {(lag.topic, group): lag.events for lag in lags})
     conditions.show(LAG_SECONDS, source, lambda lags: {(lag.topic, group): lag.seconds for lag in lags})
 

@@ -16,7 +16,7 @@ def event_ids(
 ) -> dict[str, str]:
     """Return the fields of a log line. `aggregate_id` is for an event that belongs to no order.
 
-    Without a `correlation_id` or a `traceparent`, the line gets those of the current work, if any.
+    An empty `correlation_id` or `traceparent` is taken from the current work, if there is one.
 
     >>> event_ids(event_id=uuid.UUID(int=1), event_type="a.b.v1", order_id="o", correlation_id="c")
     {'event_id': '00000000-0000-0000-0000-000000000001', 'order_id': 'o', 'event_type': 'a.b.v1', \

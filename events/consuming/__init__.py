@@ -1,4 +1,5 @@
-"""Messages from the broker: events of other services, each with one effect.
+"""Messages from the broker: events of other services, each processed once.
 
-`inbox` records processed events. The consumer's command and the handlers of the apps import it.
+`consumer` is the loop of the process, `inbox` processes one event, and `envelope` reads it. `bodies` and
+`cloudevents` read the same events from requests.
 """

@@ -1,7 +1,7 @@
 """Read the events in the body of a request: envelopes, or CloudEvents 1.0 in all three modes.
 
-A body that cannot be read is refused with a problem. A fault of one event raises `Rejected` when its envelope
-is read, so that it does not stop the others. Called by orders.api.events_in.
+A body that cannot be read is refused as a whole, with a problem. A fault of one event stops only that event:
+`Rejected` is raised when its envelope is read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _CLOUD_EVENT = {
     },
     "required": ["specversion", "type", "id", "source"],
 }
-#: The document asks nothing of a list's members, because a refused one does not stop the others.
+#: The document asks nothing of a list's members: one that is refused must not stop the others.
 _LIST = {
     "type": "array",
     "items": {},

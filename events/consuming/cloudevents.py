@@ -1,8 +1,8 @@
 """Translate a CloudEvent (version 1.0, JSON) into the envelope of an inbound event.
 
 `type` is the topic, `id` the event's id, `source` the source, `time` the time, and `subject` the order's id.
-`correlationid`, `traceparent` and `sequence` are extensions. Other attributes are ignored. Called by the API
-of events. https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md
+`correlationid`, `traceparent` and `sequence` are extensions. Other attributes are ignored.
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md
 """
 
 from __future__ import annotations
@@ -70,5 +70,5 @@ def _data(event: Mapping[str, Any]) -> Any:
 
 
 def _number(value: object) -> object:
-    """Return a sequence as a number, because an attribute of CloudEvents may have to be a string."""
+    """Return a sequence as a number. Some senders can write an attribute only as a string."""
     return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value

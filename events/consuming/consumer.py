@@ -1,9 +1,9 @@
 """The loop of one consumer process: receive, process, acknowledge, and keep events that must be tried again.
 
-Each event is a transaction of its own. The consumer acknowledges only after the transaction, so after a kill
-the last events come again as repeats. A temporary error holds back the later events of the same topic and
-key, with growing waits. After six tries, the event becomes a dead letter. While the broker or the database is
-away, everything waits and no try is used up. An app's `consume_events` brings the handlers and runs the loop.
+Each event has its own transaction, and is acknowledged only after the commit, so a kill repeats the last few
+events. After a temporary error, the later events of the same topic and key wait behind the failed one, which
+is tried again after growing waits and becomes a dead letter after six tries. While the broker or the database
+is away, everything waits and no try is used up.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ log = structlog.get_logger(__name__)
 GROUP = "orderpost"
 WAIT_SECONDS = 1.0
 REPLAY_SECONDS = 1.0  # between two queries for dead letters to replay
-ACKNOWLEDGE_SECONDS = 0.1  # in a round of many, because Kafka stores an offset as slowly as an event
+ACKNOWLEDGE_SECONDS = 0.1  # in a round of many: Kafka stores an offset as slowly as an event
 TRIES = 6
-MOST_REPLAYS = 100  # in one round, because an operator may replay thousands while live events come
+MOST_REPLAYS = 100  # in one round, so that live events do not wait behind thousands of replays
 COUNTED_AS: dict[Processing, str] = {"done": "handled", "repeat": "repeated", "dead": "refused", "own": "own"}
 
 Key = tuple[str, str]  # topic and key, whose events are processed in order
@@ -75,7 +75,7 @@ class EventConsumer:
     def step(self, *, seconds: float = WAIT_SECONDS) -> None:
         """Do one round of about `seconds`. Raise `BrokerAway`, and the database's errors if it is away.
 
-        While consumers are paused, leave the broker and wait. Events without an acknowledgement come again.
+        While consumers are paused, leave the broker and wait. Messages without an acknowledgement come again.
         """
         if self._pause.is_paused():
             if self._consumer is not None:

@@ -116,7 +116,7 @@ def event_id_of(*, topic: str, value: bytes) -> uuid.UUID:
 def producer_of(*, value: bytes) -> str:
     """Return the service that made an event whose envelope cannot be read, or an empty text.
 
-    Without it, an event of another service with the same id would count as a repeat.
+    If it were left out, an event of another service with the same id would count as a repeat.
     """
     document = _read_early(value)
     metadata = document.get("metadata")
@@ -159,7 +159,7 @@ def _check_text(value: str) -> None:
 def _traceparent(metadata: Mapping[str, Any], event_id: uuid.UUID) -> str:
     """Return the event's `traceparent`, or one made of its `traceId`, or an empty string.
 
-    The event represents the span that caused the work, so its id becomes the parent's id.
+    The event's id becomes the parent's span id: the event stands for the span that caused the work.
     """
     if traceparent := context.accept_traceparent(_string(metadata.get("traceparent"))):
         return traceparent

@@ -1,6 +1,6 @@
 """The topics of the apps: those that they publish, and the handlers of those that they consume.
 
-Apps hand them in when they are ready, because this package is below the apps.
+This package does not import the apps above it. Each app registers its topics here in its `ready()`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from events.consuming.envelope import Envelope
 
-#: Does what an event says, in the caller's transaction, which also records the event. May raise `Rejected`.
+#: Applies an event in the caller's transaction, which also records it. May raise `Rejected`.
 Handler = Callable[[Envelope], None]
 
 

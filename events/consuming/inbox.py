@@ -1,8 +1,9 @@
-"""Process an event of another service once, also if it is repeated, late or broken.
+"""Process each event of another service once, although it may come twice, late or broken.
 
-An event is like a request whose idempotency key is its id: the transaction of its change also writes its row
-in `processed_events`, so a repeat changes nothing. An event that can never be processed or failed six times
-becomes a dead letter with its reason, for an operator, and is published to `<topic>.dlt`.
+The transaction that applies an event also writes the event's row in `processed_events`. When the event comes
+again, its row is found and nothing changes: the event's id works like the Idempotency-Key of a request. An
+event that can never be processed (`Rejected`), or that failed six times, becomes a dead letter with its
+reason. An operator replays or discards it, and it is published to `<topic>.dlt`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ from runtime.telemetry import context, tracing
 
 log = structlog.get_logger(__name__)
 
-#: A margin, because `processed_events` expire by the database's clock, but an event has its producer's time.
+#: `processed_events` expire by the database's clock, and an event has its producer's time. This is their
+#: margin.
 CLOCKS_APART = dt.timedelta(hours=1)
 
 Processing = Literal["done", "repeat", "dead", "own"]
@@ -61,7 +63,7 @@ class InboundMessage:
 
     @property
     def any_envelope(self) -> Envelope:
-        """The envelope, or if it cannot be read one with only its id, its topic and perhaps its producer."""
+        """The envelope. If it cannot be read, one with only its id, its topic and perhaps its producer."""
         return self.envelope or _unreadable(self.received)
 
 
@@ -80,11 +82,11 @@ def process(
     handlers: Mapping[str, Handler],
     own_topics: Collection[str] = (),
 ) -> Processing:
-    """Apply an event once, in a transaction.
+    """Apply an event once, in a transaction of its own.
 
-    This service publishes to `own_topics`, too, so skip its own events there (`EVENT_SOURCE`). Make the event
-    a dead letter after `Rejected` or `DataError`. Raise every other error of the database or a handler. The
-    caller must then try the event again.
+    Skip our own events, which the broker also delivers on `own_topics`. Make the event a dead letter after
+    `Rejected` or `DataError`. Raise any other error of the database or a handler: the event must be tried
+    again.
     """
     received, envelope = message.received, message.envelope
     if envelope is None:
@@ -104,10 +106,9 @@ def process(
 def process_or_reject(
     envelope: Envelope, *, consumer: str, handlers: Mapping[str, Handler]
 ) -> Literal["done", "repeat"]:
-    """Apply an event once, as `process` does. There must be a handler of its topic.
+    """Apply an event once, as `process` does. Its topic must have a handler.
 
-    Raise `Rejected` instead of making it a dead letter. Nothing is stored then, so the sender can correct the
-    event and send it again. Raise every other error as `process` does.
+    Raise `Rejected` instead of storing a dead letter: the sender can correct the event and send it again.
     """
     with _working_on(envelope, consumer):
         try:
@@ -130,11 +131,11 @@ def _apply_once(
     handlers: Mapping[str, Handler],
     written_at: dt.datetime | None = None,
 ) -> Receipt:
-    """Record the event and call its handler, in one transaction. Only count a repeat.
+    """Record the event and call its handler, in one transaction. A repeat is only counted.
 
     Raise what the handler raises.
     """
-    cached_rows.load()  # so that the handler reads nothing else while it holds a lock
+    cached_rows.load()  # the handler must not wait for other reads while it holds a lock
     try:
         receipt = _apply(envelope, consumer, handlers, written_at)
     except IntegrityError as error:
@@ -191,7 +192,7 @@ def _working_on(envelope: Envelope, consumer: str) -> Iterator[Span]:
 
 
 def dead_letter(*, message: InboundMessage, consumer: str, reason: str) -> Literal["dead", "repeat"]:
-    """Store an event for an operator and write its `.dlt` event, once, in one transaction."""
+    """Store an event as a dead letter and write its `.dlt` event, once, in one transaction."""
     received, envelope = message.received, message.any_envelope
     event_id = envelope.id
     text = make_storable(received.value[:LARGEST].decode("utf-8", "replace"))
@@ -231,10 +232,10 @@ def replay_next(
 ) -> tuple[InboundDeadLetter, Exception | None] | None:
     """Process the next dead letter whose replay was requested. Return None if none waits.
 
-    The letter's row lock and its `replayed_at`, in the handler's transaction, ensure that it is applied once.
-    A replayed event may be of any age. If it is rejected again, or no handler takes its topic any more, it is
-    dead again, with the new reason. Return the letter, and the error after which the caller must try it
-    again. Raise only connection errors.
+    The row's lock, and `replayed_at`, which the handler's transaction sets, keep it to once. A replayed event
+    may be of any age. If it is rejected again, or no handler takes its topic any more, it is dead again with
+    the new reason. Return the letter, and the error after which the caller must try it again. Raise only
+    connection errors.
     """
     letters = InboundDeadLetter.objects.replay_requested().filter(consumer=consumer)
     with transaction.atomic(durable=True):
@@ -257,8 +258,8 @@ def replay_next(
 def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
     """Make a letter dead again after its replay failed, unless it was discarded or erased meanwhile.
 
-    The first reason stays in the first line. The reason may quote the event, so it must not be written into
-    an erased letter.
+    `error` keeps the first reason in its first line. The new reason may quote the event, which is why an
+    erased letter does not get it.
     """
     first = letter.error.partition("\n")[0]
     if (
@@ -276,7 +277,7 @@ def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
 
 
 def explain(error: Exception) -> str:
-    """Return in one line why an event is dead, because the other lines of a database's error show rows."""
+    """Return in one line why an event is dead, without the rows in a database error's further lines."""
     first = str(error).partition("\n")[0]
     return first if isinstance(error, Rejected) else f"{type(error).__name__}: {first}"
 
@@ -289,7 +290,7 @@ def _replay(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envel
     envelope = read_envelope(topic=letter.topic, value=letter.envelope.encode())
     with context.working_for(envelope.context):
         receipt = _record(envelope, letter.consumer)
-        # The inbox forgets a letter's event before the letter, and then takes the event again.
+        # The inbox forgets an event before its letter is deleted, and takes the event again after that.
         if receipt.first_at is not None and receipt.first_at > id_time(letter.id) + CLOCKS_APART:
             raise Rejected(f"it was processed at {receipt.first_at:%Y-%m-%d %H:%M} UTC, after it had died")
         handler(envelope)
@@ -327,7 +328,7 @@ def _check_age(envelope: Envelope, written_at: dt.datetime | None, now: dt.datet
 def _original(text: str, *, is_exact: bool) -> Any:
     """Return the envelope as parsed JSON, or as text if it is not exactly what came.
 
-    Cut a long one, because the broker has a limit.
+    Cut it to fit the broker's limit.
     """
     if len(text) > LARGEST // 4:
         return text[:1000]

@@ -1,1 +1,1 @@
-"""The commands of the relay and of the consumer, of topics, and of schemas. Only manage.py imports them."""
+"""The commands of the relay and of the consumer, of topics, and of schemas."""

@@ -11,7 +11,7 @@ from events.event_ids import event_ids
 from events.models.states import BLOCKED, UNPUBLISHED
 from runtime.database.postgres.cursor import Prepared
 
-#: PostgreSQL builds the envelope, so Python does not parse JSON.
+#: PostgreSQL builds the envelope, which saves parsing JSON in Python.
 ENVELOPE = """
     json_build_object(
         'eventId', id,
@@ -33,9 +33,9 @@ LOG_IDS = {
     "order": KT("payload__orderId"),
 }
 
-# The statements of `DomainEventQuerySet.blocking` and `due`, which a relay runs in each round. They are text,
-# because building them from querysets costs as much as reading fifty events. With an array, one plan serves
-# any number of values.
+# The statements of `DomainEventQuerySet.blocking` and `due`, which a relay runs in each round. Building them
+# from querysets would cost as much as reading fifty events. With an array, one plan serves any number of
+# values.
 BLOCKING = Prepared(f"""
     SELECT DISTINCT aggregate_id FROM outbox_events
     WHERE shard = ANY(%s::int[]) AND id < %s AND {BLOCKED.sql}
@@ -50,9 +50,9 @@ DUE_SQL = Prepared(f"""
     ORDER BY position LIMIT %s
 """)  # noqa: S608 - texts of ours
 #: The statement of `DomainEventQuerySet.mark_published`. One array costs less than hundreds of parameters,
-#: but only the bounds prune partitions in a plan without values. `coalesce`, instead of UNPUBLISHED, keeps
-#: the plan on the primary key, because the index of unpublished events may be full of dead entries although
-#: it seems small.
+#: but a plan without values prunes partitions only by the bounds. `coalesce` keeps the plan on the primary
+#: key: the index of unpublished events, which UNPUBLISHED would choose, looks small and may be full of dead
+#: entries.
 MARK_PUBLISHED = Prepared(
     "UPDATE outbox_events SET published_at = statement_timestamp(), last_error = ''"
     " WHERE id = ANY(%s) AND id BETWEEN %s AND %s AND coalesce(published_at, dead_lettered_at) IS NULL"

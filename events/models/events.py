@@ -79,7 +79,7 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
     def outgoing(self, *, limit: int | None = None) -> Iterator[OutgoingEvent]:
         """Yield the events in the relay's order, with their envelopes.
 
-        Without `limit`, read the rows through a server-side cursor, a few at a time.
+        If `limit` is None, read the rows a few at a time through a server-side cursor.
         """
         envelope = RawSQL(ENVELOPE, [settings.EVENT_SOURCE], output_field=models.TextField())  # noqa: S611
         rows = self.annotate(envelope=envelope, **LOG_IDS).order_by("position").values_list(*COLUMNS)
@@ -120,7 +120,7 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
             cursor.execute(MARK_PUBLISHED, [by_time, by_time[0], by_time[-1]])
 
     def refuse(self, *, event_id: uuid.UUID, reason: str, wait: dt.timedelta | None) -> None:
-        """Record that the broker refused an event. Retry it after `wait`, or with None make it dead."""
+        """Record that the broker refused an event. Retry it after `wait`; if that is None, make it dead."""
         event = self.unpublished().filter(id=event_id)
         if wait is None:
             event.update(last_error=reason, dead_lettered_at=Now())
@@ -186,9 +186,8 @@ def _outgoing(row: Sequence[Any]) -> OutgoingEvent:
 def _last_id(now: dt.datetime) -> uuid.UUID:
     """Return an upper limit of ids, which prunes the partitions of future days.
 
-    Without it, planning those takes most of a query's time. The CHECK of a partition keeps `created_at`
-    within a day of its ids, so no id is more than two days ahead of the database's clock. `now` may be a day
-    old.
+    Planning those would take most of a query's time. The CHECK of a partition keeps `created_at` within a day
+    of its ids, so no id is more than two days ahead of the database's clock. `now` may be a day old.
     """
     return id_floor(now + dt.timedelta(days=3))
 
@@ -226,7 +225,7 @@ class DomainEvent(Partitioned):
     # The envelope's traceId, correlationId, idempotencyKey, userId and traceparent.
     metadata = models.JSONField(default=dict)
 
-    # A separate sequence, because identity columns of partitioned tables need PostgreSQL 17.
+    # A separate sequence: identity columns of partitioned tables need PostgreSQL 17.
     position = models.BigIntegerField(
         db_default=Func(Value("outbox_events_position_seq"), function="nextval"), editable=False
     )

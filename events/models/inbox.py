@@ -29,7 +29,7 @@ _REPLAY_WAITS = "replay_requested_at IS NOT NULL AND replayed_at IS NULL AND dis
 
 
 class EventKey(NamedTuple):
-    """By what the inbox knows an event. `producer` is the service that made it."""
+    """The inbox's key of an event. `producer` is the service that made it."""
 
     event_id: uuid.UUID
     consumer: str
@@ -37,7 +37,7 @@ class EventKey(NamedTuple):
 
     @property
     def fallback_consumer(self) -> str:
-        """A consumer of the producer's own, a name that no sender can choose."""
+        """A consumer name of the producer's own, which no sender can choose."""
         return f"{self.consumer}:{hashlib.sha256(self.producer.encode()).hexdigest()[:32]}"
 
 
@@ -54,9 +54,9 @@ class Receipt(NamedTuple):
 
 
 class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
-    """The inbox. Events of two producers are two events, even with one id.
+    """The inbox. Two producers may use one id for two events.
 
-    The second is recorded for a consumer of its producer's own. A letter may have no producer.
+    The second one is recorded for its producer's `fallback_consumer`. A letter may have no producer.
     """
 
     def record(self, *, key: EventKey, event_type: str) -> Receipt:
@@ -143,7 +143,7 @@ class InboundDeadLetterQuerySet(models.QuerySet["InboundDeadLetter"]):
 class InboundDeadLetter(models.Model):
     """An event of another service that could not be processed.
 
-    PostgreSQL stores no NUL and only UTF-8, and a long event is cut, so its text may differ from what came.
+    The text may differ from what came: PostgreSQL stores only UTF-8 without NUL, and a long event is cut.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -1,7 +1,7 @@
 """The states of outgoing events and of inbound dead letters, and what a person changes in each.
 
-A state is a condition on the row's times. Each has one name here, as Django filters by it and as SQL has it.
-Indexes, queries, retention rules and conditions read it from here.
+A state is a condition on the row's times, written once here for Django's filters and once for SQL. Indexes,
+queries, retention rules and conditions read it from here.
 """
 
 from __future__ import annotations

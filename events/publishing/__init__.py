@@ -1,5 +1,5 @@
 """Write events to `outbox_events` with their change, and send them to the broker at least once and in order.
 
-Apps use `write` to write an event. `manage.py relay_outbox` runs `relay`. The admin and a command use
-`resend`.
+An app calls `write`. The process of `manage.py relay_outbox` is `relay`; `shards` shares the work among
+several, and `floor` keeps its queries fast. `resend` sends published events again.
 """

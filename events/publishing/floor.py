@@ -1,14 +1,13 @@
-"""Find the position up to which every event is published, so that the relay's queries can start there.
+"""Find the position up to which every event is published, where the relay's queries can start.
 
-A published event leaves a dead entry in the index of unpublished events. Vacuum cannot remove it while a
-session holds an older snapshot, so each query steps over all such entries.
+A published event leaves a dead entry in the index of unpublished events. While any session holds an older
+snapshot, vacuum cannot remove it, and each query would step over all of them.
 
-Events get their positions before their transactions commit. So a published position is only a candidate,
-because a running transaction may still commit an earlier one. Such a transaction already has its id, because
-an event is never its first write. After all transactions that ran when the candidate was noted have
-finished, another query from the old floor proves that no earlier event is left. Then the candidate becomes
-the floor. A skipped event would be worse than a late one, because a later event of its aggregate could
-overtake it.
+An event gets its position before its transaction commits, so there may be earlier positions in transactions
+that still run. A published position is therefore only a candidate. Transactions that run when it is noted
+have an id by then (an event is never their first write). Once they have all finished, one more query from the
+old floor proves that no earlier event is left, and the candidate becomes the floor. The caution is worth it:
+a skipped event could be overtaken by a later one of its aggregate.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Floor:
         self.reset()
 
     def reset(self) -> None:
-        """Start again from 0, because events are held back or the shards have changed."""
+        """Start again from 0: events are held back, or the shards have changed."""
         self.position = 0
         self._published = 0
         self._candidate: _Candidate | None = None

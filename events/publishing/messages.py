@@ -1,4 +1,4 @@
-"""Make the messages of events, and send them with a span for each. The relay and resends call this."""
+"""Make the messages of events, and send them with a span for each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Wake the relays through Redis after a commit that wrote events.
 
-A wake-up is only a hint, because a relay also polls every half second. So `notify` runs in a thread for which
-no caller waits.
+A wake-up is only a hint: a relay also polls every half second. `notify` runs in a thread for which no caller
+waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _clients: dict[int, redis.Redis] = {}
 
 def notify() -> None:
     """Wake every relay. Raise `redis.RedisError`."""
-    pid = os.getpid()  # a connection is not shared over a fork
+    pid = os.getpid()  # a connection must not be shared over a fork
     if pid not in _clients:
         _clients.clear()
         _clients[pid] = make_client()
@@ -34,7 +34,7 @@ waker = Waker(notify, target="relay")
 
 
 class Listener:
-    """Receive the wake-ups of one relay, or without Redis only wait."""
+    """Receive the wake-ups of one relay. If Redis is away, only wait."""
 
     def __init__(self) -> None:
         self._pubsub: redis.client.PubSub | None = None

@@ -1,8 +1,8 @@
 """Publish `outbox_events` to the broker: at least once, and in order for each aggregate within a topic.
 
-Each event belongs to a shard (a hash of its aggregate), and one relay owns a shard at a time (`shards`), so
-the relay needs neither claims nor leases. It sends a batch in waves of at most one event for each aggregate,
-and settles each answer of the broker separately:
+Each event belongs to a shard (a hash of its aggregate). One relay owns a shard at a time (see `shards`) and
+needs neither claims nor leases. It sends a batch in waves with at most one event of each aggregate, and
+settles each answer of the broker separately:
 
 taken        The event is published.
 refused      The event itself is wrong. The relay tries it again up to MAX_RETRIES times, then makes it
@@ -12,8 +12,6 @@ no topic     The topic is missing, forbidden or of the wrong type. Its events wa
              of other topics continue.
 away         The broker is away. No retry is used up, and this relay gives its shards to the others until it
              reaches the broker again.
-
-`manage.py relay_outbox` runs it.
 """
 
 from __future__ import annotations
@@ -47,15 +45,15 @@ from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
 
 log = structlog.get_logger(__name__)
-#: A separate logger, so that config.sentry makes no breadcrumbs of it, which would cost more than the lines.
+#: A logger of its own. config.sentry makes no breadcrumbs of it, which would cost more than the lines.
 published_log = structlog.get_logger("events.published")
 
 BATCH = 500
 READ_AHEAD = 4  # batches that one query reads
 POLL_SECONDS = 0.5
 MAX_RETRIES = 4  # of a refused event: five attempts in all
-# A query costs as much as publishing many events, so while events stream in, the relay waits longer between
-# two queries.
+# A query costs as much as publishing many events. While events stream in, the relay waits longer between two
+# queries.
 STREAM = 10  # a query with so many events or more counts as a stream
 DEBOUNCE_SECONDS = 0.03  # after fewer than STREAM events
 STREAM_SECONDS = 0.15  # after STREAM events or more
@@ -99,7 +97,7 @@ class Relay:
         self._reachable = False  # until the broker has answered
         self._held: dict[str, RetryHold] = {}  # by topic
         self._floor = Floor(using=using)
-        #: Events that were read ahead, because a query costs as much as publishing some hundred events.
+        #: Events that were read ahead: a query costs as much as publishing some hundred events.
         self._ahead: deque[OutgoingEvent] = deque()
         self._clock: tuple[float, dt.datetime] | None = None
 
@@ -129,7 +127,7 @@ class Relay:
                 self._publish(wave, answers)
         finally:
             if len(answers.published) < len(events):
-                self._start_anew()  # because later events that were read ahead may have to wait
+                self._start_anew()  # later events that were read ahead may have to wait
             self._settle(answers)
         if events and len(answers.published) == len(events):
             self._floor.published(last=events[-1].position)
@@ -163,7 +161,7 @@ class Relay:
         return self._clock[1]
 
     def _next(self, limit: int) -> list[OutgoingEvent]:
-        """Read the next events from the floor, or all if some are held back, because these may become due."""
+        """Read the next events from the floor, or from the start if some are held back and may become due."""
         events, shards, now = self._events(), self.shards.owned, self._now()
         blocked = events.blocking(shards=shards, now=now)
         held = [topic for topic, hold in self._held.items() if hold.until > time.monotonic()]
@@ -240,8 +238,8 @@ class Relay:
 def run(*, stopped: threading.Event, once: bool = False) -> None:
     """Publish until `stopped`, at once after a wake-up and otherwise every half second.
 
-    With `once`, set `stopped` when no event is left. If the broker or the database is away, give the shards
-    to the other relays, and try again after 1, 2, 4 … 16 seconds.
+    If `once`, stop when no event is left. If the broker or the database is away, give the shards to the other
+    relays, and try again after 1, 2, 4 … 16 seconds.
     """
     relay, listener = Relay(), Listener()
 
@@ -272,7 +270,7 @@ def _describe(error: Exception) -> str:
 
 
 def _waves(events: Sequence[OutgoingEvent]) -> Iterator[list[OutgoingEvent]]:
-    """Split events in their order into waves, each with at most one event of each aggregate."""
+    """Split events in their order into waves with at most one event of each aggregate."""
     rest = list(events)
     while rest:
         wave: dict[uuid.UUID, OutgoingEvent] = {}

@@ -1,10 +1,10 @@
-"""Send published events again, because a consumer lost or missed them.
+"""Send published events again to a consumer that lost or missed them.
 
-An event keeps its id, so a consumer that has processed it drops it as a repeat. `outbox_events` does not
-change. `manage.py resend_events` and the admin use this.
+An event keeps its id, and a consumer that has processed it drops it as a repeat. `outbox_events` does not
+change.
 
-A resend publishes without the relay. So a million resent events delay no new event, and a resent event that
-the broker refuses holds back no other.
+A resend does not go through the relay: a million resent events delay no new one, and a resent event that the
+broker refuses holds back no other.
 """
 
 from __future__ import annotations

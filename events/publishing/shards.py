@@ -39,7 +39,7 @@ class Shards:
         self._kept_at = time.monotonic()
         fair = -(-SHARDS // self._count_relays())
         with connections[self.using].cursor() as cursor:
-            # The locks belong to the session, so after a lost connection this relay owns none.
+            # The locks belong to the session: after a lost connection this relay owns none.
             cursor.execute(
                 "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objsubid = 2"
                 " AND pid = pg_backend_pid()",
@@ -57,7 +57,7 @@ class Shards:
     def release(self) -> None:
         """Give back all shards, so that other relays can take them at once."""
         try:
-            # Without a session there are no locks, and a new one would take seconds during an outage.
+            # Without a session there are no locks, and opening one takes seconds during an outage.
             if connections[self.using].connection is not None:
                 for shard in sorted(self.owned):
                     self._unlock(shard)

@@ -27,7 +27,7 @@ def document(request: HttpRequest) -> HttpResponse:
 
 @functools.cache
 def make_document() -> dict[str, Any]:
-    """Return the document. Nobody may change it, because it is made once.
+    """Return the document, which is made once and must not be changed.
 
     Operations are this application's: it receives the topics of direction `in` and sends those of `out`.
     """

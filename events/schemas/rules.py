@@ -1,8 +1,8 @@
 """Find changes of a JSON Schema that break a promise to another service.
 
-Every document that we publish must match the old schema, too. New properties are allowed, because consumers
-ignore unknown ones. We must still accept every document that matches the old schema. In both directions, a
-property must not be removed or renamed, because the other side would miss or ignore it.
+Every document that we publish must also match the old schema. New properties are allowed, since consumers
+ignore unknown ones. We must still accept every document that matches the old schema. Removing or renaming a
+property breaks both directions: the other side would miss or ignore it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The JSON Schemas of events and commands: `schemas/in` and `schemas/out` of each app, and those of releases.
-
-events.schemas.pages serves them. `events.schemas.rules` compares them with the last release's.
-"""
+"""The JSON Schemas of events and commands: `schemas/in` and `schemas/out` of each app and of each release."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ _made: list[Callable[[], Iterable[tuple[Path, dict[str, Any]]]]] = []
 
 
 def schemas_made_by(make: Callable[[], Iterable[tuple[Path, dict[str, Any]]]]) -> None:
-    """Register a function that makes schemas from what reads the events, each with its file."""
+    """Register a function that makes schemas from the code that reads the events, each with its file."""
     _made.append(make)
 
 

@@ -1,6 +1,6 @@
 """The brokers: Redis Streams or Kafka, as EVENT_TRANSPORT says.
 
-Each has a module with a publisher for the relay, a consumer for `consume_events`, and `consumer_lags`.
+Each has a module with a publisher, a consumer, and `consumer_lags`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def consumer_lags(*, topics: Sequence[str], group: str, transport: str = "") -> 
 
 
 def member_name() -> str:
-    """Return a unique name for a consumer, even if containers share their host name and process id."""
+    """Return a unique name for a consumer. Containers may share their host name and process id."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 

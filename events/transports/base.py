@@ -22,7 +22,7 @@ class BrokerAway(RuntimeError):
 class Message:
     """An outgoing message. `key` keeps the messages of one aggregate in order. `value` is the envelope.
 
-    `headers` repeat ids of the envelope, so that tools can route and trace without reading it.
+    `headers` repeat ids of the envelope, for tools that route and trace without reading it.
     """
 
     topic: str
@@ -67,8 +67,7 @@ class Lag(NamedTuple):
 def time_of(milliseconds: float) -> dt.datetime | None:
     """Return when a message was written, from the broker's number for it (epoch milliseconds).
 
-    Return None if the number is not a valid time, because producers can choose a stream's ids and Kafka's
-    timestamps.
+    Return None if the number is no valid time: producers can choose a stream's ids and Kafka's timestamps.
     """
     try:
         return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)

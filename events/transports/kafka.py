@@ -1,11 +1,11 @@
 """Kafka, through confluent-kafka (extra `kafka`): an idempotent producer, and explicit commits of offsets.
 
-The key decides the partition, so the events of one aggregate stay in order within a topic, and each partition
+The key decides the partition. The events of one aggregate stay in order within a topic, and each partition
 has one consumer of a group. `manage.py make_topics` or the broker's auto-creation makes the topics.
 
 KAFKA_OPTIONS has librdkafka's own names, except those in `RESERVED`.
 
-librdkafka answers a failed call with "timed out" or "transport failure", and passes the reason (a wrong
+When a call fails, librdkafka returns only "timed out" or "transport failure", and passes the reason (a wrong
 password, an unknown certificate, a refused connection) to a callback. `Reasons` combines the two.
 """
 
@@ -69,8 +69,8 @@ _ABOUT_THE_MESSAGE = frozenset(
         kafka.KafkaError.INVALID_RECORD,
     }
 )
-#: Errors after which the broker takes no message of this topic now. A timeout is one of them, because the
-#: topic's leader may be away. If the whole broker is away, the next query of the metadata fails.
+#: Errors after which the broker takes no message of this topic now. A timeout counts, since the topic's
+#: leader may be away. If the whole broker is away, the next query of the metadata fails.
 _ABOUT_THE_TOPIC = frozenset(
     {
         kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -138,7 +138,7 @@ class Reasons:
         return f"{text}: {self._last}" if self._last and self._last not in text else text
 
     def forget(self) -> None:
-        """Forget the last reason, because a broker was reached since."""
+        """Forget the last reason. A broker was reached since."""
         self._last = ""
 
 
@@ -159,7 +159,7 @@ def session_times() -> dict[str, int]:
 def check_options() -> None:
     """Raise `ImproperlyConfigured` if librdkafka refuses KAFKA_OPTIONS, or if they name a reserved option.
 
-    Ask it by clients that know no broker, so they connect to none.
+    The clients that try them know no broker and connect to none.
     """
     if reserved := sorted(RESERVED & settings.KAFKA_OPTIONS.keys()):
         raise ImproperlyConfigured(
@@ -221,7 +221,7 @@ class KafkaPublisher(base.BrokerPublisher):
         if None in results:
             self._reasons.forget()
         if any(isinstance(result, BrokerAway | TopicUnavailable) for result in results):
-            self.close()  # because its buffer may have messages that will be published again
+            self.close()  # its buffer may have messages that will be published again
         return results
 
     def close(self) -> None:
@@ -253,7 +253,7 @@ class KafkaPublisher(base.BrokerPublisher):
         return BrokerAway(self._reasons.explain(answer))
 
     def _look_up(self, topic: str) -> TopicUnavailable | None:
-        """Query an unknown topic, because a message to a missing topic would wait for its timeout.
+        """Query an unknown topic. A message to a missing topic would wait for its timeout.
 
         Raise `BrokerAway`.
         """
@@ -272,7 +272,7 @@ class KafkaPublisher(base.BrokerPublisher):
 class KafkaConsumer(base.BrokerConsumer):
     """A member of a group. It commits offsets up to the first message that is not done.
 
-    With `creates`, a cluster with auto-creation makes missing topics.
+    If `creates`, it asks a cluster with auto-creation to make missing topics.
     """
 
     def __init__(self, *, topics: Sequence[str], group: str, name: str, creates: bool = True) -> None:
@@ -327,7 +327,7 @@ class KafkaConsumer(base.BrokerConsumer):
         return [first, *self._consumer.consume(BATCH - 1, timeout=0)]
 
     def _skip(self, topic: str, error: Any) -> None:
-        """Log at times that a topic cannot be read. Do not log a missing topic, which has no events yet."""
+        """Log now and then that a topic cannot be read. Skip a missing one, which has no events yet."""
         if error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
             return
         now = time.monotonic()
@@ -397,7 +397,7 @@ def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
 
 
 def _reader(group: str) -> Any:
-    """Return a consumer that only reads offsets. It does not subscribe, so it does not join the group."""
+    """Return a consumer that only reads offsets. It does not subscribe, and is no member of the group."""
     here = (os.getpid(), settings.KAFKA_BOOTSTRAP_SERVERS)
     key = (*here, group)
     if key not in _readers:
@@ -475,7 +475,7 @@ def _fetch_times(consumer: Any, places: list[Any]) -> dict[tuple[str, int, int],
 
 
 def _check_rights(error: Any) -> None:
-    """Raise `KafkaException` if the user lacks a right on a topic, because a lag of 0 would hide this."""
+    """Raise `KafkaException` if the user lacks a right on a topic, which would look like a lag of 0."""
     if error.code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise kafka.KafkaException(error)
 

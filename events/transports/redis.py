@@ -1,10 +1,10 @@
 """Redis Streams: a stream for each topic, trimmed to about EVENT_STREAM_LENGTH entries.
 
-An entry has the fields `key` and `value` (the envelope as JSON), and one for each header. Several consumers
-of a group would each get some of a stream's entries, so a key's entries would lose their order. So each
-stream has one owner at a time, through a lease in the same Redis, and every owner reads as the same member of
-the group. A new owner begins with the entries that the last one left unacknowledged, oldest first. One script
-checks the lease and reads, so a process that lost the lease reads nothing.
+An entry has the fields `key` and `value` (the envelope as JSON), and one for each header. If several
+consumers of a group read a stream, each would get some of its entries, and those of one key would lose their
+order. Each stream therefore has one owner at a time, through a lease in the same Redis, and every owner reads
+as the same member of the group. A new owner begins with the entries that the last one left unacknowledged,
+oldest first. One script checks the lease and reads: a process that lost the lease reads nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class RedisPublisher(base.BrokerPublisher):
         self._client = _client()
 
     def check(self) -> None:
-        """Also check that enough replicas follow, because a try without them adds its entries again."""
+        """Also check that enough replicas follow. A failed try would add its entries again."""
         try:
             self._client.ping()
             if replicas := settings.EVENT_REPLICAS:
@@ -182,7 +182,7 @@ class RedisConsumer(base.BrokerConsumer):
             if not batch:
                 self._wait(seconds)
         except redis.RedisError as error:
-            self._owned.clear()  # because a broker that lost its data has lost the groups, too
+            self._owned.clear()  # a broker that lost its data has lost the groups, too
             self._kept_at = -math.inf
             raise BrokerAway(str(error)) from error
         return batch
@@ -233,7 +233,7 @@ class RedisConsumer(base.BrokerConsumer):
             self._release(keys=[self._lease_of(topic)], args=[self._name])
             del self._owned[topic]
         for topic in list(self._owned):
-            # An expired lease is not renewed, because another owner may have read meanwhile. Begin again.
+            # An expired lease is not renewed: another owner may have read meanwhile. Begin again.
             if not self._renew_lease(keys=[self._lease_of(topic)], args=self._terms):
                 del self._owned[topic]
         for topic in random.sample(self._topics, len(self._topics)):
