@@ -35,8 +35,9 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
 class IdempotencyKey(models.Model):
     """The stored answer to a request with an Idempotency-Key.
 
-    The transaction that does the work writes it. It is kept for IDEMPOTENCY_DAYS. The signature of a
-    provider's post, if it does not cover the event, is a key without an answer, kept for `SIGNATURE_SECONDS`.
+    The transaction that does the work writes it, and it is kept for IDEMPOTENCY_DAYS. A post of a provider
+    whose signature does not cover the event stores the signature as a key without an answer, for
+    `SIGNATURE_SECONDS`.
     """
 
     #: Longer than any post with such a signature is accepted: eight hours, and two clocks' tolerance.

@@ -59,7 +59,7 @@ def _codes_of(request: HttpRequest, changelist: ChangeList) -> dict[str, str]:
 
 
 def _choices(filters: Iterable[Any], model_admin: Any) -> Iterable[str]:
-    """Yield the filters' choices for an empty request, so that none comes from the address."""
+    """Yield the filters' choices for an empty request. None of them comes from the address."""
     blank = HttpRequest()
     for list_filter in filters:
         if isinstance(list_filter, admin.SimpleListFilter):

@@ -1,6 +1,6 @@
 """The base of admin pages over big tables: read-only, without exact counts, filtered by age.
 
-For the admin modules of all apps. A page reads no more rows than it shows.
+A page reads no more rows than it shows.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
     def count(self) -> int:
         """Return the estimate if it is above `EXACT_BELOW`, else count up to that number.
 
-        A list counts first, so raise `IncorrectLookupParameters` for a filter that PostgreSQL refuses, such
-        as a NUL character or a wrong regular expression. Django answers it as any other wrong lookup.
+        A list counts first, and PostgreSQL may refuse a filter's value, such as a NUL character or a wrong
+        regular expression. Raise `IncorrectLookupParameters` then, which Django answers like any other wrong
+        lookup.
         """
         rows = cast("QuerySet[Any]", self.object_list).order_by()
         try:
@@ -85,7 +86,7 @@ class ChoiceFilter(admin.SimpleListFilter):
 
 
 class AgeFilter(admin.SimpleListFilter):
-    """Filters by ranges of the id, which contains the time, so that PostgreSQL prunes partitions.
+    """Filters by ranges of the id, which contains the time and lets PostgreSQL prune partitions.
 
     Subclasses may name a column with a time instead.
     """
@@ -105,7 +106,7 @@ class AgeFilter(admin.SimpleListFilter):
 class ListAdmin(admin.ModelAdmin[Row]):
     """A list that takes only its declared filters from the address.
 
-    Django's filters by any column, so that its answers tell what a column contains that no page shows.
+    Django's own lists filter by any column, and their answers would tell what a hidden column contains.
     """
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:

@@ -20,8 +20,8 @@ from runtime.database.keyset import columns_of, read_page
 #: Source: OWASP, "CSV Injection". The last four are the full-width forms of the first four.
 _SIGNS = "=+-@＝＋－＠"
 _FORMULA = tuple(f"{_SIGNS}\t\r\n")
-#: Where a text may begin another cell. Where `;` or a tab separates cells, quotes that follow a comma do not
-#: protect a text, so it also ends at a line break.
+#: Where a text may begin another cell. If `;` or a tab separates cells, quotes that follow a comma do not
+#: protect a text, and it ends at a line break, too.
 _NEXT_CELL = re.compile(rf"""([;\t\r\n]["'\s]*)(?=[{re.escape(_SIGNS)}])""")
 #: Rows in one chunk of the response, and in one statement of `rows_by_key`.
 CHUNK = 500

@@ -1,7 +1,7 @@
 """Limit what wrong passwords may cost: the CPU of their hashes, and tries from one address.
 
-A hash takes a third of a second of CPU. Anybody may ask for one, and would stop the shop's orders with a
-dozen at a time.
+A hash takes a third of a second of CPU, and anybody may ask for one. A dozen at a time would stop the shop's
+orders.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ LIMIT_OF_ADDRESS = 20
 
 
 class OneAtATime(PBKDF2PasswordHasher):
-    """Django's hash of passwords, of which a process computes one at a time. Refuse the others at once.
+    """Django's hash of passwords, of which a process computes one at a time. The others are refused at once.
 
-    The hasher is the one place that each login, change of a password and new user passes.
+    Each login, change of a password and new user passes the hasher, and only the hasher.
     """
 
     _turn = threading.Lock()

@@ -55,7 +55,7 @@ def find(request: HttpRequest, term: str) -> list[Hit]:
 
 
 def _find(request: HttpRequest, term: str) -> list[Hit]:
-    """Ask the primary if a replica finds nothing, because the row may be new."""
+    """Search again on the primary if a replica finds nothing: the row may be new."""
     walk = walk_of(request)
     hits = replica.read(lambda: find(request, term), walk=walk)
     return hits if hits or walk.since is None else find(request, term)

@@ -23,7 +23,7 @@ from runtime.database.clock import read_database_time
 from runtime.models import TrafficSum
 from runtime.sums import Steps, Sums, read_spans
 
-#: Counts stop here, because a count of a million rows would take seconds.
+#: Counts stop here: a count of a million rows would take seconds.
 COUNT_LIMIT = 10_000
 
 
@@ -117,7 +117,7 @@ def sentences(url: str, conditions: Iterable[ActiveCondition]) -> Iterator[Tile]
 
 
 class FrontPage:
-    """The time, conditions and sums that the parts of one page share, so that they are read once."""
+    """The time, conditions and sums that the parts of one page share. They are read once."""
 
     def __init__(self, chosen: str) -> None:
         self.range = RANGES.get(chosen, RANGES["hour"])
@@ -139,7 +139,7 @@ class FrontPage:
         return decide(read_facts(now=self.now))
 
     def active(self, *conditions: Condition[Any]) -> list[ActiveCondition]:
-        """Return those of these conditions that PostgreSQL's rows prove."""
+        """Return the active ones of these conditions, by PostgreSQL's rows."""
         return [active for active in self._conditions if active.condition in conditions]
 
     @functools.cached_property
@@ -187,7 +187,7 @@ def in_steps(shown: Range, *, now: dt.datetime, rows: Mapping[dt.datetime, Sums]
     count = int(shown.length / shown.step)
     last = now - dt.timedelta(seconds=now.timestamp() % shown.step.total_seconds())
     if shown.step.total_seconds() == TrafficSum.MINUTE:
-        # The current minute is not over, and the task sums the minute before it some seconds later.
+        # The current minute is not over, and the minute before it is summed some seconds later.
         last -= shown.step if last - shown.step in rows else 2 * shown.step
     first = last - (count - 1) * shown.step
     parts: dict[int, list[Sums]] = {}

@@ -1,8 +1,8 @@
-"""Let few expensive requests of the admin work at a time, so that orders find a free slot.
+"""Let few expensive requests of the admin work at a time, and leave the other slots to orders.
 
 A web process answers few requests at a time (web.api.admission), and a preview, a file or a search may take
-seconds. Without a limit, one person who presses a button again and again would stop the shop's orders. All
-that these requests need is counted in the process, so a refusal costs nothing.
+seconds. Without a limit, one person who presses a button again and again would stop the shop's orders. The
+process counts by itself: a refusal needs neither the database nor Redis.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Turns:
     def take(self, key: Key, *, is_newest_wanted: bool) -> None:
         """Begin a piece of work, or raise `Refused`. Give it back with `give`.
 
-        With `is_newest_wanted`, wait for the user's work of this kind to end. A newer request takes the place
+        If `is_newest_wanted`, wait for the user's work of this kind to end. A newer request takes the place
         of one that waits.
         """
         with self._changed:
@@ -137,7 +137,7 @@ def takes_turn(
 ]:
     """Let a view, which is a method, work in the user's turn. `kind` is a noun that a refusal shows.
 
-    Pass `is_newest_wanted` for a view whose older answers nobody needs, and that changes nothing.
+    Set `is_newest_wanted` for a view that changes nothing and whose older answers nobody needs.
     """
 
     def decorate(

@@ -1,5 +1,5 @@
 """Parts of the REST APIs of all apps: tokens, idempotency keys, strict bodies, problems, paging, OpenAPI.
 
-The apps' APIs, webhooks and admin forms import it, and so do handlers that read events like API requests. It
-has many modules, because each one is a part of the HTTP contract.
+It has many modules, since each one is a part of the HTTP contract. Start with `views` (the base class),
+`first_read` (who asks?), `idempotency` (work once for each key) and `problems` (every error).
 """

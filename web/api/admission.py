@@ -1,12 +1,12 @@
 """Admit requests to the application, and refuse new work early while the machine cannot keep up.
 
-Granian has more threads than requests that may work at a time, so that a request waits here, where its wait
-is known, instead of in Granian's own queue, of which Python learns nothing (docs/adr/0040). A slot owns the
-database connections, so that the threads need no more of them.
+Granian has more threads than requests that may work at a time. A request waits here, where its wait is known,
+and not in Granian's own queue, of which Python learns nothing (docs/adr/0040). A slot owns the database
+connections, and the threads need no more of them.
 
-Only a POST of the API is refused. Its client repeats it with its key. Every other request waits for a slot
-however long: the admin, lists, probes, and also the providers' webhooks, because providers repeat a refused
-one after minutes, and its e-mail's hold would wait for it.
+Only a POST of the API is refused: its client repeats it with its key. Every other request waits for a slot
+however long. That includes the providers' webhooks. A provider would repeat a refused one after minutes, and
+its e-mail's hold would last so long.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from web.metrics import REQUESTS
 
 #: The key in the environment of a refused request. No header can have this name.
 REFUSED = "orderpost.refused"
-#: The paths that need neither a slot nor a database, so that a liveness probe never waits for one.
+#: The paths that need neither a slot nor a database: a liveness probe must never wait for one.
 FREE = frozenset(["/healthz"])
 
 Application = Callable[[dict[str, Any], Any], Any]
@@ -118,7 +118,7 @@ def refusals_first(
         if seconds is None:
             return get_response(request)
         response = overloaded(retry_seconds=seconds).response(request)
-        # Django would log an error, and Sentry get it, for each of thousands.
+        # Django would log an error for each of thousands, and send it to Sentry.
         response._has_been_logged = True  # type: ignore[attr-defined]
         return response
 

@@ -43,7 +43,10 @@ class HasScope(BasePermission):
     """Requires the scope that the view's `scopes` names for the method."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return False without a token, so that DRF answers 401. Raise the 403 problem without the scope."""
+        """Return False if there is no token, which DRF answers with 401.
+
+        Raise the 403 problem for a token without the scope.
+        """
         token = request.auth
         if not isinstance(token, ApiToken):
             return False

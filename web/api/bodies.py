@@ -41,8 +41,8 @@ class Unfit(NamedTuple):
 def parse_json(raw: bytes, *, deepest: int) -> Any:
     """Parse JSON. Raise `NotStrict` if it cannot be parsed.
 
-    An object that names a member twice becomes `Unfit`, and so does NaN or a number that is too large. So an
-    unfit event of a list stops no other. Call `check_parts` for the parts that you use.
+    An object that names a member twice, NaN and a number that is too large become `Unfit`. In a list of
+    events, an unfit one must not stop the others. Call `check_parts` for the parts that you use.
     """
     if raw.startswith(codecs.BOM_UTF8):
         raise NotStrict("begins with a byte order mark (BOM). Leave it out")
@@ -144,5 +144,5 @@ def _read_float(text: str) -> float | Unfit:
 
 
 def _read_integer(digits: str) -> int | Unfit:
-    """Return a number. Python refuses one of more than 4,300 digits, because parsing it takes long."""
+    """Return a number. Python would refuse more than 4,300 digits, which take long to parse."""
     return int(digits) if len(digits) <= _MOST_DIGITS else Unfit("has a number with too many digits in it")

@@ -52,7 +52,7 @@ SerializerT = TypeVar("SerializerT", bound=serializers.Serializer[Any])
 def cached_serializer(serializer: type[SerializerT]) -> SerializerT:
     """Return the single instance of a serializer's class, which all threads share.
 
-    Call only `run_validation` and `to_representation`, because `is_valid` would change the instance.
+    Call only `run_validation` and `to_representation`. `is_valid` would change the instance.
     """
     made = serializer()
     _complete(made)
@@ -98,9 +98,9 @@ class Nothing(StrictSerializer):
 
 
 class Text(serializers.CharField):
-    """A string, not trimmed. It may be empty with `allow_blank`, but never only blanks.
+    """A string, not trimmed. Only blanks are refused, since a reader must see something.
 
-    Otherwise a reader must see something of it.
+    If `allow_blank`, it may be empty.
     """
 
     default_error_messages = {

@@ -1,4 +1,8 @@
-"""Authenticate a request and find its stored answer in one query."""
+"""Authenticate a request, and find the answer that is stored for its Idempotency-Key, in one query.
+
+This is the first statement of every API request. A token that is revoked later is found by the statement that
+saves the work.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ HEADER = "Idempotency-Key"
 _HEADER = "HTTP_IDEMPOTENCY_KEY"  # as WSGI names it
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # RFC 8941's string
-#: Of `api_tokens AS token`: neither revoked nor expired.
+#: SQL: the token is neither revoked nor expired.
 LIVE = "token.revoked_at IS NULL AND (token.expires_at IS NULL OR token.expires_at > statement_timestamp())"
 
 
@@ -48,11 +52,10 @@ class FirstRead:
 
 
 def read_key(request: Request) -> str | None:
-    """Return the hash of the caller's key, or None without one. Raise the 400 problem for a malformed key.
+    """Return the hash of the caller's key, or None if there is none.
 
-    Only the hash is stored, because a key may name a person, such as `order-of-ann@example.com`.
-
-    A bare key and the same key quoted as in RFC 8941 are equal.
+    Raise the 400 problem for a malformed key. A key may name a person (`order-of-ann@example.com`), which is
+    why only its hash is stored. A bare key and the same key quoted as in RFC 8941 are equal.
     """
     header = request.META.get(_HEADER)
     if header is None:
@@ -70,7 +73,10 @@ def read_key(request: Request) -> str | None:
 
 
 def well_formed_key(request: Request) -> str | None:
-    """Return the key's hash, or None without one or for a malformed one, which `read_key` refuses later."""
+    """Return the key's hash.
+
+    Return None if it is missing or malformed; `read_key` refuses the latter later.
+    """
     try:
         return read_key(request)
     except Problem:
@@ -80,7 +86,7 @@ def well_formed_key(request: Request) -> str | None:
 def read_first(*, digest: str, key: str | None = None) -> FirstRead | None:
     """Read the live token of `digest`, or return None.
 
-    With `key`, also read the answer that is stored for the token's Idempotency-Key.
+    If `key` is given, also read the answer that is stored for the token's Idempotency-Key.
     """
     with connection.cursor() as cursor:
         if key is None:
@@ -97,7 +103,7 @@ def read_first(*, digest: str, key: str | None = None) -> FirstRead | None:
 
 @functools.lru_cache(maxsize=256)
 def _token(id: uuid.UUID, name: str, scopes: str, source: str) -> ApiToken:
-    """Return the columns as a token. All requests share the instance, so nobody may change it."""
+    """Return the columns as a token. All requests share the instance and must not change it."""
     return ApiToken.from_db(
         "default", ["id", "name", "scopes", "source"], [id, name, json.loads(scopes), source]
     )

@@ -1,11 +1,13 @@
 """Do a request's work once for each `Idempotency-Key`, however often the client sends the request.
 
-Authentication reads the token and the answer that is stored under the key. Without one, `answer_once` runs
-the work in one transaction, which also stores the answer, so neither can exist without the other. Only
-successful answers are stored, so a client may send a refused or crashed request again with its key.
+A key leads to the stored answer of the first successful request, which is sent again word for word. The
+answer is stored in the transaction that does the work: either both exist or neither. A refused or crashed
+request stores nothing, and the client may send it again with its key.
 
-An equal request at the same time waits: for the order's lock, or because it inserts the same key. When the
-first one has committed, the second is refused or violates the key's primary key, and finds the stored answer.
+1. Authentication reads the token and, in the same query, the stored answer (`first_read`).
+2. If there is none, `answer_once` does the work and saves it together with the answer.
+3. An equal request at the same time waits for the order's lock, or for the first one's key to commit. Then it
+   is refused or violates the key's primary key, and finds the stored answer.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def answer_once(*, view: ApiView, work: Work) -> HttpResponse:
     request = IdempotentRequest(view)
     if (stored := request.replay(view.first_read)) is not None:
         return stored
-    cached_rows.load()  # so that the work reads nothing while it holds a lock
+    cached_rows.load()  # the work must read nothing while it holds a lock
     try:
         with request.in_progress(), transaction.atomic(durable=True):
             answer, save = work()
@@ -105,7 +107,10 @@ class IdempotentRequest:
 
     @contextlib.contextmanager
     def in_progress(self) -> Iterator[None]:
-        """Add the key's hash to the block's events. Raise the 409 problem if enough equal requests wait."""
+        """Mark the request's work as in progress, and its events with the key's hash.
+
+        Raise the 409 problem if enough equal requests wait.
+        """
         if self.key is None:
             yield
             return
@@ -126,7 +131,8 @@ class IdempotentRequest:
     def rows(self, answer: HttpResponse) -> list[IdempotencyKey]:
         """Return the answer under the key, to be saved with the work.
 
-        It is inserted, so that a taken key undoes the work.
+        It must be inserted and not updated: if another request took the key, the insert fails and undoes the
+        work.
         """
         if self.key is None:
             return []

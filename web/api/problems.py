@@ -240,7 +240,7 @@ def _problem_of(error: Exception) -> Problem:
 
 
 def is_temporary(error: Exception) -> bool:
-    """Return whether the same request may succeed later, because the database caused the error."""
+    """Return whether the database caused the error, and the same request may succeed later."""
     kinds = (OperationalError, InterfaceError, InternalError)
     return isinstance(error, kinds) or (isinstance(error, IntegrityError) and bool(why_misplaced(error)))
 

@@ -1,4 +1,4 @@
-"""Find the client's address behind proxies: django-axes counts wrong passwords by it, logs show its network.
+"""Find the client's address behind proxies. Wrong passwords are counted by it, and logs show its network.
 
 No library does this: django-ipware finds no address behind one honest proxy, and trusts `X-Forwarded-For` of
 a client that connects directly.
@@ -16,14 +16,14 @@ from django.http import HttpRequest
 def client_address(request: HttpRequest) -> str:
     """Return the nearest address on the request's way that is not a trusted proxy.
 
-    Each proxy appends its caller's address to `X-Forwarded-For`. So read the list from its end, and use an
-    entry only if a trusted proxy wrote it. Entries that the client forged are never used.
+    Each proxy appends its caller's address to `X-Forwarded-For`. Read the list from its end, and use an entry
+    only if a trusted proxy wrote it. Entries that the client forged are never used.
     """
     address = str(request.META.get("REMOTE_ADDR", ""))
     proxies = tuple(settings.TRUSTED_PROXIES)
     if not proxies:
         return address
-    # Read META, because building the mapping `headers` costs each request 20 µs.
+    # Read META: building the mapping `headers` costs each request 20 µs.
     forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
     while _is_trusted(address, proxies) and forwarded:
         earlier = forwarded.pop().strip()

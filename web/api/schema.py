@@ -111,7 +111,7 @@ def operation(
     example: Mapping[str, Any] | None = None,
     tags: Iterable[str] = (),
 ) -> Callable[[Method], Method]:
-    """Describe a view's method. Pass `has_body` for a method that changes rows (POST).
+    """Describe a view's method. `has_body` means that it changes rows (POST).
 
     `more` continues the description, in Markdown, and `unprocessable` says what a 422 means.
     """
@@ -187,7 +187,7 @@ _document = b""
 def _built() -> bytes:
     """Return the document. The first call of this process builds it.
 
-    Building takes 0.1 to 1.5 s of CPU. The path needs no token, so without the cache anybody could use up
+    Building takes 0.1 to 1.5 s of CPU, and the path needs no token. Without the cache anybody could use up
     the CPU.
     """
     global _document

@@ -1,7 +1,7 @@
 """`API_RATE_LIMIT`: limit the requests per second of a token. Redis counts them for all web processes.
 
 The limit is off by default, and then no request calls Redis. While Redis is away the limit refuses no
-request, because a limit that protects the database must not cause an outage.
+request: what protects the database must not cause an outage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 PREFIX = "orderpost:requests:"
 SECONDS = 0.25
 AWAY_SECONDS = 1.0
-KEPT_SECONDS = 5  # longer than the second of the count, because clocks differ
+KEPT_SECONDS = 5  # longer than the second of the count: clocks differ
 _away_until = 0.0
 
 

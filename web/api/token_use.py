@@ -1,7 +1,7 @@
-"""When each token was last used. A request only notes its token here, so it costs no statement.
+"""When each token was last used. A request only notes its token in memory, which costs no statement.
 
-The thread that writes the web process's heartbeat writes the notes, a few seconds later. A process that is
-killed in between loses them. All processes together write a token at most once an hour.
+The thread of the web process's heartbeat writes the notes a few seconds later. A process that is killed in
+between loses them. All processes together write a token at most once an hour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def note(id: uuid.UUID) -> None:
 def write() -> int:
     """Write the noted tokens and return the number of rows changed. They stay noted if the database fails.
 
-    Skip rows that are locked, because another process writes the same or somebody revokes the token.
+    Skip locked rows: another process writes the same, or somebody revokes the token.
     """
     if not (ids := list(_noted)):
         return 0

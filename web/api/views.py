@@ -31,10 +31,10 @@ from web.metrics import REQUESTS
 
 
 class OneFormat(BaseContentNegotiation):
-    """Answers with JSON for any `Accept`, because each URL has one format."""
+    """Answers with JSON for any `Accept`. Each URL has one format."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
-        """Return the parser of the body's type, or None, so that DRF answers 415."""
+        """Return the parser of the body's type, or None, which DRF answers with 415."""
         return next((parser for parser in parsers if _is_type(request, parser.media_type)), None)
 
     def select_renderer(
@@ -95,7 +95,7 @@ class ApiView(APIView):
         if method not in self.http_method_names or not hasattr(self, method):
             return  # DRF answers 405 next
         if "HTTP_TRANSFER_ENCODING" in request.META:
-            # WSGI hides a body without a length, so a refund of 5 would become a refund of everything.
+            # WSGI hides a body without a length. A refund of 5 would become a refund of everything.
             raise Problem(
                 LENGTH_REQUIRED,
                 detail="Send the body with Content-Length, not in chunks.",
@@ -171,7 +171,7 @@ def present(serializer: type[Serializer[Any]], row: Any) -> Any:
 
 
 def json_response(data: Any, *, status: int = 200, location: str = "") -> HttpResponse:
-    """Return a rendered answer, so that it can be stored exactly as it is sent."""
+    """Return the rendered answer, which can be stored exactly as it is sent."""
     response = HttpResponse(_renderer.render(data), "application/json", status)
     if location:
         response.headers["Location"] = location
