@@ -79,7 +79,7 @@ class ItemBody(StrictSerializer):
 
 
 class OrderBody(StrictSerializer):
-    """An order to place. The total includes shipping and tax, so it may differ from the sum of the items."""
+    """An order to place. The total includes shipping and tax, and may differ from the sum of the items."""
 
     def get_fields(self) -> Fields:
         """Return the fields that a shop gives, and those of a subclass, which may replace them."""
@@ -101,6 +101,6 @@ class CancelBody(StrictSerializer):
 
 
 class RefundBody(StrictSerializer):
-    """The amount to refund. Without it, the whole balance is refunded."""
+    """The amount to refund, by default the whole balance."""
 
     amount = Integer(required=False, min_value=1, max_value=MAX_AMOUNT, help_text="In minor units")

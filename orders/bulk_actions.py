@@ -1,7 +1,4 @@
-"""The actions of background jobs that render e-mails again, export or erase a person, or try a provider.
-
-The admin's pages of e-mails and providers find theirs by their names.
-"""
+"""The actions of background jobs that render e-mails again, export or erase a person, or try a provider."""
 
 from __future__ import annotations
 

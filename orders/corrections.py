@@ -1,4 +1,4 @@
-"""Send a copy of an e-mail, and correct the order's address if wanted. Called by the API and the admin."""
+"""Send a copy of an e-mail, and correct the order's address if wanted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def send_copy(
 ) -> uuid.UUID:
     """Send a copy of an ended e-mail to its own address, or to `recipient_email`. Return the copy's id.
 
-    With `update_order`, `recipient_email` becomes the order's address too, so later e-mails go there. This
-    keeps the order's status and version, and writes no event. Raise `EmailNotification.DoesNotExist`,
+    If `update_order`, `recipient_email` also becomes the order's address, and later e-mails go there. The
+    order keeps its status and version, and no event is written. Raise `EmailNotification.DoesNotExist`,
     `Order.DoesNotExist` or `NotCopied` without changing anything.
     """
     with transaction.atomic(savepoint=False):

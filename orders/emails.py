@@ -1,4 +1,4 @@
-"""The variables of an order's e-mail, as plain data, because notifications does not import `Order`.
+"""The variables of an order's e-mail, as plain data: notifications does not know `Order`.
 
 docs/guides/templates.md explains each variable to the authors of templates.
 """
@@ -146,5 +146,5 @@ def _item(item: Mapping[str, object]) -> dict[str, object]:
 
 
 def _short_id(order: Order) -> str:
-    """Return the end of the id, because all orders of one minute share its beginning, the time."""
+    """Return the end of the id. Orders of one minute share its beginning, the time."""
     return order.id.hex[-8:].upper()

@@ -1,8 +1,7 @@
 """The order's events: the topic, the schema and the e-mail of each.
 
-config.settings checks NOTIFY_ON against `EVENTS`. `OrdersConfig` checks the schemas and
-the templates. A misspelt name therefore stops the start. Import no models here, because the settings import
-this module.
+A misspelt name stops the start: config.settings compares NOTIFY_ON with `EVENTS`, and `OrdersConfig` the
+schemas and the templates. The settings import this module, which must therefore import no models.
 """
 
 from __future__ import annotations

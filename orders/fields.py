@@ -1,8 +1,8 @@
 """The fields of an order: the columns of `orders`, each declared once, and the fields of its items.
 
-orders.models writes the types of the columns again for mypy, and a test compares them. Request bodies,
-answers, events in and out, their JSON Schemas, e-mails, the admin and an erasure read these declarations.
-Import no models here, because the settings import this module.
+Request bodies, answers, events in and out, their JSON Schemas, e-mails, the admin and an erasure read these
+declarations. orders.models repeats the types of the columns for mypy, and a test compares the two. The
+settings import this module, which must therefore import no models.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Kind(enum.Enum):
 
 
 class Use(enum.Flag):
-    """The places that have a field."""
+    """Where a field appears."""
 
     NONE = 0
     GIVEN = enum.auto()  # by the shop: POST /orders, the command, and the events of other systems

@@ -33,7 +33,7 @@ STUCK = {
         Q(source="", status="cancelled", paid_at__isnull=False, refunded_amount__lt=F("total_amount")),
     ),
 }
-#: The order of every list. Ids do not give it, because other systems choose the ids of their orders.
+#: The order of every list. Ids do not give it: other systems choose the ids of their orders.
 NEWEST_FIRST = ("-created_at", "-id")
 #: Many shops never confirm orders. Theirs are not stuck.
 CONFIRMS = dt.timedelta(days=7)
@@ -106,8 +106,8 @@ class Order(models.Model):
             ("export_person", "Can export a person's data"),
             ("erase_person", "Can erase a person's data"),
         ]
-        # Lists read the indexes by time backwards, because pages of an index into which values come in
-        # ascending order are full, and otherwise half empty.
+        # Lists read the indexes by time backwards. Pages of an index into which values come in ascending
+        # order are full, and otherwise half empty.
         indexes = [
             # GET /orders, also of a period; the admin's list; the chart of placed orders
             models.Index(fields=["created_at", "id"], name="orders_newest"),
@@ -147,7 +147,7 @@ class Order(models.Model):
             # GET /orders?email=, the admin's search by address, a person's data: all ask `email__iexact`
             models.Index(Upper("email"), "created_at", "id", name="orders_email_newest"),
         ]
-        # Every statement that writes an order parses all of them, so each says what no other says.
+        # PostgreSQL parses all of them in every statement that writes an order. Each says what no other says.
         constraints = [
             models.CheckConstraint(
                 condition=Q(total_amount__gte=1, total_amount__lte=10**12), name="orders_total_in_range"

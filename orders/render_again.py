@@ -1,7 +1,6 @@
 """Replace e-mails that a mistake in a template spoiled by copies that are rendered again.
 
-Called by the bulk action. A copy shows the order and its recipient as they
-are now, and the change as its event recorded it.
+A copy shows the order and its recipient as they are now, and the change as its event recorded it.
 """
 
 from __future__ import annotations

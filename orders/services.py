@@ -1,13 +1,15 @@
-"""Each change of an order: lock it, decide, and return the rows that the change saves.
+"""Every change of an order: place, pay, confirm, complete, cancel, refund, and the state of another system.
 
-Requests, inbound events, commands and jobs call these functions inside the one transaction that they own:
+Each function locks the order, decides, and returns an `OrderChange`. It has the order in its new state and
+the rows that belong to it: the event of the change and its e-mails, rendered. Nothing is saved before `save`,
+which writes them all in one statement.
 
     with transaction.atomic():
         change = services.pay(order_id=order_id)
         change.save()
 
-A service never opens a transaction, so its caller can save more rows in the same statement, such as the
-stored answer of a request.
+The caller owns the transaction and may save more rows with the change, such as the stored answer of its
+request. Requests, inbound events, commands and jobs all change orders like this.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class OrderChange:
     ) -> None:
         """Add the e-mail about `event`, which shows the order `shown`, and the shop's copy of it.
 
-        With `may_exist`, add nothing if the order has an e-mail about this event and version of `shown`.
+        If it `may_exist`, first check whether the order has an e-mail about this event and version of
+        `shown`.
         """
         order = self.order
         self.rows += new_emails(
@@ -122,7 +125,7 @@ class OrderChange:
 
     def save(self, *others: models.Model, check: str = "", values: Sequence[object] = ()) -> bool:
         """Save the rows and `others` in the caller's transaction, as `save_together` does."""
-        # A later request has its own trace, so link it to the trace that placed the order.
+        # A later request has its own trace. Link it to the trace that placed the order.
         link = "" if self.order._state.adding else self.order.traceparent
         with tracing.span("save order", kind=SpanKind.CLIENT, links=[link]) as span:
             span.set_attribute("db.system.name", "postgresql")
@@ -168,8 +171,8 @@ def pay(
 ) -> OrderChange:
     """Mark an order paid. Confirm it in the same change if its stock was reserved before.
 
-    `paid_at` is by another service's clock, so it is kept between the order's time and now. Raise
-    `OtherMoney` if `amount` (minor units) or `currency` is given and is not the order's.
+    `paid_at` is by another service's clock and is kept between the order's time and now. Raise `OtherMoney`
+    if `amount` (minor units) or `currency` is given and is not the order's.
     """
     change = _lock(order_id)
     order, now = change.order, change.now
@@ -220,8 +223,8 @@ def fail_payment(
 def confirm(*, order_id: uuid.UUID, may_be_reserved: bool = False) -> OrderChange:
     """Confirm a paid order. For a pending order, only record that its stock is reserved.
 
-    That record makes no event, no e-mail and no new version. With `may_be_reserved`, an order whose stock was
-    reserved before does not change.
+    That record makes no event, no e-mail and no new version. If the order `may_be_reserved`, a repeated
+    reservation changes nothing.
     """
     change = _lock(order_id)
     order = change.order
@@ -240,7 +243,7 @@ def confirm(*, order_id: uuid.UUID, may_be_reserved: bool = False) -> OrderChang
 def complete(*, order_id: uuid.UUID, tracking_url: str = "") -> OrderChange:
     """Complete an order. A part-refunded order keeps its status.
 
-    The event of an erased person's order has no tracking link, because it may lead to the person.
+    The event of an erased person's order has no tracking link, which may lead to the person.
     """
     change = _lock(order_id)
     order = change.order
@@ -260,9 +263,9 @@ def cancel(
 ) -> OrderChange:
     """Cancel an order. A paid one can be refunded afterwards.
 
-    The e-mail shows `reason` to the customer. The event only tells whether there is one, because it may hold
-    a name. Only the event contains `cause`: codes for other services. With `may_be_cancelled`, a cancelled
-    order does not change.
+    The e-mail shows `reason` to the customer. A reason may hold a name, and the event tells only that there
+    is one. Only the event contains `cause`: codes for other services. If the order `may_be_cancelled`, a
+    repeat changes nothing.
     """
     change = _lock(order_id)
     order = change.order
@@ -344,7 +347,7 @@ def apply_reported_state(
             reported.items = erase_items(reported.items)
         for name in () if overtaken else STATE:
             setattr(order, name, getattr(reported, name))
-        # The earliest time counts, because queries search for e-mails and events from `created_at` on.
+        # The earliest time counts: queries search for e-mails and events from `created_at` on.
         order.created_at = min(order.created_at, reported.created_at)
     at = min(at or now, now)
     if (column := TIMES.get(event)) and not is_history:  # the event of history has the time of the import
@@ -370,7 +373,7 @@ def apply_reported_state(
 def _check_report(order: Order, reported: Order, *, is_history: bool) -> None:
     if order.source != reported.source:
         raise OtherOwner(f"the order belongs to {order.source or 'this system'}, not to {reported.source}")
-    # The e-mails would show sums of two currencies. History sends none, so it can correct the currency.
+    # The e-mails would show sums of two currencies. History sends none, and can correct the currency.
     if reported.currency != order.currency and not is_history:
         raise OtherMoney(
             f"data.currency: The event is in {reported.currency}, the order in {order.currency}. Correct the"

@@ -1,4 +1,4 @@
-"""The minute sums of orders, for the admin's charts. `operations.apps` finds this module."""
+"""The minute sums of orders, for the admin's charts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One order's timeline: every change, e-mail, attempt, delivery, event and act of a person, by time.
 
-For the API, the admin and `manage.py timeline`. A timeline reads live rows and detached partitions.
+A timeline reads live rows and detached partitions.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
     It runs at most seven statements, however long the timeline is.
     """
     mails = _rows(EmailNotification, order, without=("body", "body_text"))
-    # A shop chooses the ids of its orders, so another aggregate may have the same id.
+    # A shop chooses the ids of its orders, and another aggregate may have the same id.
     events = [event for event in _rows(DomainEvent, order, without=()) if event["aggregate_type"] == "order"]
     acts = _acts(order, mails)
     entries = [
@@ -151,7 +151,7 @@ def _is_elsewhere(mail: Row, order: Order) -> bool:
 
 
 def _of_mail(mail: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterator[TimelineEntry]:
-    """Yield the entries of an e-mail. With `is_secret`, leave out its address."""
+    """Yield the entries of an e-mail. Leave out its address if it `is_secret`."""
     id, name = uuid.UUID(str(mail["id"])), str(mail["event_type"])
     if mail.get("shop_copy_of"):
         name += " (shop copy)"
@@ -179,7 +179,7 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterato
         yield from entry(resent, "person", "resent", f"{name}: resend requested")
     by = str(mail["provider"] or "")
     yield from entry(mail["sent_at"], "delivery", "sent", f"{name}: accepted by {by or 'the provider'}", by)
-    # Providers report whole seconds, so their time may be before the e-mail was sent or even saved.
+    # Providers report whole seconds. Their time may be before the e-mail was sent or even saved.
     earliest = _time(mail["sent_at"]) or _time(mail["created_at"])
     for what, words in (("delivered", "delivered"), ("bounced", "bounced"), ("complained", "marked as spam")):
         if told := _time(mail.get(f"{what}_at")):

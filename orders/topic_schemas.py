@@ -82,7 +82,7 @@ def _object(members: Mapping[str, Field], *, is_open: bool) -> Schema:
 
 
 def make_schema(field: Field, *, is_open: bool) -> Schema:
-    """Return the JSON Schema of a body's field. With `is_open`, its objects may have other fields."""
+    """Return the JSON Schema of a body's field. If it `is_open`, its objects may have other fields."""
     made = _of_kind(field, is_open=is_open)
     return made | {"description": str(field.help_text)} if field.help_text else made
 

@@ -23,7 +23,7 @@ class Action(enum.StrEnum):
 
 
 #: action -> status before -> status after. A refund has two: after a part of the balance and after all of it.
-#: The keys compare equal to text, so an unknown status of a newer release allows no action.
+#: The keys compare equal to text: an unknown status of a newer release allows no action.
 TRANSITIONS: dict[Action, dict[str, tuple[S, ...]]] = {
     Action.PAY: {S.PENDING: (S.PAID,)},
     Action.CONFIRM: {S.PENDING: (S.PENDING,), S.PAID: (S.CONFIRMED,)},

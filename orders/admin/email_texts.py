@@ -91,7 +91,7 @@ class Field:
     name: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        # The name of a sentence, not its place, because a deployment may change the order of sentences.
+        # The name of a sentence and not its place: a deployment may change the order of sentences.
         self.name = f"text-{hashlib.sha256(repr(tuple(self.key)).encode()).hexdigest()[:16]}"
 
 

@@ -39,7 +39,7 @@ class StuckFilter(ChoiceFilter):
         state = self.value()
         if state not in STUCK:
             return queryset
-        # A subquery, because other filters made `queryset`, and a plan by time would read every order.
+        # A subquery: other filters made `queryset`, and a plan by time would read every order.
         return queryset.filter(id__in=Order.objects.stuck(state).values("id"))
 
 

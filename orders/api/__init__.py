@@ -1,1 +1,1 @@
-"""The REST API of orders. Only config.urls imports it."""
+"""The REST API of orders."""

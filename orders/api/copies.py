@@ -40,7 +40,7 @@ NOT_COPYABLE = declare_type(
 
 
 class CopyBody(StrictSerializer):
-    """The copy's address. Without one, the copy goes to the address of the first e-mail."""
+    """The copy's address. By default, the copy goes to the address of the first e-mail."""
 
     recipient_email = EmailAddress(required=False)
     update_order = Flag(required=False, help_text="Correct the order's address, too")

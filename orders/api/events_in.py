@@ -34,7 +34,7 @@ from web.models import ApiToken
 log = structlog.get_logger(__name__)
 
 SCOPE = "events:write"
-#: A list reads its token again after so long, because a list whose orders are locked may take minutes.
+#: A list reads its token again after so long: if its orders are locked, it may take minutes.
 TOKEN_SECONDS = 1.0
 RESULTS = {"done": ("processed", "handled"), "repeat": ("repeated", "repeated")}
 Answer = dict[str, str | None]
@@ -62,7 +62,7 @@ class NotForToken(Rejected):
 
 
 class InboundEvents(ApiView):
-    """Each event is a transaction of its own, so a refused event does not undo the others.
+    """Each event has its own transaction. A refused event does not undo the others.
 
     The event's id does the work of an Idempotency-Key, which is ignored here.
     """

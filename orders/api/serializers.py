@@ -67,10 +67,10 @@ class OrderSerializer(serializers.Serializer[Order]):
         return _answered(ORDER_FIELDS) | super().get_fields()
 
     def to_representation(self, instance: Order) -> dict[str, Any]:
-        """Return an order as these fields would, but five times as fast, because every write shows an order.
+        """Return an order as these fields would, but five times as fast: every write shows an order.
 
-        DRF's fields would cost 2.5 to 4 percent of the web's CPU for placing and paying an order.
-        Leave out `source` unless another system owns the order.
+        DRF's fields would cost 2.5 to 4 percent of the web's CPU for placing and paying an order. Leave out
+        `source` unless another system owns the order.
         """
         shown: dict[str, Any] = dict(zip(_NAMES, _values(instance), strict=True))
         for name, convert in _CONVERTED:

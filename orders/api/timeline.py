@@ -40,7 +40,7 @@ class TimelineSerializer(HotPageSerializer):
 
 
 class Timeline(ApiView):
-    """A list without pages, because one order has few entries. `next` and `previous` are null."""
+    """A list without pages, since an order has few entries. `next` and `previous` are null."""
 
     scopes = {"GET": "orders:read", "HEAD": "orders:read"}
 

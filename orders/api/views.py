@@ -251,7 +251,7 @@ def _refusals_as_problems() -> Iterator[None]:
 
 
 class OrderNotifications(ApiView):
-    """The e-mails of one order. The scope `orders:read` suffices, because they belong to the order."""
+    """The e-mails of one order. The scope `orders:read` suffices: they belong to the order."""
 
     scopes = {"GET": READ, "HEAD": READ}
     query_serializer = PageQuery
@@ -291,7 +291,7 @@ class OrderEvents(ApiView):
     def get(self, request: Request, id: str) -> HttpResponse:
         page = paginate(
             view=self,
-            # A shop chooses the ids of its orders, so another aggregate may have the same id.
+            # A shop chooses the ids of its orders, and another aggregate may have the same id.
             rows=DomainEvent.objects.filter(
                 aggregate_type="order", aggregate_id=find_order_id(id, self.first_read.token)
             ),

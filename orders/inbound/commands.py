@@ -1,8 +1,8 @@
 """Commands that other services send as events.
 
-Each handler calls the same code as the API, the admin or a management command, in the transaction that
-records the event. So a command has its effect once for each event id. A command that the API would refuse
-becomes an inbound dead letter.
+Each handler calls what the API, the admin or a management command calls, in the transaction that records the
+event. A command has its effect once for each event id, and one that the API would refuse becomes an inbound
+dead letter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CancelCommand(CancelBody):
 
 
 class ResendCommand(StrictSerializer):
-    """The ids of the e-mails to resend. Without ids, all dead letters are resent."""
+    """The ids of the e-mails to resend. If there are none, all dead letters are resent."""
 
     notification_ids = serializers.ListField(
         child=Identifier(), required=False, min_length=1, max_length=MOST_NAMED
@@ -54,7 +54,7 @@ def place_order(event: Envelope) -> None:
 def resend_error_emails(event: Envelope) -> None:
     """Resend the named e-mails, or all dead letters. Skip held e-mails and suppressed addresses.
 
-    Without names also skip the e-mails that a restore of the database made dead letters.
+    If none are named, also skip the e-mails that a restore of the database made dead letters.
     """
     ids: list[uuid.UUID] | None = _read(ResendCommand, event).get("notification_ids")
     if ids is None:

@@ -40,7 +40,7 @@ REFUNDED: dict[str, str] = {
 
 
 class OwnedElsewhere(Rejected):
-    """The order belongs to another system. The text names it, so not every sender may read it."""
+    """The order belongs to another system. The text names it, and not every sender may read that."""
 
 
 class ExternalOrder(OrderBody):
@@ -90,7 +90,7 @@ class Refund(ExternalOrder):
     amount = Integer(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, of this refund")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse an amount above the refunded amount, because the e-mail would show both."""
+        """Refuse an amount above the refunded amount: the e-mail shows both."""
         attrs = super().validate(attrs)
         if attrs["amount"] > attrs["refunded_amount"]:
             raise serializers.ValidationError(
@@ -140,8 +140,8 @@ BODIES = {
 def own_id(*, source: str, id: str) -> uuid.UUID:
     """Return our id for another system's id: the same id if it is a UUID, or else a UUIDv5 of it.
 
-    Hash a UUIDv5 again, because otherwise one system could compute the id of another system's order and use
-    it first.
+    A UUIDv5 is hashed again. Otherwise one system could compute the id of another system's order and use it
+    first.
 
     >>> own_id(source="shop-a", id="A-1001")
     UUID('818375b7-e7f5-5eff-a7ef-46bead490c2f')
@@ -153,7 +153,7 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
 
 
 def _apply(event: Envelope, *, name: str) -> None:
-    """Handle the event `name` of another system. With `notify: false` it sends no e-mail."""
+    """Handle the event `name` of another system. An event with `notify: false` sends no e-mail."""
     reported, details = _read(event, name)
     is_history = not details.pop("notify")
     try:

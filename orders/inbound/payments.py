@@ -1,7 +1,7 @@
 """Handle events about payments (docs/reference/events.md).
 
-Each function returns the change of an order, which saves nothing if the event comes too late, or raises
-`Rejected` with the reason that an operator reads.
+Each function returns the change of an order, which saves nothing if the event comes too late. If a person
+must look at the event, it raises `Rejected` with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from web.api.fields import Code, Integer, StrictSerializer
 PAYMENT = "payment.payment.succeeded.v1"
 #: Payment providers write their codes in either case: card_declined, INSUFFICIENT_FUNDS, 51.
 _REASON_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,49}")
-#: A currency that is no longer in use may still be refunded, so check only the form.
+#: Money of a currency that is no longer in use may still be refunded. Check only the form.
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
@@ -51,7 +51,7 @@ class RefundData(PaymentData):
     amount = Integer(required=False, min_value=1, help_text="In minor units")
 
     def validate_amount(self, value: int) -> int:
-        """Refuse what no balance can be. The released schema names no maximum, so it must not get one."""
+        """Refuse what no balance can be. The released schema names no maximum and must not get one."""
         if value > MAX_AMOUNT:
             raise serializers.ValidationError(f"Ensure this value is less than or equal to {MAX_AMOUNT}.")
         return value
@@ -68,8 +68,7 @@ class FailureData(StrictSerializer):
 def payment_succeeded(event: Envelope, order_id: uuid.UUID) -> OrderChange:
     """Mark the order paid.
 
-    Reject a second payment, one for a cancelled order, or one of other money, because a person must return
-    it.
+    Reject a second payment, one for a cancelled order, or one of other money. A person must return it.
     """
     money = read_data(PaymentData, event.data, strict=False)
     try:

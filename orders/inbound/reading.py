@@ -34,8 +34,8 @@ class InboundTopic(NamedTuple):
 def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
     """Return the checked values of `data`. Raise `Rejected` with the faults, without quoting values.
 
-    With `strict` refuse unknown fields and nulls, as the API does. Otherwise ignore them, but not if they are
-    of money: an absent amount means the whole balance.
+    If `strict`, refuse unknown fields and nulls, as the API does. Otherwise ignore them, except those of
+    money: an absent amount means the whole balance.
     """
     serializer = cached_serializer(body)
     try:

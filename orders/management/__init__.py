@@ -1,1 +1,1 @@
-"""manage.py commands about orders. Only manage.py imports them."""
+"""manage.py commands about orders."""

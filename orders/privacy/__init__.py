@@ -1,1 +1,4 @@
-"""Export and erase a person's data. For the admin and `manage.py privacy`."""
+"""Export and erase a person's data.
+
+`jobs` runs both in the background. `persons` decides which rows are a person's.
+"""

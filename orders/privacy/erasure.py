@@ -1,8 +1,8 @@
 """Erase a person's data: detached tables, dead events, stored answers, typed texts, live rows, cold files.
 
-`persons` decides which rows belong to a person. Called by orders.privacy.jobs. An erasure may be killed at
-any point and repeated. It first records a keyed hash of the address. It erases the orders last, because until
-then they lead to all other rows, and every step changes only rows that are not erased yet.
+`persons` decides which rows belong to a person. An erasure may be killed at any point and repeated. It first
+records a keyed hash of the address, and every step changes only rows that are not erased yet. The orders come
+last: until then they lead to all other rows.
 """
 
 from __future__ import annotations
@@ -80,10 +80,12 @@ class ErasureReport:
 def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureReport:
     """Erase a person's addresses, names, subjects and bodies, also those in errors and stored answers.
 
-    Audit columns stay. With `force`, erase although orders or e-mails are in flight, and give up unsent
-    e-mails. The first rollover of next month rewrites the cold files, or `rewrite_cold_files`. Raise
-    `NoPerson`, `NotFinished` or `AlreadyRunning` without changing anything. Raise `StillSending` if the
-    erasure has to be run again, and `NotFinished` also if the person places an order during the erasure.
+    Audit columns stay. The first rollover of next month rewrites the cold files, or `rewrite_cold_files`
+    does.
+
+    If `force`, erase although orders or e-mails are in flight, and give up unsent e-mails. Otherwise raise
+    `NotFinished` for those, also for an order that the person places during the erasure. Raise `NoPerson` or
+    `AlreadyRunning` without changing anything, and `StillSending` if the erasure has to be run again.
     """
     email = check_address(email)
     erasure = Erasure.objects.filter(address_hash=address_hash(email)).first()
@@ -157,8 +159,8 @@ def _check_not_in_flight(email: str) -> None:
 def _record(email: str, erasure: Erasure | None, rows: _PersonRows) -> Erasure | None:
     """Record the person and the cold files before the rows that lead to them are erased.
 
-    Return None, and record nothing, if nothing is stored of the person. Only reading a cold file tells
-    whether it has the person's e-mails, so record all of them.
+    Record all cold files: only reading one tells whether it has the person's e-mails. Return None, and record
+    nothing, if nothing is stored of the person.
     """
     waiting = set(erasure.cold_files) if erasure else set()
     for model in partitioned_models():
@@ -181,7 +183,7 @@ def _erase_everywhere(email: str, of_person: _PersonRows, report: Report, force:
     for model in partitioned_models():
         table = model._meta.db_table
         for name in side_tables(model=model, using=DIRECT):
-            # Erase the reasons first, because an erased row does not lead to them.
+            # Erase the reasons first. An erased row does not lead to them.
             erased(erase_reasons(ids=ids_about(model=model, person=person, using=DIRECT, table=name)))
             rows = erase_rows(model=model, person=person, using=DIRECT, table=name)
             if model is DomainEvent:
@@ -216,8 +218,8 @@ def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
     """Erase a person's data in some orders and their e-mails.
 
     One transaction locks the orders and then their e-mails, in the order in which a change locks them. It
-    compares the address under the lock, because a corrected order belongs to somebody else. An order that is
-    erased already may have got a new event meanwhile. Without `force`, raise `NotFinished` for an unfinished
+    compares the address under the lock, since a corrected order belongs to somebody else. An order that is
+    erased already may have got a new event meanwhile. Unless `force`, raise `NotFinished` for an unfinished
     order, which the person has placed since the last check.
     """
     with transaction.atomic():

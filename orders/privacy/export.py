@@ -1,7 +1,4 @@
-"""Export a person's data: live rows, detached tables, cold files, stored answers, dead events.
-
-orders.privacy.persons decides which rows belong to a person. Called by orders.privacy.jobs.
-"""
+"""Export a person's data: live rows, detached tables, cold files, stored answers, dead events."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ def _export_rows(
     model: PartitionedModel, person: Person, report: Report, left_out: LeftOut
 ) -> Iterator[dict[str, Any]]:
     for place, row in _rows(model, person, report, left_out):
-        # Export an e-mail unchanged, because it was sent to the person. Other rows may name somebody else.
+        # An e-mail to the person is exported unchanged. Other rows may name somebody else.
         shown = row if model.retention.address_columns else person.only_their_address(row)
         yield {"stored_in": place, **shown}
 

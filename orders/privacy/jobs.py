@@ -1,4 +1,4 @@
-"""Export and erase a person's data in background jobs. For the admin and `manage.py privacy`."""
+"""Export and erase a person's data in background jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start_export(*, email: str, user: AbstractUser | None = None) -> BulkJob:
 def start_erasure(*, email: str, force: bool, user: AbstractUser | None = None) -> BulkJob:
     """Start a job that erases a person. Raise `NoPerson`.
 
-    Without `force`, the job refuses while an order or e-mail of the person is not finished.
+    Unless `force`, the job refuses while an order or e-mail of the person is not finished.
     """
     options = {"force": "on"} if force else {}
     job = start_for_person(action=ERASE, address=check_address(email), user=user, **options)
@@ -49,7 +49,7 @@ def run_export(job: BulkJob, report: Report) -> None:
         BulkJob.objects.filter(id=job.id).update(done_count=0)  # of a try that was killed
         document = export_person(email=job.address, report=report)
         text = json.dumps(document, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False)
-        # If the session lost the lock, it stores nothing, because the person may have been erased since.
+        # If the session has lost the lock, the person may have been erased since. Store nothing.
         running = BulkJob.objects.using(DIRECT).running().filter(id=job.id)
         running.update(result=gzip.compress(text.encode()))
 
@@ -76,10 +76,10 @@ def _remove_exports(job: BulkJob) -> None:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Let one job on a person run at a time, so that no export stores what an erasure erases meanwhile.
+    """Let one job on a person run at a time. An export must not store what an erasure erases meanwhile.
 
-    Raise `Waiting` without a reason, because the other process may run the same job, or `JobRefused` if a
-    pooler shares the session of the lock.
+    Raise `Waiting` without a reason if another process has the lock, perhaps for the same job. Raise
+    `JobRefused` if a pooler shares the session of the lock.
     """
     with contextlib.ExitStack() as locks:
         try:

@@ -1,8 +1,7 @@
 """Decide which orders and e-mails belong to a person. A person is an e-mail address; its case is ignored.
 
 A person owns the orders that have the address now, and the e-mails that were sent to it, with their shop
-copies. If an order now belongs to somebody else, the person owns only those e-mails. Called by
-orders.privacy.erasure and orders.privacy.export.
+copies. If an order now belongs to somebody else, the person owns only those e-mails.
 """
 
 from __future__ import annotations

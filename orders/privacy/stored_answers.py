@@ -36,7 +36,7 @@ def json_patterns(texts: Iterable[str]) -> list[str]:
 
 
 def _character(character: str) -> str:
-    """Match a character in both cases, because PostgreSQL's `lower` may change only ASCII."""
+    """Match a character in both cases. PostgreSQL's `lower` may change only ASCII."""
     cases = {character, character.upper()} if len(character.upper()) == 1 else {character}
     codes = [rf"\\+u{ord(case):04x}" for case in cases if ord(case) < 0x10000]
     slash = [r"\\+/"] if character == "/" else []
@@ -47,8 +47,8 @@ def erase_answers(*, person: Person) -> Counter[str]:
     """Erase a person from stored answers and dead events. Return the number of changed rows by table.
 
     A row is the person's if it names an order of theirs or their address. An erased answer keeps only its
-    ids, and a repeated request gets it, so that it does nothing twice. An erased dead event is marked as
-    discarded, because nothing is left to replay.
+    ids, and a repeated request still gets it and does nothing twice. Nothing is left to replay of an erased
+    dead event, which is marked as discarded.
     """
     counts: Counter[str] = Counter()
     with no_statement_timeout(using="default") as cursor:
@@ -83,7 +83,7 @@ def erase_answers(*, person: Person) -> Counter[str]:
 def erase_copies(*, person: Person, using: str, table: str) -> int:
     """Erase the copies of a person's dead events in a detached day. Return the number of changed rows.
 
-    Call this before `erase_answers`, because afterwards no dead event leads to the person.
+    Call this before `erase_answers`. Afterwards no dead event leads to the person.
     """
     with no_statement_timeout(using=using) as cursor:
         columns = "id, event_id, key, envelope, error"

@@ -1,7 +1,4 @@
-"""Erase a person from texts that somebody typed: the reasons of jobs, pauses and acts, and failed logins.
-
-Called by orders.privacy.erasure.
-"""
+"""Erase a person from texts that somebody typed: the reasons of jobs, pauses and acts, and failed logins."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from retention.partitions.locks import no_statement_timeout
 from retention.person import Person
 from runtime.personal_data import ERASED
 
-#: (table, its key, its texts). Jobs come first, because a batch that runs now writes the reason into the log.
+#: (table, its key, its texts). Jobs come first: a batch that runs now writes the reason into the log.
 _TEXTS = (
     ("bulk_jobs", "id", ("reason",)),
     ("pauses", "part", ("reason",)),
@@ -48,7 +45,7 @@ def erase_texts_with_address(*, person: Person) -> Counter[str]:
 def _erase_logins(person: Person) -> int:
     """Delete the wrong passwords for a person's address, and return their number.
 
-    Their columns are unique together, so a replaced name could be taken already.
+    Their columns are unique together, and a replaced name could be taken already.
     """
     with no_statement_timeout(using="default") as cursor:
         cursor.execute(
