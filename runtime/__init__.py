@@ -1,5 +1,4 @@
 """Parts of every process: database, loops, wake-ups, telemetry, jobs, conditions, and sums.
 
-All other packages import it. It imports none of them. Django and Celery find apps, models and tasks by
-their names.
+All other packages import it. It imports none of them.
 """

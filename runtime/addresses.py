@@ -1,6 +1,6 @@
 """Read e-mail addresses: which ones are accepted, and the form in which they are stored and searched.
 
-Every address that enters is read here. All may import this module.
+Every address that enters is read here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def read_address(text: str) -> str:
     """Return the address as it is stored. Raise `NotAnAddress`.
 
     Only a domain with characters outside ASCII changes: it becomes its `xn--` form, in lower case. All else
-    keeps its case, so compare addresses in any case.
+    keeps its case; compare addresses without regard to case.
 
     >>> read_address("Ann@EXÄMPLE.com"), read_address("Ann@Example.com")
     ('Ann@xn--exmple-cua.com', 'Ann@Example.com')

@@ -1,13 +1,16 @@
-"""The conditions that need a person, their alerts, and the facts that show whether they hold.
+"""The conditions that need a person, the alerts about them, and the facts that show whether they hold.
 
-`manage.py status`, the admin's first page, the metric `orderpost_condition` and the log's error "partitions
-run out" show them. `manage.py status --rules` makes the alerts' rules and the first lines of their paragraphs
-in docs/guides/alerts.md from them. Each app declares its conditions in its `conditions.py`, which
-`operations.apps` imports, and names there the source of the facts. A condition holds at once, but its alert
-fires after its `wait`.
+An app declares its conditions in its `conditions.py`: the fact (a `Query`, or another `Source`), the limit, a
+sentence for people, and the alert. From these declarations come `manage.py status`, the admin's first page,
+the metric `orderpost_condition`, and with `manage.py status --rules` the rules of the alerts and the first
+lines of their paragraphs in docs/guides/alerts.md.
 
-A SELECT that counts stops after *reading* `MOST` rows, so that it takes milliseconds even in an outage. Ages
-are seconds by the database's clock, or 0.0 without such a row.
+1. `read_facts` runs the SELECTs of all queries in one statement.
+2. `decide` compares the facts with the limits, and returns an `ActiveCondition` for each that is beyond.
+3. A condition is active at once. Its alert fires after its `wait`.
+
+A SELECT that counts stops after *reading* `MOST` rows, which takes milliseconds even in an outage. Ages are
+seconds by the database's clock, or 0.0 if there is no such row.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ Made = TypeVar("Made", covariant=True)
 class Source(Generic[Made]):
     """The source of one fact. Code that asks a broker adds the fact to `Facts` itself; see also `Query`.
 
-    An optional source exists only in some installations, so MetricMissing does not watch its conditions.
+    An optional source exists only in some installations, and MetricMissing does not watch its conditions.
     """
 
     name: str
@@ -54,7 +57,7 @@ class Query(Source[Made]):
     """A source in PostgreSQL. `read_facts` runs the SELECTs of all of them as one statement.
 
     `select` returns the SELECT for a time, and `read` makes the fact from its rows and the same time. The
-    rows come as JSON, so times and ids are strings. A replica is not asked for facts about the server.
+    rows come as JSON: times and ids are strings. A replica is not asked for facts about the server.
     """
 
     select: Callable[[dt.datetime], str]
@@ -83,7 +86,7 @@ class Facts:
 
 
 class Measurement(NamedTuple):
-    """The number of one subject, and the words for the sentence that are neither of the two."""
+    """A measured number, its subject, and further values for the sentence."""
 
     number: float
     subject: str = ""  # the provider, topic, table or part; "" if there is only one
@@ -122,14 +125,14 @@ class Alert:
 class Condition(Generic[Fact]):
     """A state that needs a person, with the rule that finds it in a fact.
 
-    `code` is the name of its alert. Conditions with a lower `place` are more severe. `measure` returns the
-    numbers that `limit` is compared with. A limit that is a function gets the subject, and may read settings.
-    The sentence is a format of `number`, `subject`, and the reading's words, and `do` follows it. During a
-    pause of the part `paused_by` the condition does not hold. `page` is the admin's list that the first page
-    links to, such as "events.domainevent?state=failing"; without it, a tile shows the condition.
+    `measure` returns the numbers that `limit` is compared with. A limit that is a function gets the subject,
+    and may read settings. `sentence` is a format of `number`, `subject`, and the measurement's words, and
+    `do` follows it. `code` is the name of the alert. Conditions with a lower `place` are more severe. During
+    a pause of the part `paused_by` the condition is not active. `page` is the admin's list that the first
+    page links to, such as "events.domainevent?state=failing"; if it is empty, a tile shows the condition.
 
-    Conditions of one code have different subjects and share one alert. Without an alert, the rule is written
-    by hand.
+    Conditions of one code have different subjects and share one alert. If none has an alert, the rule is
+    written by hand.
     """
 
     code: str
@@ -171,7 +174,7 @@ CONDITION = gauge(
 
 def register(*conditions: Condition[Any]) -> None:
     _conditions.extend(conditions)
-    # Each declaration has its place, so that one list of all codes need not name the apps' conditions here.
+    # The places order the apps' conditions, without a list of all codes here.
     _conditions.sort(key=attrgetter("place"))
 
 
@@ -202,7 +205,7 @@ def decide(facts: Facts) -> list[ActiveCondition]:
 def families(facts: Facts) -> Iterator[GaugeMetricFamily]:
     """Yield the gauges of these facts, and each of their conditions with 0 or 1.
 
-    Each source has its own scrape, so that the conditions of PostgreSQL's facts survive an outage of Valkey.
+    Each source has its own scrape. The conditions of PostgreSQL's facts survive an outage of Valkey.
     """
     for exposed in _gauges:
         if exposed.source in facts:

@@ -1,7 +1,4 @@
-"""Texts that people read: in one line, without characters that nobody sees, and without links. Pure.
-
-All may import this module, because it imports nothing of ours.
-"""
+"""Texts that people read: in one line, without characters that nobody sees, and without links."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import re
 #: C0 (with NUL, CR and LF), DEL, C1, Unicode's two line separators, and surrogates.
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 #: Invisible characters that change the order of others or hide text, and tags outside the flags that need
-#: them. Joiners (U+200C, U+200D), variation selectors and soft hyphens stay, because words and emoji do.
+#: them. Words and emoji need joiners (U+200C, U+200D), variation selectors and soft hyphens, which stay.
 _DROPPED = re.compile(
     "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
     r"|[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -27,7 +24,7 @@ _DOT = r"[.\u3002\uff0e\uff61]"
 _SCHEMES = ("callto", "facetime", "geo", "mailto", "maps", "sip", "sips", "skype", "sms", "tel", "whatsapp")
 _AFTER_SCHEME = "|".join(rf"(?<=\b(?i:{scheme}):)" for scheme in _SCHEMES)
 _AFTER_WWW = r"(?<=\b(?i:www).)|(?<=\b(?i:www)\d.)|(?<=\b(?i:ftp).)"
-#: Begins with a set of characters that few texts have, so that a search costs little.
+#: Begins with a set of characters that few texts have, which makes a search cheap.
 _LINKED = re.compile(
     r"[.:@\\\u3002\uff0e\uff1a\uff61](?=\S)(?:"
     # A bare domain, and an IPv4 address
@@ -73,9 +70,9 @@ def name_invisible(text: str) -> str:
 def break_links(text: str) -> str:
     r"""Return a text of `one_line` in which mail programs link nothing.
 
-    A space follows a scheme, "www." and the @ of an address, because programs link all up to a space. After
-    the dot of a bare domain U+200C suffices, because programs link only ends that they know. It cannot be
-    seen, so "Node.js" looks as before.
+    Programs link all up to a space, which is why one follows a scheme, "www." and the @ of an address. A bare
+    domain is linked only if its end is known to the program. There U+200C after the dot suffices. It cannot
+    be seen, and "Node.js" looks as before.
 
     >>> break_links("http://evil.example"), break_links("Anna Schmidt")
     ('http: //evil.\u200cexample', 'Anna Schmidt')

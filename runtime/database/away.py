@@ -1,7 +1,7 @@
 """Tell an error that is the database's own state from one that a statement or a row caused.
 
-Everything that counts tries asks this module, because a full disk, a shutdown or a standby fails whatever
-comes, and must use up no try of it.
+A full disk, a shutdown or a standby fails any work, and must use up no try of it. Everything that counts
+tries asks this module.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def is_lock_timeout(error: BaseException) -> bool:
 
 
 def is_away(error: BaseException) -> bool:
-    """Return whether the same work may succeed later, because the database's state caused `error`.
+    """Return whether the database's state caused `error`, and the same work may succeed later.
 
-    An error without a code is a lost connection. It counts as the work's own if a new connection works,
-    because the work may have killed its server process. Call this outside of a transaction.
+    An error without a code is a lost connection. It counts as the work's own if a new connection works, since
+    the work may have killed its server process. Call this outside of a transaction.
     """
     if is_refusing(error):
         return True
@@ -50,9 +50,9 @@ def is_away(error: BaseException) -> bool:
 
 
 def describe_away(error: BaseException) -> str | None:
-    """Return one line for an error that needs no traceback, because the database's state caused it.
+    """Return one line for an error that the database's state caused, and that needs no traceback.
 
-    Return None for any other error, also for a statement that the server did not answer in time, because the
+    Return None for any other error. A statement that the server did not answer in time is one of those: the
     traceback names it.
     """
     is_lost = sqlstate_of(error) is None and isinstance(error, OperationalError | InterfaceError)

@@ -26,8 +26,8 @@ def read_page(
     names, comparison = columns_of(order), "lt" if order[0].startswith("-") else "gt"
     page: list[Row] = []
     # First come the rows that share all columns but the last with the position. A comparison of all columns,
-    # (a, b) < (x, y), would need only one statement. But PostgreSQL 18 scans the index from the end of a
-    # period, if the statement also has one, instead of from the position.
+    # (a, b) < (x, y), would need only one statement. But if the statement also has a period, PostgreSQL 18
+    # scans the index from the period's end and not from the position.
     for place in reversed(range(len(names))):
         if len(page) < size:
             shared = dict(zip(names[:place], after, strict=False))

@@ -50,7 +50,7 @@ def first_id_time(since: dt.datetime) -> dt.datetime:
 def narrow_to_created(rows: Rows, *, since: dt.datetime | None, until: dt.datetime | None) -> Rows:
     """Keep the rows of a partitioned table whose `created_at` is from `since` to before `until`.
 
-    Also bound the ids by a day more on each side, because an id has the time of its maker's clock.
+    Also bound the ids, by a day more on each side: an id has the time of its maker's clock.
     """
     if since:
         rows = rows.filter(created_at__gte=since, id__gte=id_floor(first_id_time(since)))
@@ -60,7 +60,7 @@ def narrow_to_created(rows: Rows, *, since: dt.datetime | None, until: dt.dateti
 
 
 def freeze_period(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, str]:
-    """Return the parameters with a `since` instead of `age`, so that they keep their meaning."""
+    """Return the parameters with a `since` in place of `age`, which keeps their meaning as time passes."""
     frozen = {name: value for name, value in params.items() if name != "age"}
     if hours := AGES.get(params.get("age", "")):
         since = now - dt.timedelta(hours=hours)
@@ -70,9 +70,9 @@ def freeze_period(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, s
 
 
 def read_time(text: str, *, is_end: bool = False) -> dt.datetime | None:
-    """Read a date (its beginning, or with `is_end` its end) or an ISO 8601 time, in UTC if it has no offset.
+    """Read a date or an ISO 8601 time, in UTC if it has no offset. Return None for any other text.
 
-    Return None for any other text.
+    A date is its beginning, or its end if `is_end`.
     """
     try:
         if day := parse_date(text):

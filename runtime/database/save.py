@@ -1,8 +1,8 @@
 """Lock a row, and save model instances together, in the caller's transaction.
 
-A change writes the order, its events, its e-mails and the stored answer in one statement, because each
-statement costs the process more than the rows in it. The parts do not depend on each other, since the caller
-has locked the row on which it decided. A constraint that one part violates undoes all of them.
+A change writes the order, its events, its e-mails and the stored answer in one statement: a statement costs
+the process more than the rows in it. The parts do not depend on each other, since the caller has locked the
+row on which it decided. A constraint that one part violates undoes all of them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from runtime.database.transactions import require_transaction
 
 Row = TypeVar("Row", bound=models.Model)
 
-#: How many threads of a process may wait for one row. A further one waits for its turn this long, so that
-#: requests for one row leave the process's other slots to others.
+#: How many threads of a process may wait for one row. A further one waits for its turn this long, which
+#: leaves the process's other slots to requests for other rows.
 MOST_WAITING, TURN_SECONDS = 2, 0.25
 #: Where an instance keeps the values with which it was locked.
 _LOADED = "_values_when_locked"
 
 
 def lock_row(model: type[Row], id: uuid.UUID) -> tuple[Row | None, dt.datetime]:
-    """Lock a row until the transaction ends. Return it, or None without one, and the database's time.
+    """Lock a row until the transaction ends. Return it and the database's time. The row is None if missing.
 
-    The time is read after the wait for the lock. Rows of other tables must be read in later statements: a
-    join would show them as they were before the wait. Raise `OperationalError` (see `is_lock_timeout`) after
-    the role's `lock_timeout`, or if enough threads of this process wait for the row already.
+    The time is read after the wait for the lock. Read rows of other tables in later statements: a join would
+    show them as they were before the wait. Raise `OperationalError` (see `is_lock_timeout`) after the role's
+    `lock_timeout`, or if enough threads of this process wait for the row already.
     """
     require_transaction(f"a lock of {model._meta.db_table}")
     columns = _columns(model)
@@ -58,7 +58,7 @@ def lock_row(model: type[Row], id: uuid.UUID) -> tuple[Row | None, dt.datetime]:
 def save_together(*instances: models.Model, check: str = "", values: Sequence[object] = ()) -> bool:
     """Insert the new instances, and write the changed columns of the locked ones, in one statement.
 
-    `check` is a condition in SQL with the parameters `values`. Return its result, or True without one; the
+    `check` is a condition in SQL with the parameters `values`. Return its result, or True if it is empty; the
     caller must roll back if it is False. Columns that the database fills are not read back.
     """
     require_transaction("a save")
@@ -110,7 +110,7 @@ class _Columns:
         self.json = [index for index, field in enumerate(fields) if isinstance(field, models.JSONField)]
         #: The defaults that an INSERT has as literals: numbers, and empty JSON.
         self.literals = [_literal(field) for field in fields]
-        # The clock is outside of the subquery, so it is read after the lock was taken.
+        # The clock is outside of the subquery, and is read after the lock was taken.
         columns = ", ".join(f"locked.{name}" for name in self.names)
         self.lock = Prepared(
             f"""
@@ -182,8 +182,8 @@ def _update(columns: _Columns, changed: tuple[int, ...]) -> str:
 def _joined(texts: tuple[str, ...], check: str) -> Prepared:
     """Return one statement of several.
 
-    Its SELECT asks for each part in turn, because PostgreSQL would otherwise choose their order, and two
-    events of one order must get their positions in the order of its versions.
+    Its SELECT asks for each part in turn. PostgreSQL would otherwise choose their order, and two events of
+    one order must get their positions in the order of its versions.
     """
     names = [f"part{number}" for number in range(len(texts))]
     parts = ", ".join(f"{name} AS ({text} RETURNING 1)" for name, text in zip(names, texts, strict=True))

@@ -13,7 +13,7 @@ from django.db import connection, connections
 
 from runtime.database import replica
 
-#: How long sizes are kept, because PostgreSQL asks the file system for every file of a table to compute one.
+#: How long sizes are kept. To compute one, PostgreSQL asks the file system for every file of a table.
 SIZES_SECONDS = 300.0
 
 

@@ -21,9 +21,9 @@ def require_transaction(what: str) -> None:
 def after_commit(tell: Callable[[], None], *, using: str = "default") -> None:
     """Call `tell` after the outermost commit, or at once outside a transaction, but never after a rollback.
 
-    Write log lines about rows in this way, because `manage.py after_restore` takes a line as proof. `tell`
-    runs in the present context, so its lines have the correlation id of the change. If it fails, Django logs
-    the error and runs the other callbacks.
+    Write log lines about rows in this way: `manage.py after_restore` takes a line as proof. `tell` runs in
+    the present context, and its lines have the correlation id of the change. If it fails, Django logs the
+    error and runs the other callbacks.
     """
     context = contextvars.copy_context()
     transaction.on_commit(lambda: context.run(tell), using=using, robust=True)

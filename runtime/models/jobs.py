@@ -18,9 +18,9 @@ from runtime.process.backoff import NO_JITTER, RetryPolicy
 
 #: A job fails after so many consecutive tries that finished no batch, 21 minutes after the first try.
 MAX_TRIES = 8
-#: The waits between tries. They have no jitter, because one process at a time runs a job.
+#: The waits between tries. They have no jitter: one process at a time runs a job.
 RETRIES = RetryPolicy(base_seconds=10.0, cap_seconds=640.0, jitter=NO_JITTER)
-#: Further steps of a job are dropped, so that repeated events cannot make a row big.
+#: Further steps of a job are dropped. Repeated events must not make a row big.
 STEPS_LIMIT = 50
 #: The result of a job is kept for so long after its end.
 RESULT_HOURS = 24
@@ -38,8 +38,8 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
     def due(self) -> Self:
         """Filter the running jobs whose next batch may begin now.
 
-        Leave out jobs of a restored backup until the logs were read, because their rows may have been changed
-        and sent after the moment of the restored state.
+        Leave out jobs of a restored backup until the logs were read: their rows may have been changed and
+        sent after the moment of the restored state.
         """
         ready = Q(tries=0)
         for tries in range(1, MAX_TRIES + 1):
@@ -67,7 +67,7 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
     def stop(self, *, id: uuid.UUID, error: str = "") -> bool:
         """Stop a running or failed job. Its changes stay. Return whether it was running or had failed.
 
-        Without `error`, a failed job keeps its own.
+        If `error` is empty, a failed job keeps its own.
         """
         values = {"error": error} if error else {}
         return bool(self._end(self._open().filter(id=id), BulkJob.State.STOPPED, address="", **values))
@@ -75,8 +75,8 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
     def stop_restored(self, *, until: dt.datetime, error: str) -> int:
         """Stop the running and failed jobs of a restored backup, created by `until`. Return their number.
 
-        Stop failed ones, too, because a restart could resend e-mails that were resent before the restore.
-        Leave a person's export and erasure, because they send nothing, and an erasure must not be lost.
+        Restarting a failed one could resend e-mails that were resent before the restore. A person's export
+        and erasure stay: they send nothing, and an erasure must not be lost.
         """
         restored = self._open().filter(created_at__lte=until, address="")
         return self._end(restored, BulkJob.State.STOPPED, error=error)
@@ -84,8 +84,8 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
     def postpone(self, *, id: uuid.UUID, error: str) -> None:
         """Make a running job wait for its next try without counting this one. `error` says what it waits for.
 
-        At least one try stays counted, so that the job waits. A try whose batch was committed is not counted
-        any more, and leaves nothing to wait for.
+        At least one try stays counted, which makes the job wait. A try whose batch was committed is not
+        counted any more, and leaves nothing to wait for.
         """
         tries = Greatest(F("tries") - 1, 1)
         self.running().filter(id=id, tries__gt=0).update(tries=tries, error=error, updated_at=Now())
@@ -148,7 +148,7 @@ class BulkJob(models.Model):
     address = models.TextField(default="", db_default="", blank=True)
     last_id = models.UUIDField(null=True)  # the greatest id that matched at the start, or null
     reason = models.CharField(max_length=200, default="", blank=True)
-    # No foreign key in the database, because creating one would lock the users' table.
+    # No foreign key in the database: creating one would lock the users' table.
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         null=True,
@@ -168,7 +168,7 @@ class BulkJob(models.Model):
     result = models.BinaryField(null=True)  # an export, as gzip
     #: [{"at": …, "kind": …, "text": …}, …]; null for an action that reports no steps. They have no address.
     steps = models.JSONField(null=True)
-    #: Counted when a batch begins, so that a killed process counts, too. A finished batch resets it to 0.
+    #: Counted when a batch begins, also for a process that is killed. A finished batch resets it to 0.
     tries = models.SmallIntegerField(db_default=0)
     error = models.TextField(default="", blank=True)  # of the last try, or why the job failed or was stopped
 

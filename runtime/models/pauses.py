@@ -57,8 +57,8 @@ class PauseQuerySet(models.QuerySet["Pause"]):
     def resume(self, *, parts: Iterable[str], username: str, force: bool = False) -> list[str]:
         """End pauses, and return the parts that were paused.
 
-        Raise `NotReconciled` if the database was restored and `manage.py after_restore` has not run, unless
-        `force` is set.
+        If the database was restored and `manage.py after_restore` has not run, raise `NotReconciled`, unless
+        `force`.
         """
         with transaction.atomic(using=self.db):
             rows = list(self.filter(part__in=list(parts)).order_by("part").select_for_update())

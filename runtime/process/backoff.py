@@ -1,4 +1,4 @@
-"""Compute how long to wait before another try. Pure: the caller draws `chance` from [0, 1)."""
+"""Compute how long to wait before another try. The caller draws `chance` from [0, 1)."""
 
 from __future__ import annotations
 

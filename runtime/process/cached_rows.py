@@ -1,7 +1,7 @@
 """Keep small tables that people edit, such as mail profiles, in the memory of each process.
 
 A request then reads them without a statement. `keep_fresh` calls `refresh` every few seconds, which reads the
-versions of all tables in one statement and loads those that changed. So each process sees a change within 10
+versions of all tables in one statement and loads those that changed. Each process sees a change within 10
 seconds. While the database is away, the values stay.
 
 To add a table, make a `CachedRows` in a module that every process imports, and read it with `get`. Its
@@ -98,7 +98,7 @@ def _run() -> None:
             refresh()
             outage.end()
         except (DatabaseError, InterfaceError) as error:
-            # Without rows the process waits for PostgreSQL, and says so itself.
+            # If there are no rows yet, the process waits for PostgreSQL, and says so itself.
             if any(rows.value is not None for rows in CACHED):
                 outage.warn("cached rows stay: the database does not answer", error)
             connection.close()

@@ -1,4 +1,4 @@
-"""Parts of every long-running command: an event that signals set, and a loop that survives outages."""
+"""Parts of every long-running command: stop on signals, and repeat a step through outages."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ log = structlog.get_logger(__name__)
 RECONNECTS = RetryPolicy(base_seconds=1.0, cap_seconds=16.0)
 
 _stopped = threading.Event()
-#: Functions that stop the commands in other threads, by thread, so that a restarted command has only one.
+#: Functions that stop the commands in other threads, by thread. A restarted command has only one.
 _threads: dict[int, Callable[[], None]] = {}
 
 
 def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
     """Return an event that SIGTERM and SIGINT set. They also call `also`.
 
-    Another thread does both, because the signal may interrupt the main thread inside `wait` while it holds
-    the event's lock. A handler that needs the same lock would wait for ever.
+    The signal may interrupt the main thread inside `wait` while it holds the event's lock, and a handler that
+    needs the same lock would wait for ever. Another thread therefore sets the event and calls `also`.
 
-    In a thread other than the main one, the signals of the main thread's last call set this event, too. So
-    one process can run several commands (local.background). Each has its own event, because a command may set
-    its event when it fails while the others continue.
+    In a thread other than the main one, the signals of the main thread's last call set this event, too, and
+    one process can run several commands (local.background). Each has its own event: when one fails, it may
+    set its own while the others continue.
     """
     global _stopped
     stopped = threading.Event()

@@ -1,4 +1,4 @@
-"""Log the first error of an outage, because a loop meets the same error at every try."""
+"""Log only the first error of an outage. A loop meets the same error at every try."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class Outage:
         self._logged = event
 
     def end(self) -> None:
-        """Note that the server has answered, so that the next error is logged."""
+        """Note that the server has answered. The next error is logged again."""
         self._logged = ""

@@ -16,7 +16,7 @@ def make_client(
 ) -> redis.Redis:
     """Make a client of `url` (default: REDIS_URL) that raises `redis.RedisError` after these times.
 
-    With `decode`, answers are text, otherwise bytes. The client connects at its first call. It must not be
+    Answers are text if `decode`, otherwise bytes. The client connects at its first call. It must not be
     shared over a fork.
     """
     client = redis.Redis.from_url(

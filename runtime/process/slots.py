@@ -1,8 +1,8 @@
 """Slots for the requests that a process works on at a time, and the queue of the requests that wait for one.
 
 The queue is controlled by how long it lasts, as in CoDel (RFC 8289) and in "Fail at Scale" (ACM Queue 13-8):
-a queue that empties from time to time is a burst and does no harm. One that never empties only makes each
-request late, because no more of them are answered.
+a queue that empties from time to time is a burst and does no harm. One that never empties answers no more
+requests and makes each of them late.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RequestSlots(Generic[Held]):
         """
         with self._lock:
             if self._free:
-                return self._free.pop()  # the one given last, so that idle connections stay idle
+                return self._free.pop()  # the one given last: idle connections stay idle
             if not self._waiting:
                 self._since = self._clock()
             elif is_refusable and len(self._waiting) >= self._most():
@@ -110,7 +110,7 @@ class RequestSlots(Generic[Held]):
     def _overloaded(self) -> Overloaded:
         """Make callers wait as long as the overload has lasted.
 
-        So their repeats arrive at the same rate, however many of them an overload has refused.
+        Their repeats then arrive at the same rate, however many of them an overload has refused.
         """
         lasts = int(self._clock() - self._since)
         return Overloaded(min(max(SHORTEST_RETRY, lasts), LONGEST_RETRY))

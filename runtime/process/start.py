@@ -22,7 +22,7 @@ def wait_for_postgres(
     """Connect to the database `using`, and call `work`. Repeat this until it succeeds. Log the first error.
 
     `pause` waits for seconds between two tries, as an event's `wait` does. If it returns true or raises an
-    exception, the process must stop, so return without a connection or let the exception pass.
+    exception, the process must stop: return without a connection, or let the exception pass.
     """
     outage = Outage(log)
     try:

@@ -1,8 +1,8 @@
 """Call a function soon, or at the earliest requested time, while the caller does not wait for a broker.
 
-`wake()` notes a time and returns. A thread of the process, which the first use starts (so after any fork),
-calls the function at most once in each interval: at once after a pause, less often under load. A wake-up is
-only a hint, so a failed one is logged and counted, and the poll finds the rows.
+`wake()` notes a time and returns. A thread calls the function at most once in each interval: at once after a
+pause, less often under load. The first use starts the thread, which is after any fork. A wake-up is only a
+hint. A failed one is logged and counted, and the poll finds the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAKEUPS = counter(
     ["target", "result"],
 )
 
-#: The pause after a call. It is longer while wake-ups keep coming, so that one call serves more.
+#: The pause after a call. While wake-ups keep coming it is longer, and one call serves more.
 INTERVAL_SECONDS, BUSY_SECONDS = 0.1, 0.25
 #: The time of a wake-up that is due at once, on the monotonic clock.
 AT_ONCE = 0.0

@@ -1,12 +1,13 @@
 """Tell a container's probe whether a process's loops still run.
 
 Each loop calls `beat`, a thread writes a file every few seconds, and `manage.py health ROLE` reads the file.
-None of them asks another server, so an outage of the database or of a broker makes no process unhealthy. This
-module imports only the standard library, because each probe starts a new Python.
+None of them asks another server: an outage of the database or of a broker makes no process unhealthy. This
+module imports only the standard library, since each probe starts a new Python.
 
 The worker processes of web are of one role, and each of them has a numbered file: `web-0`, `web-1`. A worker
-takes the first file that no living process holds, so the successor of a killed worker continues its file. The
-file's deadline is a minute ahead, so the probe does not fail while the server replaces the worker.
+takes the first file that no living process holds, and the successor of a killed worker continues its file.
+The file's deadline is a minute ahead, which gives the server time to replace the worker before the probe
+fails.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Health:
         self._loops.pop(loop, None)
 
     def forget(self) -> None:
-        """Forget every loop, because the role's command starts again."""
+        """Forget every loop. The role's command starts again."""
         self._loops.clear()
 
     def write(self) -> None:
@@ -82,7 +83,7 @@ def file_of(role: str) -> Path:
 
 
 def files_of(role: str) -> list[Path]:
-    """Return the files of a role: its numbered ones or, without any, its only one."""
+    """Return the files of a role: its numbered ones, or else its only one."""
     return [file for name, file in _numbered() if name == role] or [file_of(role)]
 
 
@@ -94,7 +95,7 @@ def _numbered() -> list[tuple[str, Path]]:
 def _hold(file: Path) -> int | None:
     """Lock a numbered file until this process exits, or closes the returned descriptor.
 
-    Return None if another process has the lock. `write` replaces the file, so the lock has its own.
+    Return None if another process has the lock. `write` replaces the file, which is why the lock has its own.
     """
     lock = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -108,9 +109,8 @@ def _hold(file: Path) -> int | None:
 def expect_workers(count: int) -> None:
     """Make the files of web's workers. The server calls this before it starts the workers.
 
-    A file stays empty until its worker begins, and the probe fails until then. Delete the files of workers
-    that are dead, because they would fail the probe for ever if the number of workers was lowered. Ignore an
-    `OSError`.
+    A file stays empty until its worker begins, and the probe fails until then. The files of dead workers are
+    deleted: if the number of workers was lowered, they would fail the probe for ever. Ignore an `OSError`.
     """
     with contextlib.suppress(OSError):
         file_of("").mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def begin(role: str) -> None:
     _begun.append(health)
     with contextlib.suppress(OSError):
         health.file.parent.mkdir(parents=True, exist_ok=True)
-        health.write()  # because a scrape may come before the thread's first write
+        health.write()  # a scrape may come before the thread's first write
     threading.Thread(target=health.keep_writing, name=f"health-{role}", daemon=True).start()
 
 
@@ -192,7 +192,7 @@ def wait(stopped: threading.Event, seconds: float) -> None:
 
 
 def quiet_seconds(role: str) -> float | None:
-    """Return the seconds since the oldest beat of a role's loops, in all its files. None without a beat."""
+    """Return the seconds since the oldest beat of a role's loops, in all its files, or None."""
     beats = []
     for file in files_of(role):
         with contextlib.suppress(OSError, ValueError):

@@ -35,7 +35,7 @@ REGISTRY = CollectorRegistry(auto_describe=False)
 _readers: list[tuple[str, Reader]] = []
 #: By reader: whether the installation uses what it reads. The function queries the database.
 _uses: dict[Reader, Callable[[], bool]] = {}
-# Without this, each counter would have another series with its start time, which nobody needs.
+# Each counter would have another series with its start time, which nobody needs.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 #: The value of a gauge without labels, or the values by the label or labels. None is left out.
@@ -105,7 +105,7 @@ def at_scrape(read: Reader, *, source: str = "database") -> Reader:
     """Register a function that is called at each scrape, to expose the metric families that it yields.
 
     `source` is the server that the function queries. After an error, this scrape skips the other functions of
-    the same source, because each of them would wait, too.
+    the same source: each of them would wait, too.
     """
     _readers.append((source, read))
     return read
@@ -129,7 +129,7 @@ def exposition(*, accept: str, with_readers: bool = True) -> tuple[bytes, str]:
     """Return the metrics of this process, or with PROMETHEUS_MULTIPROC_DIR of all processes that share it.
 
     The second value is the content type: OpenMetrics if the header `accept` names it, as Prometheus' does, or
-    else Prometheus' text format. With `with_readers`, include the metrics of the database and the brokers.
+    else Prometheus' text format. If `with_readers`, include the metrics of the database and the brokers.
     """
     encode, content_type = choose_encoder(accept)
     return encode(_Collected(families(with_readers=with_readers))), content_type
@@ -160,7 +160,7 @@ def _read_all() -> Iterator[Metric]:
 
 
 def _call(read: Reader) -> list[Metric]:
-    return list(read())  # inside `_ask`, because a generator fails only when it is iterated
+    return list(read())  # inside `_ask`: a generator fails only when it is iterated
 
 
 def _ask(source: str, reader: str, ask: Callable[[], T], up: dict[str, bool]) -> T | None:

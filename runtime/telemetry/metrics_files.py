@@ -2,8 +2,8 @@
 
 prometheus-client writes a file for each process and kind of metric. The web's worker processes start and
 exit, and the library would keep all their files for ever. If one were deleted, the sums would fall, and
-Prometheus would take that for a restart. So this module adds the numbers of dead processes to one file, under
-a lock.
+Prometheus would take that for a restart. This module adds the numbers of dead processes to one file, under a
+lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 DIRECTORY: Path | None = None
 if _given := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
     DIRECTORY = Path(_given)
-    DIRECTORY.mkdir(parents=True, exist_ok=True)  # because prometheus-client does not make it
+    DIRECTORY.mkdir(parents=True, exist_ok=True)  # prometheus-client does not make it
 
 #: The library's classes have no types.
 _numbers: Any = MmapedDict

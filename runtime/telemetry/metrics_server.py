@@ -37,7 +37,7 @@ def watch(role: str) -> None:
 
 
 def is_allowed_to_read(authorization: str) -> bool:
-    """Return whether the header has METRICS_TOKEN. Without that setting, every request may read."""
+    """Return whether the header has METRICS_TOKEN. If that setting is empty, every request may read."""
     if not settings.METRICS_TOKEN:
         return True
     scheme, _, token = authorization.partition(" ")
@@ -47,7 +47,7 @@ def is_allowed_to_read(authorization: str) -> bool:
 
 
 class _Server(socketserver.TCPServer):
-    """Serve one request at a time, so that scrapes use only one connection to the database."""
+    """Serve one request at a time: scrapes use only one connection to the database."""
 
     allow_reuse_address = True
     started = False
@@ -82,7 +82,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def _serve(role: str) -> None:
-    """Serve until the process exits. The web's processes share one port, so the others wait for it."""
+    """Serve until the process exits. The web's processes share one port, and all but one wait for it."""
     told = False
     while True:
         try:

@@ -27,7 +27,7 @@ _is_on = False
 def start() -> None:
     """Record the spans of this process if the environment asks for it.
 
-    Raise `ImproperlyConfigured` without the SDK.
+    Raise `ImproperlyConfigured` if the SDK is not installed.
     """
     global _is_on
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
@@ -52,10 +52,10 @@ def span(
 ) -> AbstractContextManager[Span]:
     """Make a span the thread's current one within a block.
 
-    `parent` is a `traceparent`. Without one, the parent is the thread's current span. `links` are the
-    `traceparent`s of other work that caused this. A failed span has only the exception's class, because
-    messages of exceptions may contain addresses. While tracing is off, nothing asks OpenTelemetry, whose
-    spans without an effect are 3 % of a request's CPU.
+    `parent` is a `traceparent`; if it is empty, the parent is the thread's current span. `links` are the
+    `traceparent`s of other work that caused this. A failed span has only the exception's class: its message
+    may contain an address. While tracing is off, nothing asks OpenTelemetry, whose spans without an effect
+    are 3 % of a request's CPU.
     """
     return _span(name, kind, parent, links) if _is_on else INVALID_SPAN
 

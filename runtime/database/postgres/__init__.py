@@ -1,5 +1,5 @@
 """Django's PostgreSQL backend with a deadline on the client's side for every wait.
 
-If PostgreSQL is frozen, its TCP connections stay open, so neither `statement_timeout` nor `tcp_user_timeout`
-stops a wait for it. See `base.py`.
+The TCP connections of a frozen PostgreSQL stay open, and neither `statement_timeout` nor `tcp_user_timeout`
+ends a wait for it. See `base.py`.
 """

@@ -3,8 +3,8 @@
 `deadline` is in seconds. `direct` names the setting whose URL must not lead to a pooler, or is empty. A
 connection prepares `cursor.Prepared` statements, unless a pooler is in between.
 
-Migrations, and statements that make or drop whole databases, have no deadline. psycopg's connection pools are
-not supported, because they connect with their own class.
+Migrations, and statements that make or drop whole databases, have no deadline. psycopg's connection pools
+connect with their own class, and are not supported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEALTH_CHECK_SECONDS = 1.0
 #: A connection that answered within this time and was not closed since needs no health check.
 RECENT_SECONDS = 1.0
 
-#: A `prepare_threshold` that no statement reaches, so that only `Prepared` statements are prepared.
+#: A `prepare_threshold` that no statement reaches. Only `Prepared` statements are prepared.
 ON_REQUEST = 2**31
 
 #: The turn to connect to each server, by host and port.
@@ -42,7 +42,7 @@ READ_ONLY = ("in_hot_standby", "default_transaction_read_only")
 
 
 class ErrorWrapper(DatabaseErrorWrapper):
-    """Close the connection to a server that refuses writes, because after a failover another takes them."""
+    """Close the connection to a server that refuses writes. After a failover another one takes them."""
 
     wrapper: DatabaseWrapper
 
@@ -57,7 +57,7 @@ class ErrorWrapper(DatabaseErrorWrapper):
 class DatabaseOperations(operations.DatabaseOperations):
     """Django's, except that a name is quoted even if it begins and ends with a quote.
 
-    Django would put such a name into a statement as it is, with all that stands between the quotes.
+    Django would put such a name into a statement as it is, whatever stands between the quotes.
     """
 
     def quote_name(self, name: str) -> str:
@@ -65,7 +65,7 @@ class DatabaseOperations(operations.DatabaseOperations):
 
 
 class DatabaseSchemaEditor(schema.DatabaseSchemaEditor):
-    """A schema editor without a deadline, because a migration's statements may take minutes."""
+    """A schema editor without a deadline. A migration's statements may take minutes."""
 
     def __enter__(self) -> DatabaseSchemaEditor:
         self.connection.ensure_connection()
@@ -109,8 +109,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def init_connection_state(self) -> None:
         """Find out whether a pooler is in between. Raise `PoolerFound` if this connection must not have one.
 
-        A pooler invents the process id that it reports to its clients, so it differs from the server's. Then
-        other clients may use the session, too, and this connection prepares no statements.
+        The process id that a pooler reports to its clients is invented and differs from the server's. If it
+        does, other clients may use the session, too, and this connection prepares no statements.
         """
         super().init_connection_state()
         told = self.connection.info.backend_pid
@@ -137,7 +137,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if self.connection is None:
             return False
         if self.connection.is_alive(seconds=RECENT_SECONDS):
-            return True  # so that the requests of a busy process need no SELECT 1
+            return True  # the requests of a busy process need no SELECT 1
         with self.connection.waiting(seconds=HEALTH_CHECK_SECONDS):
             usable: bool = super().is_usable()
             return usable and not self._turned_read_only()

@@ -30,8 +30,8 @@ class ServerSilent(psycopg.OperationalError):
 class PoolerFound(ImproperlyConfigured):
     """The URL of a setting leads to a pooler, but must not.
 
-    A pooler may give another client's session to each transaction. Then nothing works that belongs to a
-    session, such as an advisory lock or `SET`.
+    A pooler may give another client's session to each transaction. Nothing that belongs to a session works
+    then, such as an advisory lock or `SET`.
     """
 
     def __init__(self, *, setting: str, why: str) -> None:
@@ -44,8 +44,8 @@ class PoolerFound(ImproperlyConfigured):
 class ConnectTurn:
     """Let one thread at a time connect to a server that has just been silent.
 
-    Without turns, each thread of a web process would wait for its own connect timeout, and the requests
-    behind them would wait even longer.
+    Otherwise each thread of a web process would wait for its own connect timeout, and the requests behind
+    them would wait even longer.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class ConnectTurn:
 
 
 def _last_first(params: Mapping[str, Any], *, last: tuple[str, str] | None) -> dict[str, Any]:
-    """Begin with the server of the last connection, because each dead server before it would take seconds."""
+    """Begin with the server of the last connection. Each dead server before it would take seconds."""
     hosts, ports = (str(params.get(name, "")).split(",") for name in ("host", "port"))
     if len(hosts) < 2 or len(hosts) != len(ports):
         return dict(params)
@@ -157,7 +157,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 def patient(*, seconds: float) -> Iterator[None]:
     """Within the block, wait at least `seconds` for each statement of this process, or with 0 for ever.
 
-    Commands that read whole tables use this, because nobody waits for them.
+    For commands that read whole tables, and for which nobody waits.
     """
     before, BoundedConnection.patience_seconds = (
         BoundedConnection.patience_seconds,

@@ -9,7 +9,7 @@ from django.db.backends.postgresql.base import ServerBindingCursor
 
 from runtime.database.postgres.connection import BoundedConnection
 
-#: A power of two above five, because PostgreSQL plans the first five uses for their values.
+#: A power of two above five: PostgreSQL plans the first five uses for their values.
 FIRST_USES = 8
 #: A plan that is older than this is not used again.
 PLAN_SECONDS = 60.0
@@ -20,11 +20,11 @@ class Prepared(str):
     """SQL that is prepared at its first use in a session, and then planned without its values.
 
     Use it for statements that find rows by a unique key, or whose conditions for a partial index are written
-    into the text. No value can improve their plan. All others are planned for their values at each use,
-    because without values no partial index can be used.
+    into the text: no value can improve their plan. All others are planned for their values at each use. A
+    plan without values could not use a partial index.
 
     A plan that was made for an empty partition reads all of it, and PostgreSQL makes another one only when it
-    has analyzed the table. So a session prepares the statement again after 8, 16, 32 … uses and after
+    has analyzed the table. A session therefore prepares the statement again after 8, 16, 32 … uses and after
     `PLAN_SECONDS`, and no plan stays in use long after the table has grown.
     """
 
