@@ -1,7 +1,7 @@
-"""Read one owner's rows of a partitioned table, live and in detached partitions.
+"""Read one owner's rows of a partitioned table, live and in detached partitions, for the order's timeline.
 
-The timeline of an order uses this. A detached partition may lack columns that were added later, so rows are
-mappings, and a reader must not expect every key.
+A detached partition may lack columns that were added later. Rows are mappings, and a reader must not expect
+every key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def owner_rows(
 ) -> list[dict[str, Any]]:
     """Return an owner's rows made at `since` or later, oldest first, without the columns of `without`.
 
-    This takes two statements. Values are those of `to_jsonb`, so times are ISO 8601 texts and ids are texts.
+    This takes two statements. Values are those of `to_jsonb`: times are ISO 8601 texts and ids are texts.
     """
     try:
         return _owner_rows(model, owner_id, since, without)
@@ -48,7 +48,7 @@ def _owner_rows(
     ]
     owner = quote(model.retention.owner_column)
     select = f"SELECT to_jsonb(t) - %s::text[] FROM {{}} AS t WHERE {owner} = %s"  # noqa: S608
-    # Ids contain the time, so with this bound PostgreSQL plans only partitions that may have rows.
+    # Ids contain the time. With this bound PostgreSQL plans only partitions that may have rows.
     statement = f"{select} AND id >= %s".format(quote(model._meta.db_table))
     values: list[Any] = [list(without), owner_id, id_floor(first_id_time(since))]
     for name in old:

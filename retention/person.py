@@ -32,7 +32,7 @@ class Person:
         return as_stored(address).lower() == self.address.lower()
 
     def is_named_in(self, text: str, *, orders: bool = True) -> bool:
-        """Return whether a text has the complete address or, with `orders`, one of the order ids."""
+        """Return whether a text has the complete address or, if `orders`, one of the order ids."""
         lower = text.lower()
         return (orders and any(str(owner) in lower for owner in self.owner_ids)) or (
             self.address.lower() in find_addresses(text)

@@ -1,7 +1,7 @@
 """Delete old rows from the tables that are not partitioned, `BATCH` rows at a time.
 
-retention.rollover calls it. Each batch is a short transaction that skips locked rows, so it waits for
-no other transaction and blocks others only briefly. The next purge continues a killed one.
+Each batch is a short transaction that skips locked rows. It waits for no other transaction and blocks others
+only briefly. The next purge continues a killed one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.db import connections, transaction
 from retention.partitions.locks import OWNER_DATABASE
 
 BATCH = 2000
-#: The pause between two batches, so that vacuum and replicas keep up.
+#: The pause between two batches, in which vacuum and replicas keep up.
 PAUSE_SECONDS = 0.02
 LONGEST_YEAR_DAYS = 366
 

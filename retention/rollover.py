@@ -1,15 +1,16 @@
 """Do everything that the retention settings demand. `manage.py keep_partitions` runs it daily.
 
 For each partitioned table, under a lock that only one run can hold:
+
 - finish the steps of a killed run;
 - detach partitions that are past their hot days and have no unfinished row;
 - drop detached days of events after their grace;
 - archive months of e-mails that are past their warm days, and rewrite cold files that have rows of an erased
-person;
+  person;
 - drop archived months after their grace, and delete cold files past their years.
 
-Then purge the small tables. A run may be killed after every step, because the next one continues from the
-catalogue, the records and the store, and repeats no step.
+Then purge the small tables. A run may be killed after every step: the next one continues from the catalogue,
+the records and the store, and repeats no step.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def request() -> None:
 def is_due(*, interval_seconds: float) -> bool:
     """Return whether the last complete rollover is `interval_seconds` ago, or one was requested since."""
     beats = Heartbeat.objects.filter(name__in=[ROLLED_OVER, REQUESTED])
-    # One statement, because ages from two statements would differ by the time between these.
+    # One statement: ages from two statements would differ by the time between these.
     ages = dict(beats.annotate(passed=Now() - F("beat_at")).values_list("name", "passed"))
     age: dt.timedelta | None = ages.get(ROLLED_OVER)
     return age is None or age.total_seconds() >= interval_seconds or bool(ages.get(REQUESTED, age) < age)
@@ -74,8 +75,8 @@ class Rollover:
 def rollover(*, report: Report, dry_run: bool = False) -> Rollover:
     """Do all due steps, and return those that could not be done.
 
-    Call `report(step, **facts)` after each step. With `dry_run`, only report the steps, as "would …". An
-    error of one partition stops neither the others nor the purges.
+    Call `report(step, **facts)` after each step. If `dry_run`, only report the steps, as "would …". An error
+    of one partition stops neither the others nor the purges.
     """
     result = Rollover()
     if not dry_run:
@@ -153,7 +154,7 @@ class _Run:
         if record.deleted_at is not None:
             return
         if record.dropped_at is not None:
-            # Do this before the file is looked for, because a killed run may have deleted it.
+            # Do this before the file is looked for. A killed run may have deleted it.
             if years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
                 if self.dry_run:
                     self.report("would delete the cold file", partition=record.name)
@@ -164,7 +165,7 @@ class _Run:
         if not self.dry_run:
             before = start_of(interval="month", when=self.now)
             erase_from_cold_file(model=self.model, record=record, report=self.report, before=before)
-        # Also just after an erasure changed the cold file, because daily erasures would keep the table.
+        # Also just after an erasure changed the cold file: daily erasures would keep the table.
         self._drop(record, since=record.archived_at)
 
     def _drop(self, record: DetachedPartition, *, since: dt.datetime | None) -> None:
@@ -228,7 +229,7 @@ def _compare(record: DetachedPartition, report: Report) -> None:
     try:
         archive.verify(manifest=manifest, table=table, tick=_ticker(record, report))
     except ColdFileDiffers:
-        if table:  # so the next run writes the cold file again
+        if table:  # the next run writes the cold file again
             record.archived_at = None
             record.save(using=OWNER_DATABASE, update_fields=["archived_at"])
         raise

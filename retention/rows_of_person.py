@@ -2,7 +2,7 @@
 
 A model's `retention` rules say what is personal in a row. A person owns the rows that are addressed to them,
 or in a table without addresses the rows of their orders. orders/privacy erases from tables that are not
-partitioned. orders.privacy.erasure calls this module, and for cold files also retention.rollover.
+partitioned.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def erase_rows(
     """Erase personal values in the rows that a person owns. Lock the rows in id order.
 
     `table` is the model's table, or a detached or restored partition of it, which may lack columns that were
-    added later. With `orders`, leave out the rows of other orders. Return the number of changed rows. Rows
-    that were erased before do not change.
+    added later. If `orders` are given, leave out the rows of other orders. Return the number of changed rows.
+    Rows that were erased before do not change.
     """
     rules = model.retention
     condition, values = _owned(model, person, using, table)
@@ -69,7 +69,7 @@ def erase_chosen_texts(*, model: PartitionedModel, person: Person, using: str, t
 def _erase_hashed(model: PartitionedModel, hashes: Collection[str], table: str) -> int:
     """Erase the rows that are addressed to one of these keyed hashes.
 
-    PostgreSQL cannot compute them, so compare row by row.
+    PostgreSQL cannot compute them. Compare row by row.
     """
     rules, changed = model.retention, 0
 
@@ -180,8 +180,8 @@ def erase_from_cold_file(
     """Erase from a cold file every person whose `Erasure` still lists it. Return the number of changed rows.
 
     While the detached table exists, erase there and write the cold file again. After its drop, restore,
-    change and write the cold file, but with `before` only if one of the persons asked before that time. The
-    rollover passes a month's start, so that this happens at most once a month.
+    change and write the cold file. If `before` is given, do this only if one of the persons asked before that
+    time: the rollover passes a month's start, and rewrites at most once a month.
     """
     waiting = erasures_waiting_for(record=record)
     late = before is None or any(erasure.requested_at < before for erasure in waiting)

@@ -1,4 +1,4 @@
-"""Make the partitions of the next months and days. migrate and both commands of partitions call it."""
+"""Make the partitions of the next months and days."""
 
 from __future__ import annotations
 

@@ -1,4 +1,1 @@
-"""Write, read and restore detached months as files. `archive` writes one.
-
-`rollover`, `rows_of_person`, commands and the pages that show old rows import it.
-"""
+"""Write, read and restore detached months as files. `archive` writes one."""

@@ -1,7 +1,7 @@
 """Write a detached month to a cold file: its table as CSV in zstandard with a manifest, in a folder or on S3.
 
 `write_cold_file` and `verify` compare every byte with the table before the table is dropped. A file's name
-contains its SHA-256, so a new cold file never overwrites an old one. The record in `detached_partitions`
+contains its SHA-256, and a new cold file never overwrites an old one. The record in `detached_partitions`
 names the valid cold file, and `delete_unrecorded` deletes every other file. Memory use stays at a few
 megabytes.
 """
@@ -128,7 +128,7 @@ def find_rows(
 ) -> Iterator[dict[str, str]]:
     """Yield the wanted rows of a cold file, with all values as text. Read the cold file from end to end.
 
-    Raise `ColdFileDiffers` for a missing or damaged cold file, for a damaged one perhaps after some rows.
+    Raise `ColdFileDiffers` for a missing or damaged cold file. A damage may be found only after some rows.
     """
     chunks = storage.read_csv(manifest=Manifest.of(record))
     rows = csv.DictReader(line.decode(errors="replace") for line in storage.lines_of(chunks))

@@ -20,8 +20,8 @@ class ColdFileDiffers(RuntimeError):
 class Manifest:
     """The JSON document next to a cold file. Times are ISO 8601 in UTC. The range is [since, until).
 
-    The tables' owner makes statements from these names. So a manifest with other names than a cold file can
-    have raises `ColdFileDiffers`, wherever it comes from.
+    The tables' owner makes statements from these names. A manifest with names that no cold file can have
+    raises `ColdFileDiffers`, wherever it comes from.
     """
 
     partition: str

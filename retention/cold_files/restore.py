@@ -23,14 +23,13 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
     """Load a cold file into a new table next to the live one, and return the table's name.
 
     One transaction streams the cold file once through COPY, and compares the table with the manifest before
-    it commits. So the transaction is not idle while the store is read. Raise `ColdFileDiffers`, also if the
-    table exists.
+    it commits. It is never idle while the store is read. Raise `ColdFileDiffers`, also if the table exists.
     """
     manifest = Manifest.of(record)
     name = manifest.partition + suffix
     quote = connections[OWNER_DATABASE].ops.quote_name
     chunks = storage.read_csv(manifest=manifest, tick=tick)
-    first = next(chunks, b"")  # before the transaction, because a store may be slow to open
+    first = next(chunks, b"")  # before the transaction: a store may be slow to open
     with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
         if cursor.fetchone()[0]:

@@ -60,7 +60,7 @@ def stored_names(*, record: DetachedPartition) -> list[str]:
 
 
 def save(*, name: str, content: File) -> None:  # type: ignore[type-arg]
-    """Store a file under exactly this name, whole or not at all, so that it survives a power failure."""
+    """Store a file under exactly this name, whole or not at all, and durably: it survives a power failure."""
     files = store()
     if not isinstance(files, FileSystemStorage):  # a bucket stores an object whole or not at all
         _save(name, content)
@@ -70,7 +70,7 @@ def save(*, name: str, content: File) -> None:  # type: ignore[type-arg]
     path = Path(files.path(name))
     _fsync(Path(files.path(temporary)))
     Path(files.path(temporary)).replace(path)
-    for folder in (path.parent, path.parent.parent):  # so that the entries of new folders are durable, too
+    for folder in (path.parent, path.parent.parent):  # the entries of new folders are durable, too
         _fsync(folder)
 
 
@@ -119,7 +119,7 @@ def read_csv(*, manifest: Manifest, tick: Tick = ignore_ticks) -> Iterator[bytes
             counted = cast("IO[bytes]", _Counted(file, packed))
             reader = zstandard.ZstdDecompressor().stream_reader(counted, read_across_frames=True)
             yield from plain.of(iter(lambda: reader.read(_CHUNK), b""))
-    except FileNotFoundError as error:  # perhaps because an erasure has just replaced it
+    except FileNotFoundError as error:  # an erasure may have just replaced it
         raise ColdFileDiffers(f"{manifest.file} is not in the store") from error
     except zstandard.ZstdError as error:
         raise ColdFileDiffers(f"{manifest.file} cannot be read: {error}") from error

@@ -1,1 +1,1 @@
-"""The commands of partitions. Only manage.py imports them."""
+"""The commands of partitions."""

@@ -1,4 +1,1 @@
-"""Partitions in PostgreSQL: their states, and how to make, detach and drop them.
-
-The rest of retention, commands and readiness import it.
-"""
+"""Partitions in PostgreSQL: their states, and how to make, detach and drop them."""

@@ -35,8 +35,7 @@ def partition_tables(
 ) -> list[PartitionTable]:
     """List the partitions of `model` that exist, attached or not, oldest first.
 
-    This waits for no table's lock, because timelines, exports and erasures of every person call it. With
-    `sizes` it opens each table.
+    This waits for no table's lock, since the timeline of an order needs it. If `sizes`, it opens each table.
     """
     parent = model._meta.db_table
     with connections[using].cursor() as cursor:

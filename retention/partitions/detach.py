@@ -1,11 +1,11 @@
 """Detach old partitions from their table, attach them again, drop them. Unfinished rows stay in the table.
 
 A detach is refused while the partition has unfinished rows, and undone if one appears afterwards, for example
-by a resend. It never blocks readers or writers of the table, because DETACH CONCURRENTLY waits for older
-transactions without a lock that others want. If the wait is interrupted, the partition is *pending* and its
-rows are already invisible, so the next caller finishes the detach at once. So a detach first waits until the
-transactions that use the table have ended, and does not begin while a long one does, such as pg_dump's.
-retention.rollover calls this on the owner's direct connection, in autocommit.
+by a resend. It never blocks readers or writers of the table: DETACH CONCURRENTLY waits for older transactions
+without a lock that others want. If that wait is interrupted, the partition is *pending*, with its rows
+already invisible, and the next caller must finish the detach at once. To keep this rare, a detach first waits
+until the transactions that use the table have ended, and does not begin while a long one does, such as
+pg_dump's. All of it needs the owner's direct connection, in autocommit.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ COUNTED = 1000
 
 
 class StillPending(RuntimeError):
-    """A detach could not be finished, because an older transaction of another session is still open."""
+    """A detach could not be finished: an older transaction of another session is still open."""
 
 
 class TableInUse(RuntimeError):
-    """An older transaction of another session uses the table, so no detach was begun."""
+    """An older transaction of another session uses the table. No detach was begun."""
 
 
 class PartitionHeld(RuntimeError):
-    """A partition has unfinished rows, so it is not detached."""
+    """A partition has unfinished rows and stays attached."""
 
     def __init__(self, partition: str, holds: Sequence[HoldingRows], advice: str) -> None:
         self.partition = partition
@@ -125,7 +125,7 @@ def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
 
 
 def wait_for_readers(*, model: PartitionedModel) -> None:
-    """Wait until the transactions that now use a table have ended, because a detach would wait for them.
+    """Wait until the transactions that now use a table have ended. A detach would wait for them.
 
     Raise `TableInUse` after `READERS_SECONDS`.
     """
@@ -177,7 +177,7 @@ def finish_detach(*, model: PartitionedModel, name: str, report: Report) -> None
 def record_or_reattach(*, model: PartitionedModel, name: str, report: Report) -> None:
     """Record a detached partition. If it has unfinished rows, attach it again and raise `PartitionHeld`.
 
-    Nothing claims or resends rows of a detached partition, so this check is final.
+    The check is final: nothing claims or resends rows of a detached partition.
     """
     try:
         check_finished(model=model, name=name)
@@ -204,7 +204,7 @@ def attach(*, model: PartitionedModel, name: str) -> None:
     )
     bounds = [str(id_floor(partition.since)), str(id_floor(partition.until))]
     with short_lock_timeout() as cursor:
-        # DETACH CONCURRENTLY left a CHECK that equals the bounds, so PostgreSQL reads no row.
+        # DETACH CONCURRENTLY left a CHECK that equals the bounds. PostgreSQL reads no row.
         statement = f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)"
         cursor.execute(compose(statement, bounds, using=OWNER_DATABASE))
     DetachedPartition.objects.using(OWNER_DATABASE).filter(name=name).delete()

@@ -26,7 +26,7 @@ class AlreadyRunning(RuntimeError):
 def exclusive_lock(*, model: type[Model], using: str = OWNER_DATABASE) -> Iterator[None]:
     """Prevent other runs on the same table.
 
-    The advisory lock belongs to the session, so PostgreSQL frees it when the process dies. Raise
+    The advisory lock belongs to the session, and PostgreSQL frees it when the process dies. Raise
     `AlreadyRunning` if another run holds it.
     """
     key = f"{_LOCK}{model._meta.db_table}"

@@ -8,8 +8,8 @@ from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import ProjectState
 
-#: How long a migration waits for a lock that writers want, too. It must be short, because writers queue
-#: behind the migration.
+#: How long a migration waits for a lock that writers want, too. Writers queue behind the migration, which is
+#: why it must be short.
 LOCK_TIMEOUT = "3s"
 
 

@@ -1,8 +1,7 @@
 """Names, bounds and creation of partitions. Tables are partitioned by range of their UUIDv7 id.
 
 A partitioned model inherits `Partitioned`, and `CreatePartitionedModel` creates it in its first migration.
-`retention.upkeep`, `manage.py partitions` and readiness call this module. Making partitions
-needs a direct connection of the tables' owner: alias `owner`, or the one that migrates.
+Making partitions needs a direct connection of the tables' owner: alias `owner`, or the one that migrates.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from runtime.database.partitioned import (
 
 log = structlog.get_logger(__name__)
 
-#: How many future partitions to make. So the process that makes them may be down for a month.
+#: How many future partitions to make. The process that makes them may be down for a month.
 AHEAD: dict[Interval, int] = {"month": 6, "day": 35}
 #: How far a row's time, by the database's clock, may be outside of the partition of its id.
 CLOCKS_APART = dt.timedelta(days=1)
@@ -35,7 +34,7 @@ CLOCKS_APART = dt.timedelta(days=1)
 MADE = "partitions"
 
 # Each row is updated two or three times and then never again. Autovacuum's default thresholds are a share of
-# the table and too high for millions of rows, so these are numbers of rows. Vacuum does not pause either.
+# the table, too high for millions of rows. These are numbers of rows. Vacuum does not pause either.
 _STORAGE = (
     "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, "
     "autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000, "
@@ -167,7 +166,7 @@ def compose(statement: str, values: Sequence[Any], *, using: str) -> str:
 
 
 def is_table_owner(*, using: str = "owner") -> bool:
-    """Return whether this connection's role owns every partitioned table, so may make and drop partitions."""
+    """Return whether this connection's role owns, and may make and drop, every partition."""
     with connections[using].cursor() as cursor:
         cursor.execute(
             "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class"

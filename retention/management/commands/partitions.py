@@ -1,6 +1,6 @@
 """`manage.py partitions …`: run the steps of retention by hand or from cron.
 
-Each verb may run at any time, even twice at once, because it repeats no finished step. The exit code is 0 if
+Each verb may run at any time, even twice at once: it repeats no finished step. The exit code is 0 if
 everything is done, 1 if an operator must act (unfinished rows, a wrong archive), 75 (EX_TEMPFAIL) if another
 run or session was in the way, and 2 for a name that does not exist. All verbs except `list` need the tables'
 owner (`PARTITION_DATABASE_URL`).
