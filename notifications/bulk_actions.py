@@ -38,7 +38,7 @@ def add_action(
     will_be: str,
     advice: str,
 ) -> EmailAction:
-    """Register an action. `name` is stored after "notifications.", so it must keep its meaning."""
+    """Register an action. `name` is stored after "notifications." and must keep its meaning."""
     action = EmailAction(
         name=_PREFIX + name,
         title=title,

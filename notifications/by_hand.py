@@ -1,4 +1,4 @@
-"""Change e-mails by hand, and decide whether a person may. Lists, pages, jobs, commands, and the API ask."""
+"""Change e-mails by hand, and decide whether a person may."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _FRESH = {"retry_count": 0, "next_attempt_at": Now(), "resent_at": Now()}
 def change(*, ids: Iterable[uuid.UUID], act: Transition) -> tuple[list[EmailNotification], list[Refusal]]:
     """Change the rows for which `why_not` allows the act. Return them and the refusals.
 
-    A resent row is due with all its retries, and keeps its list of errors. So a second resend refuses the
-    row, because it is `pending`.
+    A resent row is due with all its retries, and keeps its list of errors. It is `pending` then, and a second
+    resend refuses it.
     """
     wanted = set(ids)
     changes: list[EmailNotification] = []
@@ -82,10 +82,11 @@ def why_not(*, row: EmailNotification, act: Transition, now: dt.datetime) -> Ref
 
 
 def held_until(row: EmailNotification) -> dt.datetime | None:
-    """Return until when a row is held for evidence of an ambiguous attempt, or None without such an attempt.
+    """Return the end of the hold, or None if the row is not held.
 
-    That is `AMBIGUOUS_HOLD_SECONDS` after the attempt. If it was the newest attempt of a `failed` row, the
-    row is held at least until its next attempt, which screening postpones while no process takes webhooks.
+    A row is held for `AMBIGUOUS_HOLD_SECONDS` after an ambiguous attempt, to wait for evidence. If that was
+    the newest attempt of a `failed` row, it is held at least until its next attempt, which screening
+    postpones while no process takes webhooks.
     """
     doubt = attempts.last_doubt(row.errors, row.resent_at)
     if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):

@@ -1,4 +1,4 @@
-"""Deploy checks of the e-mails and of the providers' webhooks. Loaded by the app's config."""
+"""Deploy checks of the e-mails and of the providers' webhooks."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ OVERDUE = Condition(
     alert=Alert("P2", "1m", "An e-mail that is neither sent nor held is over an hour old."),
     page="notifications.emailnotification?status=pending",
 )
-#: The next poll recovers a crashed worker's claim, so the alert waits for two of them.
+#: The next poll recovers a crashed worker's claim. The alert waits for two of them.
 PROCESSING_STUCK = Condition(
     code="EmailProcessingStuck",
     place=80,

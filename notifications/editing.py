@@ -1,4 +1,4 @@
-"""Save, publish, restore and withdraw the own sentences of e-mails. Called by the admin and by commands."""
+"""Save, publish, restore and withdraw the own sentences of e-mails."""
 
 from __future__ import annotations
 

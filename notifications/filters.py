@@ -32,7 +32,7 @@ def narrow(rows: EmailNotificationQuerySet, params: Mapping[str, str]) -> EmailN
 
 
 def rows_at(params: Mapping[str, str], started_at: dt.datetime | None) -> EmailNotificationQuerySet:
-    """Return the rows that match. With `started_at`, only those that have not changed since then."""
+    """Return the rows that match. If `started_at` is given, only those that have not changed since then."""
     rows = narrow(EmailNotification.objects.all(), params)
     return rows if started_at is None else rows.filter(updated_at__lte=started_at)
 

@@ -1,8 +1,8 @@
 """Make the e-mails of a change, which are saved together with it.
 
-An order has at most one e-mail for each event and version, and one shop copy of it. No constraint says so,
-because a unique index of a partitioned table must contain the partition's key. The order's lock does: whoever
-makes an e-mail holds it, so these functions see every e-mail that was made before.
+An order has at most one e-mail for each event and version, and one shop copy of it. No constraint can say so:
+a unique index of a partitioned table must contain the partition's key. The order's lock does. Whoever makes
+an e-mail holds it, and sees every e-mail that was made before.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def new_emails(
     interval: dt.timedelta | None = None,
     may_exist: bool = False,
 ) -> list[EmailNotification]:
-    """Return the e-mail about an event, and with `copy_to` the shop's copy, for the caller to save.
+    """Return the e-mail about an event, and the shop's copy if there is a `copy_to`, for the caller to save.
 
     `source` is the order's, whose profile the e-mails get. Return none if `NOTIFY_ON` does not list the
-    event, if the order has an e-mail for this event that was written within `interval`, or with `may_exist`
-    one for this version. `context` returns the template's data; it is called only if the e-mail is rendered.
-    Raise `UnknownEmail` for an event without templates.
+    event, if the order has an e-mail for this event that was written within `interval`, or if one for this
+    version `may_exist` and does. `context` returns the template's data; it is called only if the e-mail is
+    rendered. Raise `UnknownEmail` for an event without templates.
     """
     require_transaction("an e-mail")
     if event_type not in settings.NOTIFY_ON:
@@ -59,8 +59,8 @@ def new_emails(
     if may_exist and _has_email(order_id, idempotency_key=key):
         return []
     profile = find_profile(source)
-    # Record an e-mail to an erased person, but never send it. Leave out its text, which may have a name or a
-    # link of the person, because no later erasure finds it.
+    # Record an e-mail to an erased person, but never send it. Its text may have a name or a link of the
+    # person, and no later erasure would find it: leave it out.
     is_erased = recipient_email == ERASED_ADDRESS
     content = (
         RenderedEmail(ERASED, "", "")
@@ -86,7 +86,7 @@ def new_emails(
         "traceparent": work.traceparent,
     }
     email = EmailNotification(
-        id=new_id(),  # before that of the copy, because lists have the order of the ids
+        id=new_id(),  # before that of the copy: lists have the order of the ids
         recipient_email=recipient_email,
         to_name=to_name,
         idempotency_key=key,
@@ -94,7 +94,7 @@ def new_emails(
     )
     emails = [email]
     if profile.copy_to and not is_erased:
-        # A row of its own, so that each recipient has a state of its own.
+        # A row of its own: each recipient has a state of its own.
         emails.append(
             EmailNotification(
                 recipient_email=profile.copy_to,

@@ -2,8 +2,7 @@
 
 It may contain variables such as `{reference}`. If the sentence is a paragraph of the e-mail, it may also
 contain `**bold**`, links such as `[text](https://…)`, and line breaks between paragraphs. Nothing else is
-markup. The result are format strings for `%`, so that rendering inserts the values and reads no markup: a
-value is never parsed.
+markup. The result is format strings for `%`: rendering inserts the values and never parses them.
 """
 
 from __future__ import annotations

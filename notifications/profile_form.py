@@ -55,7 +55,7 @@ class AccountFields(forms.Form):
 class ColourInput(forms.TextInput):
     """A text field and a colour picker, which `admin.js` shows and connects.
 
-    A picker always has a value, but an empty text means the default colour. So only the text is posted.
+    A picker always has a value, but an empty text means the default colour. Only the text is posted.
     """
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:

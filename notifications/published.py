@@ -1,7 +1,7 @@
 """The published own sentences of the database, as each process knows them.
 
-`find` reads no table (see `cached_rows`). A process reads the markup of a version once. An own text that this
-release or the shop's files have no use for is left out, so that the original is sent.
+`find` reads no table (see `cached_rows`). A process reads the markup of a version once. If this release or
+the shop's files have no use for an own text, the original is sent.
 """
 
 from __future__ import annotations

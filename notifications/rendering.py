@@ -1,12 +1,12 @@
 """Render an e-mail from plain data: subject, HTML and text, in the recipient's language and number formats.
 
-`render_email` runs in the transaction of the order's change, whose statement inserts the e-mail. So it reads
+`render_email` runs in the transaction of the order's change, while it holds the order's lock. It reads
 neither a table nor the network.
 
 An event has an e-mail if the folder templates/emails/<event>/ exists. A file of EMAIL_TEMPLATES_DIR replaces
 the file of the same name; notifications.template_checks renders all of them when the process starts. One
 Jinja2 template serves all languages: gettext translates its sentences from the catalogues in
-notifications/locale, and a shop's own texts replace them one by one. Short labels carry a context, because
+notifications/locale, and a shop's own texts replace them one by one. Short labels have a context, since
 "Order" and "Paid" alone are ambiguous. docs/guides/templates.md explains the variables.
 """
 
@@ -85,11 +85,11 @@ def render_email(
     profile: Profile | None = None,
     words: Words | None = None,
 ) -> RenderedEmail:
-    """Render the e-mail of an event in the language of `locale`, or in English without a catalogue for it.
+    """Render the e-mail of an event in the language of `locale`, or in English if it has no catalogue.
 
-    Without a `profile`, use that of the settings. Without `words`, use the published own texts of the profile
-    and the language. `show` describes `context`. Raise `UnknownEmail`, or `TemplateFailed` if a file fails,
-    for example because it uses a variable that `context` lacks.
+    The default `profile` is that of the settings, and the default `words` are the published own texts of the
+    profile and the language. `localize` describes `context`. Raise `UnknownEmail`, or `TemplateFailed` if a
+    file fails, for example because it uses a variable that `context` lacks.
     """
     profile = profile or from_settings()
     localized = localize(locale=locale, context=context, profile=profile)

@@ -15,9 +15,9 @@ EMAIL_RETENTION = RetentionRules(
     },
     unfinished_help="Resend them or give them up, in the admin or by POST /notifications/{id}/resend.",
     owner_column="order_id",
-    # A shop copy is also its customer's, because its content is about them.
+    # A shop copy is also its customer's. Its content is about them.
     address_columns=("recipient_email", "customer_email"),
-    # Leave a row that is being sent to a second pass, because settling would write its errors again.
+    # Leave a row that is being sent to a second pass. Settling would write its errors again.
     personal=f"recipient_email <> '{ERASED_ADDRESS}' AND status <> '{Status.PROCESSING}'",
     erased={
         "recipient_email": f"'{ERASED_ADDRESS}'",

@@ -1,4 +1,4 @@
-"""The data with which previews show e-mails. `orders.apps` sets both, because e-mails know no order."""
+"""The data with which previews show e-mails. `orders.apps` sets both: e-mails know no order."""
 
 from __future__ import annotations
 

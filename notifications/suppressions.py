@@ -1,7 +1,7 @@
 """Suppressed addresses: they bounced, their owner complained, or a person suppressed them.
 
-Only keyed hashes (PRIVACY_KEY) of them are stored. Webhooks and the admin add them. Delivery checks them
-between claim and send, so that a suppressed e-mail stays visible as a row.
+Only keyed hashes (PRIVACY_KEY) of them are stored. Delivery checks them between claim and send, and a
+suppressed e-mail stays visible as a row.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def check_templates(*, declared: Collection[str], samples: Samples) -> None:
 
 
 def warm_up(*, sample: Mapping[str, object]) -> None:
-    """Render every e-mail in every language once, so that the first request does not wait for loading."""
+    """Render every e-mail in every language once. The first request need not wait for loading."""
     is_currency("EUR")  # loads the list
     for language, _ in settings.LANGUAGES:
         localized = localize(locale=language, context=sample, profile=from_settings())

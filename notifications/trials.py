@@ -1,8 +1,7 @@
 """Try a provider: send one real e-mail, and follow it until its webhook arrives.
 
 The job's id is the e-mail's id, and the job keeps the steps. No row of `email_notifications` is written. The
-circuit breakers, the rate limit and the suppressions do not apply. Called by `manage.py providers try` and by
-the admin's page *Providers*, and by webhooks whose ids no e-mail has.
+circuit breakers, the rate limit and the suppressions do not apply.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from runtime.bulk_jobs import JobRefused, Report, start_for_person
 from runtime.models import BulkJob, Heartbeat
 from runtime.personal_data import ERASED_ADDRESS, hide_addresses
 
-#: The name of the action, which the app of the orders registers, because it has the sample of an order.
+#: The name of the action. The app of the orders registers it, which has the sample of an order.
 TRY = "notifications.try_provider"
 #: Begins the kind of a step that is a provider's event.
 EVENT = "event:"
@@ -37,7 +36,8 @@ EVENT = "event:"
 WAIT_SECONDS = 60.0
 #: How often to look for it. Each look also shows other workers that this one is alive.
 LOOK_SECONDS = 1.0
-#: A web process writes a heartbeat of posts at most this often, so an earlier one may stand for a later post.
+#: A web process writes a heartbeat of posts at most this often, and an earlier one may stand for a later
+#: post.
 BEAT_SECONDS = 5.0
 #: After so long without a worker, nobody waits for the e-mail any more.
 TOO_LATE = dt.timedelta(minutes=10)
@@ -142,13 +142,13 @@ class _Trial:
             raise JobRefused(f"Set {key.name}, which is empty. Nothing was sent.")
 
     def send(self, sample: Mapping[str, object]) -> Outcome:
-        """Send the e-mail. A job that is run again sends none, because this step is in it."""
+        """Send the e-mail. This step is in a job that is run again, and such a job sends none."""
         event = self._job.filter["event"]
         mail = render_email(event_type=event, locale="en", context=sample)
         sender = parseaddr(settings.DEFAULT_FROM_EMAIL)[1]
         self.note("sending", f"Send the e-mail of {event} from {sender} through {self.declared.name}.")
         provider = PROVIDERS[self.declared.name]
-        # No step is reported during the send, so another process could take a slow one for killed.
+        # No step is reported during the send. Another process could take a slow one for killed.
         BulkJob.objects.hold(id=self._job.id, seconds=WAIT_SECONDS)
         self.sent_at = dt.datetime.now(dt.UTC)
         try:
@@ -248,7 +248,7 @@ class _Trial:
 def _age_since(beat: str, sent_at: dt.datetime) -> float | None:
     """Return the seconds since a heartbeat, or None if it is older than the e-mail."""
     age = Heartbeat.read_age(name=beat)
-    # Read the clock after the age, so that a slow read makes no heartbeat look older than the e-mail.
+    # Read the clock after the age: a slow read must make no heartbeat look older than the e-mail.
     waited_seconds = (dt.datetime.now(dt.UTC) - sent_at).total_seconds()
     return age if age is not None and age <= waited_seconds + BEAT_SECONDS else None
 

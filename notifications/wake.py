@@ -1,7 +1,7 @@
-"""Start a send: `wake` enqueues a drain for a worker, and says why.
+"""Queue a drain for a worker, and say why.
 
-Polls, timers and `drain_outbox` call `outbox.drain` in their own process instead, so they need no Valkey.
-The task has a name here instead of an import, because the sender is above this package.
+Polls, timers and `drain_outbox` call `outbox.drain` in their own process instead, and need no Valkey. The
+task is called by its name: the sender is above this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The admin of e-mails, providers and suppressed addresses. Django finds this package by its name."""
+"""The admin of e-mails, providers and suppressed addresses."""
 
 from notifications.admin import attention, emails, profiles, search, suppressions
 

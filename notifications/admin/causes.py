@@ -27,7 +27,7 @@ ON_FIRST_PAGE = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """One cause on the page. `count` is text ("9,000+"), because COUNT_LIMIT dead letters are counted."""
+    """One cause on the page. `count` is a text ("9,000+"): only COUNT_LIMIT dead letters are counted."""
 
     cause: str
     count: str
@@ -38,7 +38,7 @@ class Group:
 
     @property
     def is_possibly_sent(self) -> bool:
-        """Whether `manage.py after_restore` made these dead letters, so that they may have been sent."""
+        """Whether `manage.py after_restore` made these dead letters. They may have been sent."""
         return self.means is RESTORED
 
 

@@ -24,7 +24,7 @@ from web.admin.period import PeriodFilter
 
 
 class ParameterFilter(ChoiceFilter):
-    """A filter that notifications.filters applies, so that bulk jobs select the same rows."""
+    """A filter that notifications.filters applies: a bulk job selects the same rows."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         params = {str(self.parameter_name): self.value() or ""}
@@ -124,7 +124,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="order")
     def order_link(self, mail: EmailNotification) -> SafeString:
-        # An id begins with its time, so only its end distinguishes two orders of the same moment.
+        # An id begins with its time, and only its end distinguishes two orders of the same moment.
         order = EmailNotification._meta.get_field("order").related_model
         url = reverse(admin_urlname(order._meta, SafeString("change")), args=[mail.order_id])
         return format_html('<a href="{}" title="{}">…{}</a>', url, mail.order_id, str(mail.order_id)[-8:])
@@ -151,7 +151,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         return ago(mail.failed_at)
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """In a list of dead letters, show when each failed, because none has a next attempt."""
+        """In a list of dead letters, show when each failed. None has a next attempt."""
         if request.GET.get("status") != Status.DEAD_LETTERED and "cause" not in request.GET:
             return self.list_display
         return ["failed" if name == "next_try" else name for name in self.list_display]

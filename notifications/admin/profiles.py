@@ -59,7 +59,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> MailProfile | None:
-        """Lock the row before a change, so that the second of two at the same moment sees the first."""
+        """Lock the row before a change: the second of two at the same moment sees the first."""
         profile = super().get_object(request, object_id, from_field)
         if profile is None or request.method != "POST":
             return profile
@@ -78,7 +78,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         form_url: str = "",
         obj: MailProfile | None = None,
     ) -> HttpResponse:
-        """Add the preview. It posts the form, so it shows what is not saved yet."""
+        """Add the preview. It posts the form, and shows what is not saved yet."""
         name = "admin:notifications_mailprofile_preview"
         context |= {
             "preview_url": reverse(name, args=[obj.id]) if obj else reverse(f"{name}_new"),

@@ -1,1 +1,1 @@
-"""The REST API of e-mails. Imported by config.urls; orders.api imports its serializers."""
+"""The REST API of e-mails."""

@@ -19,7 +19,7 @@ def _unknown(source: str) -> QuerySet[Any, Any]:
     raise LookupError("No app has set order_ids.")
 
 
-#: Returns a query of the ids of a source's orders. `orders.apps` sets it, because e-mails only have the ids.
+#: Returns a query of the ids of a source's orders. `orders.apps` sets it: an e-mail has only its order's id.
 order_ids: Callable[[str], QuerySet[Any, Any]] = _unknown
 
 

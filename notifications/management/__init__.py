@@ -1,1 +1,1 @@
-"""The command of mail profiles. Only manage.py imports it."""
+"""The command of mail profiles."""

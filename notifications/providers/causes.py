@@ -1,4 +1,4 @@
-"""Explain a provider's error, name the setting that may cause it, and tell whose failure it is. Pure.
+"""Explain a provider's error, name the setting that may cause it, and tell whose failure it is.
 
 Written from RFC 3463 (enhanced codes), RFC 5321 and the documents that each provider's `backend` names. A
 provider's declaration has the patterns of errors that only it gives.

@@ -88,7 +88,7 @@ class Dialect(ABC):
     def posts(self, events: Sequence[Event], *, key: str) -> list[Post]:
         """Return the webhook posts of these events, signed with `key`. By default, return none.
 
-        The sandbox calls it again for each try, so that the times and ids of the post are new.
+        The sandbox calls it again for each try: the times and ids of the post are new.
         """
         return []
 

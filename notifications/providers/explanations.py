@@ -1,4 +1,4 @@
-"""The explanations of errors: what each means and what to do. Used by declarations and `causes`."""
+"""The explanations of errors: what each means and what to do."""
 
 from __future__ import annotations
 

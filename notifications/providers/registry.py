@@ -1,7 +1,6 @@
 """The registry of e-mail providers. A new provider is a folder here and one line in `NAMES`.
 
-The settings import it, so neither this module nor a provider's `__init__` may import models or settings. The
-checks, the webhooks, the sandbox and the admin use it, too.
+The settings import it: neither this module nor a provider's `__init__` may import models or settings.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ DEFAULT = NAMES[0]
 class Setting:
     """An environment variable of a provider.
 
-    With `anymail`, the value becomes a key of Django's setting ANYMAIL; otherwise it becomes a setting.
-    `fallback` is the variable to read if this one is unset. `parse` returns the settings that a URL stands
-    for, or raises ValueError with a text that follows the variable's name.
+    `anymail` is the key of Django's setting ANYMAIL that the value becomes; if it is empty, the value becomes
+    a setting. `fallback` is the variable to read if this one is unset. `parse` returns the settings that a
+    URL stands for, or raises ValueError with a text that follows the variable's name.
     """
 
     name: str
@@ -125,8 +124,8 @@ def declarations() -> Mapping[str, Declaration]:
 def read_settings(env: Env) -> Values:
     """Read every provider's settings.
 
-    Raise `ImproperlyConfigured` for a URL that cannot be parsed, and for a webhook key that cannot be read,
-    because the endpoint would refuse every post.
+    Raise `ImproperlyConfigured` for a URL that cannot be parsed, and for a webhook key that cannot be read:
+    its endpoint would refuse every post.
     """
     anymail: dict[str, Any] = {}
     django: dict[str, Any] = {}
@@ -182,6 +181,6 @@ def check_password_setting(text: str) -> None:
 
 
 def make_password_setting() -> tuple[str, str]:
-    """Return a random user:password twice, because the same value signs and verifies."""
+    """Return a random user:password twice: the same value signs and verifies."""
     password = f"sandbox:{secrets.token_urlsafe(24)}"
     return password, password

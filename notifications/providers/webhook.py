@@ -43,14 +43,14 @@ from runtime.database.texts import make_storable
 
 #: The errors that parsing any body can raise.
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)
-#: How old a signed post may be, because a replayed one would be older.
+#: How old a signed post may be. A replayed one would be older.
 TOLERANCE_SECONDS = 300.0
 _PROVES_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
 #: A reply's code at the start of a text, or an enhanced code anywhere, but no part of an IP address.
 _OTHER_CAUSE = re.compile(r"^\s*(4\d\d|552)\b|(?<![\d.])(4\.\d{1,3}|5\.2\.2|5\.[3-7])(\.\d{1,3})?(?![\d.])")
 _BOUNCED_BEFORE = frozenset({RejectReason.BOUNCED, RejectReason.INVALID})
 
-# A deploy check warns of a missing key, so anymail's own warning would add nothing.
+# A deploy check warns of a missing key. anymail's own warning would add nothing.
 warnings.simplefilter("ignore", AnymailInsecureWebhookWarning)
 
 
@@ -89,11 +89,11 @@ class Malformed(Exception):
 
 
 class Unverifiable(Exception):
-    """The signature cannot be checked now, so the provider should post again later."""
+    """The signature cannot be checked now. The provider should post again later."""
 
 
 class Webhook(ABC):
-    """A provider's webhook. `key` verifies its posts. Without a key, `read` does not call `verify`."""
+    """A provider's webhook. `key` verifies its posts. If there is no key, `read` does not call `verify`."""
 
     #: Whether `key` is user:password. Some providers send it only after a challenge.
     has_password: bool = False
@@ -176,7 +176,7 @@ class Webhook(ABC):
 
 
 def read_json(body: bytes | str) -> Any:
-    """Parse JSON without the members that are null, because anymail would take null for a value."""
+    """Parse JSON without the members that are null, which anymail would take for values."""
     return json.loads(
         body, object_pairs_hook=lambda pairs: {name: value for name, value in pairs if value is not None}
     )
@@ -200,7 +200,7 @@ def blames_address(*texts: object) -> bool:
 
 
 def check_time(sent_at: float, *, retried_for_seconds: float = 0.0) -> None:
-    """Raise `Unsigned` unless `sent_at` (epoch seconds) is about now, because an older batch may be a replay.
+    """Raise `Unsigned` unless `sent_at` (epoch seconds) is about now. An older batch may be a replay.
 
     A provider retries a batch with its first time for `retried_for_seconds`.
     """

@@ -13,7 +13,7 @@ def check_signing_key(text: str) -> None:
 
 
 def make_key() -> tuple[str, str]:
-    """Return a random key twice, because the same key signs and verifies."""
+    """Return a random key twice: the same key signs and verifies."""
     import secrets
 
     key = secrets.token_hex(16)

@@ -52,7 +52,7 @@ class MailgunProvider(HttpProvider):
 
 
 class Payload(MailgunPayload):
-    """Anymail's payload as one urlencoded body, because `Session` takes neither forms nor `auth`."""
+    """Anymail's payload as one urlencoded body. `Session` takes neither forms nor `auth`."""
 
     def get_request_params(self, api_url: str) -> dict[str, Any]:
         params: dict[str, Any] = super().get_request_params(api_url)  # type: ignore[no-untyped-call]

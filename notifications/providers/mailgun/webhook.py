@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from notifications.models import Suppression
 from notifications.providers.webhook import Webhook, blames_address, check_time, raw, read_json
 
-#: Mailgun retries an event for eight hours. It does not document whether with the first time, so allow that.
+#: Mailgun retries an event for eight hours. It does not document whether with the first time: allow that.
 RETRIED_FOR_SECONDS = 8 * 3600.0
 _REASONS = {
     "bounce": Suppression.Reason.HARD_BOUNCE,
@@ -44,7 +44,7 @@ class MailgunWebhook(Webhook):
         return [cast("AnymailTrackingEvent", reader.esp_to_anymail_event(read_json(request.body)))]
 
     def header(self, event: AnymailTrackingEvent) -> str:
-        """Return the id of the message, because Mailgun keeps ours."""
+        """Return the id of the message. Mailgun keeps ours."""
         return self.message_id(event)
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
@@ -52,7 +52,7 @@ class MailgunWebhook(Webhook):
         return _data(event).get("severity") == "permanent"
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        """Read `reason`, because a failure may also be Mailgun's or that of a server that never answered.
+        """Read `reason`. A failure may also be Mailgun's or that of a server that never answered.
 
         A bounce may also be soft: Mailgun gave up, but the address may take the next e-mail.
         """

@@ -32,7 +32,7 @@ class SendGridWebhook(Webhook):
         check_time(float(request.headers["X-Twilio-Email-Event-Webhook-Timestamp"]))
 
     def parse(self, request: HttpRequest) -> Iterator[AnymailTrackingEvent]:
-        """Yield the events that can be read, so that one bad event does not lose the others."""
+        """Yield the events that can be read. One bad event must not lose the others."""
         batch = read_json(request.body)
         if not isinstance(batch, list):
             raise TypeError("not a list")
@@ -63,7 +63,7 @@ class SendGridWebhook(Webhook):
         return raw(event).get("type") != "blocked"
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        """Read why a bounce bounced, because SendGrid also calls a full mailbox or a bad reputation a bounce.
+        """Read why a bounce bounced. SendGrid also calls a full mailbox or a bad reputation a bounce.
 
         Read the reason of a `dropped` event for spam reports, which anymail does not recognise.
         """

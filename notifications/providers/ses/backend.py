@@ -65,11 +65,11 @@ class SesProvider(Provider):
     backend = "notifications.providers.ses.anymail_backend.Backend"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Encode the headers, because SES gets the whole message as MIME."""
+        """Encode the headers. SES gets the whole message as MIME."""
         encode_headers(message)
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Return the outcome of a 2xx answer. Without an id it may be a proxy's."""
+        """Return the outcome of a 2xx answer. One that has no id may be a proxy's."""
         answer: dict[str, Any] = message.anymail_status.esp_response  # type: ignore[attr-defined]
         id = answer.get("MessageId")
         if isinstance(id, str) and id:

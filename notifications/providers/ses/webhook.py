@@ -1,6 +1,6 @@
 """SES' events through SNS, verified by a password in the endpoint's address and by SNS' signature.
 
-The signature alone does not suffice, because SNS also signs the messages of strangers' topics.
+SNS also signs the messages of strangers' topics. The signature alone does not suffice.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _PORTS = {"smtp": 25, "smtp+tls": 587}
 def parse_url(url: str) -> dict[str, Any]:
     """Return Django's settings of a mail server, such as `smtp+tls://user:password@host:587`.
 
-    Raise `ValueError` without the URL in the text, because it may have a password.
+    Raise `ValueError`, whose text leaves out the URL: it may have a password.
     """
     try:
         parts = urlsplit(url)

@@ -53,7 +53,7 @@ class SmtpProvider(Provider):
     backend = "notifications.providers.smtp.backend.Backend"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Send the ids as headers, because SMTP has no metadata. Encode texts in headers.
+        """Send the ids as headers, for want of metadata in SMTP. Encode texts in headers.
 
         Give the e-mail to the connection.
         """
@@ -65,7 +65,7 @@ class SmtpProvider(Provider):
             connection.carried = mail
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Return the outcome with our Message-ID, because SMTP answers without an id."""
+        """Return the outcome with our Message-ID. SMTP answers without an id."""
         return Outcome(Verdict.ACCEPTED, self.name, message.extra_headers["Message-ID"])
 
     def is_open(self, connection: Any) -> bool:
@@ -144,13 +144,13 @@ def _reply_of(error: smtplib.SMTPException) -> tuple[int, str]:
 
 
 class Stopping(Exception):
-    """The process is stopping before the final dot was sent, so the server does not have the message."""
+    """The process is stopping before the final dot was sent. The server does not have the message."""
 
 
 class Connection(smtplib.SMTP):
     """A connection that knows whether a whole message was sent. Its read and connect time-outs differ."""
 
-    #: The final dot of the message was sent, so a lost connection is ambiguous.
+    #: The final dot of the message was sent. A lost connection is ambiguous.
     has_sent_message = False
     #: The e-mail that the connection sends, or sent last.
     carried: EmailNotification | None = None
@@ -190,8 +190,8 @@ class Connection(smtplib.SMTP):
     def _check(self) -> None:
         """Raise `Stopping` or `TimeoutError` if the next reply could come too late.
 
-        Otherwise slow replies could outlast the lease or the grace period of a stop. Close the connection
-        first, because a QUIT would wait for one more reply.
+        Slow replies could outlast the lease or the grace period of a stop. Close the connection first: a QUIT
+        would wait for one more reply.
         """
         if self.carried is None or self.carried.is_sendable():
             return
