@@ -1,6 +1,6 @@
 """Composition root: settings, URLs, Celery, logs, and the processes. The apps never import it.
 
-It has many modules, because each is a process, a helper of the settings, or something that the settings name.
+It has many modules: each is a process, a helper of the settings, or something that the settings name.
 """
 
 from config.celery import app as celery_app

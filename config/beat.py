@@ -2,7 +2,7 @@
 
 Any number of beats may run. Each sends every task, and a second poll at the same time finds nothing to claim.
 
-The schedule is in django-celery-beat's tables, so that a person can change it in the admin. The code adds
+The schedule is in django-celery-beat's tables, where a person can change it in the admin. The code adds
 missing rows and updates rows after a setting has changed. It keeps changes from the admin.
 """
 
@@ -59,7 +59,7 @@ def install_schedule() -> None:
                 "crontab": None,
                 "solar": None,
                 "clocked": None,
-                # Drop a task that is a whole interval late, because the next one does its work.
+                # Drop a task that is a whole interval late. The next one does its work.
                 "expire_seconds": max(1, int(interval.total_seconds())),
                 "description": from_code,
             },
@@ -83,7 +83,7 @@ class Scheduler(DatabaseScheduler):
         wait_for_postgres(pause=time.sleep, work=self._write_schedule)
 
     def _write_schedule(self) -> None:
-        """Take a lock, because two beats may start at once."""
+        """Take a lock. Two beats may start at once."""
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [SCHEDULE_LOCK])
             install_schedule()
@@ -107,8 +107,8 @@ class Scheduler(DatabaseScheduler):
         """Send a task. After an error, connect again for the next one.
 
         After a switch-over of the broker, the open connection still leads to the former primary, which
-        refuses each task. A new connection leads to the new primary. Log the broker's first error only, and
-        return None, because Celery would log each task with two stacks.
+        refuses each task. A new connection leads to the new primary. Celery would log each failed task with
+        two stacks: log only the broker's first error, and return None.
         """
         try:
             sent = super().apply_async(*args, **kwargs)
@@ -127,6 +127,6 @@ class Scheduler(DatabaseScheduler):
     def _ensure_connected(self) -> Any:
         """Do not connect here. The first task that is sent connects.
 
-        Celery would wait here until the broker answers, so beat's probe would report a hang.
+        Celery would wait here until the broker answers, and beat's probe would report a hang.
         """
         return self.connection

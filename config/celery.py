@@ -17,7 +17,7 @@ class Beat(beat.Beat):
     """Celery's beat process with its own signal handlers."""
 
     def install_sync_handler(self, service: object) -> None:
-        """Exit by SystemExit, so that Celery writes the schedule after the stack is unwound.
+        """Exit by SystemExit. Celery then writes the schedule after the stack is unwound.
 
         Celery's handler writes the schedule itself. If the signal interrupts a query, it would begin a second
         query on the same connection and wait for ever for psycopg's lock.
@@ -29,7 +29,7 @@ class Beat(beat.Beat):
         platforms.signals.update(SIGTERM=end, SIGINT=end)
 
     def start_scheduler(self) -> Any:
-        """Begin the health file first, because the scheduler's setup waits for PostgreSQL."""
+        """Begin the health file first. The scheduler's setup waits for PostgreSQL."""
         from runtime.telemetry.metrics_server import watch
 
         watch("beat")
@@ -104,7 +104,7 @@ def _hand_back(**_: Any) -> None:
 
 @signals.worker_shutdown.connect
 def _wait_for_drains(**_: Any) -> None:
-    """Wait for the alarm's drain, too, because Celery waits only for its own tasks."""
+    """Wait for the alarm's drain, too. Celery waits only for its own tasks."""
     from outbox import drain as delivery
 
     delivery.stop()  # in case the worker stops without a signal

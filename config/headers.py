@@ -1,7 +1,7 @@
 """A middleware that limits what a browser may load, do and keep.
 
 Pages load nothing from other hosts and run no inline script. All middleware except the log's is inside this
-one, so that refusals have the headers, too. It keeps a view's own policy, such as that of the e-mail preview.
+one, and refusals have the headers, too. It keeps a view's own policy, such as that of the e-mail preview.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The logging of every process, as JSON lines or in colours for a terminal. All are masked.
 
-`configure` is Django's LOGGING_CONFIG, so every process that calls django.setup() uses it. Our lines come
+`configure` is Django's LOGGING_CONFIG, which every process uses that calls django.setup(). Our lines come
 from structlog; those of Django, Celery and Granian pass through the same formatter.
 """
 
@@ -84,7 +84,7 @@ def _shorten(event: dict[str, Any]) -> dict[str, Any]:
 class LineFormatter(logging.Formatter):
     """Render a record of structlog, whose message is a dict, or of any other library as one line.
 
-    With `origin`, add the fields that name the process.
+    If `origin`, add the fields that name the process.
     """
 
     def __init__(self, render: Callable[[dict[str, Any]], str], *, origin: bool = True) -> None:
@@ -118,7 +118,7 @@ def configure(config: dict[str, str]) -> None:
     `config` has `level` (a level name of logging), `format` (json or console) and `file`. Lines are
     appended to the file, which is opened again if it was moved, or written to stderr if `file` is empty.
     """
-    # No line shows a thread or a process, so logging need not find them.
+    # No line shows a thread or a process. logging need not find them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     structlog.configure(
         processors=[_hand_over],
@@ -145,7 +145,7 @@ def configure(config: dict[str, str]) -> None:
         logger = logging.getLogger(name)  # its own handlers neither write JSON nor mask
         logger.handlers = []
         logger.propagate = True
-    # web.api.correlation logs every answer, so Django would log each 4xx again.
+    # web.api.correlation logs every answer. Django would log each 4xx again.
     logging.getLogger("django.request").setLevel(logging.ERROR)
     logging.getLogger("django.server").setLevel(logging.WARNING)
     # Celery logs two lines for each task. The work of a task has its own lines.

@@ -1,8 +1,8 @@
 """Lead requests of the API and of webhooks past the middleware that only the admin's pages need.
 
-They have a token or a signature instead of a cookie. So their requests have no `session`, `user` or messages,
-and no static file is looked for. Django puts the middleware together from the last one to the first, so
-`views` knows first what `api_past_pages` calls.
+They have a token or a signature instead of a cookie. Their requests have no `session`, `user` or messages,
+and no static file is looked for. Django puts the middleware together from the last one to the first, which is
+how `views` knows first what `api_past_pages` calls.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 The image has this module as the program `orderpost`. `orderpost worker` becomes that role's process. Any
 other argument runs as a `manage.py` command, such as `orderpost status`. Further arguments are passed on.
 
-This module imports only the standard library, so that a container's probe starts fast.
+This module imports only the standard library. A container's probe must start fast.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def switch_from(name: str, *, environ: Mapping[str, str]) -> bool:
 def wait_for_migrations(role: str = "") -> None:
     """Wait until the database answers and `migrate --check` finds every migration applied.
 
-    Write each reason once. Meanwhile the health file of `role` is fresh, because a restart would not help.
+    Write each reason once. A restart would not help: keep the health file of `role` fresh meanwhile.
     """
     from runtime.telemetry.health import Health, file_of
 
     beating = Health(role=role, file=file_of(role)) if role else None
-    # Without a handler, a container's process 1 ignores SIGTERM.
+    # If there is no handler, a container's process 1 ignores SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # An unknown variable stops the role `migrate`, but not the others.
     check = [sys.executable, "manage.py", "migrate", "--check", "--skip-checks"]
@@ -110,7 +110,7 @@ def wait_for_migrations(role: str = "") -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Replace this process by that of a role or a command of manage.py, so that signals reach it directly."""
+    """Replace this process by that of a role or a command of manage.py, which then gets the signals."""
     name, *rest = arguments or ["help"]
     table = commands(
         port=number_from("PORT") or 8000,
@@ -126,5 +126,5 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(PROJECT)  # instead of this folder, so that `outbox` can be imported
+    sys.path[0] = str(PROJECT)  # and not this folder: `outbox` must be importable
     main(sys.argv[1:])

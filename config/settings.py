@@ -2,8 +2,8 @@
 
 docs/reference/configuration.md lists the variables. `NAME_FILE` may name a file with the value of `NAME`. For
 a bad value the process exits with a message that names the variable. `make run` writes its addresses to
-`var/local.env`. They apply to variables that the environment leaves unset, so that `manage.py` works next to
-`make run`.
+`var/local.env`, for `manage.py` next to `make run`. They apply to variables that the environment leaves
+unset.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Environment(FileAwareEnv):
 
 
 env = _Environment(eager=True, strip_whitespace=True)  # editors end a file with a line break
-# A line break at the end of a key's file is part of the key, because stored hashes were made with it.
+# A line break at the end of a key's file is part of the key: stored hashes were made with it.
 raw = FileAwareEnv(eager=True)
 load_dotenv(LOCAL_ENV)  # into os.environ, where boto3 finds its own variables
 
@@ -371,7 +371,7 @@ STORAGES = {
 }
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "var" / "static"
-WHITENOISE_USE_FINDERS = True  # so that local runs need no collectstatic; the image runs it
+WHITENOISE_USE_FINDERS = True  # local runs need no collectstatic; the image runs it
 APPEND_SLASH = True  # for the admin; no API path has one
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 # The domain's owner decides on HSTS for subdomains and its preload list (W005, W021). The proxy redirects to
@@ -416,7 +416,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": [],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    # No validatorUrl, because the badge would send a request to a server on the internet.
+    # No validatorUrl: the badge would send a request to a server on the internet.
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": True, "validatorUrl": None},
     "ENUM_NAME_OVERRIDES": {
         "OrderStatus": "orders.models.Order.Status",

@@ -1,6 +1,6 @@
 """Find variables of the environment that look like settings but that no setting has.
 
-The settings collect the known names while they read them, so there is no second list of names.
+The settings collect the names while they read them. There is no second list of names.
 """
 
 from __future__ import annotations

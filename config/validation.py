@@ -47,7 +47,7 @@ def names_of_systems(values: Sequence[str]) -> None:
 def mail_address(value: str) -> None:
     """Accept an address with or without a name: `orders@example.com`, `Shop <orders@example.com>`.
 
-    The address must have the form in which addresses are stored, because it is used as it is.
+    The address is used as it is, and must have the form in which addresses are stored.
     """
     typed = parseaddr(value)[1]
     try:

@@ -1,10 +1,10 @@
 """The web process: `python -m config.web`. Granian serves config.wsgi from a few processes of a few threads.
 
-Granian's own command line would leave its workers at the port of a killed server. It would also start
-workers again and again that a mistake in a setting stops, so that a bad release looks like a slow start.
+Granian's own command line would leave its workers at the port of a killed server. It would also start workers
+again and again that a mistake in a setting stops, and a bad release would look like a slow start.
 
 The requests of a process share one interpreter lock. Some overlap with waiting for PostgreSQL; any more only
-make each other wait (docs/adr/0021). So only `--threads` of them work at a time, and `web.api.admission` lets
+make each other wait (docs/adr/0021). Only `--threads` of them work at a time, and `web.api.admission` lets
 the others wait or refuses them.
 """
 
@@ -40,7 +40,7 @@ GRACEFUL_SECONDS = 10
 #: Seconds after which an idle connection is closed. A proxy in front must close its connections earlier.
 IDLE_SECONDS = 60
 LARGEST_HEAD = 65_536  # bytes of a request's line and headers
-#: The loggers of Granian and of its Rust part get no handlers, so config.logs formats their lines.
+#: The loggers of Granian and of its Rust part get no handlers. config.logs formats their lines.
 _LOGGING: dict[str, Any] = {"formatters": {}, "handlers": {}, "loggers": {"_granian": {"propagate": True}}}
 
 
@@ -108,7 +108,7 @@ def _log_as_the_workers_do() -> None:
 
 def _application_of(server: int, mistake: int, *, slots: int) -> Callable[[], Any]:
     def load() -> Any:
-        # Without this, workers outlive a killed server and keep answering at its port.
+        # Workers would otherwise outlive a killed server and keep answering at its port.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != server:  # the server was killed before the call
             sys.exit(1)

@@ -29,12 +29,12 @@ def _pause(seconds: float) -> None:
 class WorkerConsumer(consumer.Consumer):
     """Celery's consumer of tasks, with a beat of its event loop.
 
-    While it waits for a broker that is down, no loop runs, and the worker counts as healthy because a restart
-    would not help.
+    While it waits for a broker that is down, no loop runs. A restart would not help, and the worker counts as
+    healthy.
     """
 
     def ensure_connected(self, conn: Any) -> Any:
-        """Wait for PostgreSQL, because each task needs it, and then for the broker.
+        """Wait for PostgreSQL, which each task needs, and then for the broker.
 
         Log once what the worker waits for. Celery would log an error for each try.
         """
@@ -65,6 +65,6 @@ class WorkerConsumer(consumer.Consumer):
             time.sleep(REFUSED_SECONDS)
 
     def on_close(self) -> None:
-        """Stop the beats, because the loop stops for another connection or for good."""
+        """Stop the beats. The loop stops for another connection or for good."""
         health.end()
         super().on_close()
