@@ -1,4 +1,4 @@
-"""Compare a restored database with the logs of the time that it lost. For `manage.py after_restore`.
+"""Compare a restored database with the logs of the time that it lost.
 
 The logs prove which e-mails a provider accepted and which events the broker has. They also name the changes
 that the database lost. A line that is read twice has its effect once.

@@ -34,9 +34,9 @@ def permissions_of(role: str) -> set[str]:
 def make_groups(*, using: str, apps: Apps = global_apps, **_: Any) -> None:
     """Create the missing ones of the groups in `ROLES` at the end of every migrate.
 
-    Never change a group that exists, because a shop may have changed it. So a later release grants a further
-    permission in a data migration. Create no group before all its permissions exist, as in a migration to an
-    earlier state.
+    A shop may have changed a group. Never change one that exists: a later release grants a further permission
+    in a data migration. Create no group before all its permissions exist, as in a migration to an earlier
+    state.
     """
     try:
         groups = apps.get_model("auth", "Group").objects.using(using)

@@ -1,4 +1,4 @@
-"""Deploy checks of the connections and of unknown variables. Loaded by the app's config."""
+"""Deploy checks of the connections and of unknown variables."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def brokers_without_tls() -> Iterator[tuple[str, str, str]]:
 def _uses_kafka() -> bool:
     """Return whether events go over Kafka, or consume_cdc has run within a week.
 
-    Every process may have KAFKA_BOOTSTRAP_SERVERS, so the setting proves nothing. Return False if only the
-    database could tell and it does not answer, because this check also runs before the database exists.
+    Every process may have KAFKA_BOOTSTRAP_SERVERS, which proves nothing. This check also runs before the
+    database exists. Return False if only the database could tell and it does not answer.
     """
     if settings.EVENT_TRANSPORT == "kafka":
         return True

@@ -1,7 +1,6 @@
 """Changes that the logs have and the database does not, collected in a temporary file.
 
-Memory may be too small for them: after a restore to yesterday, they are the e-mails and events of a day. Used
-by operations.after_restore.
+Memory may be too small for them: after a restore to yesterday, they are the e-mails and events of a day.
 """
 
 from __future__ import annotations

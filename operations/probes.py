@@ -46,8 +46,8 @@ def healthz(request: HttpRequest) -> HttpResponse:
 def readyz(request: HttpRequest) -> HttpResponse:
     """Answer 200 if everything that a request needs works, else 503 with the failing checks.
 
-    A broker that is away does not fail the probe, because requests do not need it. Neither do few connections
-    that are left, because the process has its own.
+    A broker that is away does not fail the probe: requests do not need it. Neither does a lack of free
+    connections, since the process has its own.
     """
     checks = {
         "database": _check_database,

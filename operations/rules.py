@@ -24,7 +24,7 @@ BEGIN = "  # Made from the apps' conditions.py by `manage.py status --rules writ
 SEVERITIES = {"P1": "critical", "P2": "warning", "P3": "info"}
 #: The end of a summary: the subject, if the condition has several.
 SUBJECT = "{{ with $labels.subject }}: {{ . }}{{ end }}"
-#: A pause silences its alerts until so long after its end, because the work that it delayed is late.
+#: A pause silences its alerts until so long after its end. The work that it delayed is late.
 GRACE = "15m"
 WIDTH = 130
 

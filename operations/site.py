@@ -2,7 +2,7 @@
 
 The menu has the pages of models whose ModelAdmin has a `menu` (a place and a title). All others are under
 "Set-up": users, groups, tokens and Celery's tables. Django loads the site before the pages that register with
-it, so this module is outside `operations.admin`.
+it, which is why this module is outside `operations.admin`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Site(admin.AdminSite):
         return context | {"menu": self._menu(request) if context["has_permission"] else []}
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
-        """Show tiles and charts. With `?part=1`, answer only with the part that the page refreshes."""
+        """Show tiles and charts. For `?part=1`, answer only with the part that the page refreshes."""
         from operations.admin import (
             front,  # imported late, because its package registers pages with this site
         )

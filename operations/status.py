@@ -1,4 +1,4 @@
-"""Read the state of the queues and what needs a person, for `manage.py status`. The cost is bounded."""
+"""Read the state of the queues and what needs a person. The cost is bounded."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from web.admin.tiles import panel
 def unfit_settings(request: HttpRequest) -> SafeString:
     """Return a banner for operators with the findings of `check --deploy` that have the tag `production`.
 
-    Return an empty string with HTTPS=off, because a local run has example values and sends e-mails to nobody.
+    Return an empty string if HTTPS=off: a local run has example values and sends e-mails to nobody.
     """
     if not settings.HTTPS or not request.user.has_perm("runtime.view_heartbeat"):
         return SafeString("")

@@ -1,1 +1,1 @@
-"""The commands of an operator: status, pauses, tokens, health, restores. Only manage.py imports them."""
+"""The commands of an operator: status, pauses, tokens, health, restores."""

@@ -42,7 +42,7 @@ UNTRIED_WORDS = ("was not tried yet", "were not tried yet")
 
 @contextmanager
 def only_warnings() -> Iterator[None]:
-    """Log nothing below a warning, because each order would log lines between those of the command."""
+    """Log nothing below a warning. Each order would log lines between those of the command."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.INFO))
     try:
