@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 PARTS = ["relay", "consumer", "standby", "partitions"]
 
-#: The waits before a part starts again, without jitter because all parts are of one machine. After a run of a
+#: The waits before a part starts again. They need no jitter: all parts are of one machine. After a run of a
 #: minute they begin again.
 RESTARTS = RetryPolicy(base_seconds=1.0, cap_seconds=60.0, jitter=NO_JITTER)
 STEADY_SECONDS = 60.0

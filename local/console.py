@@ -1,4 +1,4 @@
-"""The terminal of a local run: the steps of its start, then warnings and sent e-mails. For `local`."""
+"""The terminal of a local run: the steps of its start, then warnings and sent e-mails."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def outside(label: str, path: str, source: str) -> str:
 
 
 def diagram(block: str, source: str) -> str:
-    """Return a Mermaid block as its picture, because the generator would load Mermaid."""
+    """Return a Mermaid block as its picture. The generator would load Mermaid."""
     if not block.startswith("```mermaid"):
         return block
     drawn = drawing(block)

@@ -1,6 +1,6 @@
-"""The environment of a local run's processes, and var/local.env for a `manage.py` next to them. For `local`.
+"""The environment of a local run's processes, and var/local.env for a `manage.py` next to them.
 
-A variable of the user's environment wins, as NAME or as NAME_FILE. So the sandbox plays only the providers
+A variable of the user's environment wins, as NAME or as NAME_FILE. The sandbox plays only the providers
 without their own settings.
 """
 
@@ -59,7 +59,7 @@ def complete(
     if sandbox_port is not None:
         ours |= _mailbox_settings(environ=environ, port=sandbox_port, keys_file=webhook_keys_file)
     if not is_given("SECRET_KEY", environ=environ):
-        if not secret_key_file.exists():  # create it once, so that sessions and hashes survive this run
+        if not secret_key_file.exists():  # create it once: sessions and hashes survive this run
             write_private(secret_key_file, secrets.token_urlsafe(50))
         ours["SECRET_KEY"] = secret_key_file.read_text().strip()
     whole = {name: value for name, value in environ.items() if value or name not in NAMES}

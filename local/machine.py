@@ -28,7 +28,7 @@ _reserved: deque[socket.socket] = deque()
 #: The first part of `guarded`'s command. The programs are util-linux's, which every Linux system has.
 _BECOME: dict[Account, list[str]] = {
     "self": ["setpriv"],
-    # It must come first, because the kernel forgets the signal when a process changes its user.
+    # It must come first: the kernel forgets the signal when a process changes its user.
     "namespace": ["unshare", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "setpriv"],
     "nobody": ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"],
 }
@@ -47,12 +47,12 @@ def guarded(
 ) -> list[str]:
     """Return `argv` wrapped so that its program gets a signal when the thread that starts it exits.
 
-    The kernel sends the signal, so the program exits even if its parent is killed. It survives only a parent
+    The kernel sends the signal: the program exits even if its parent is killed. It survives only a parent
     that dies in the millisecond before `setpriv` has told the kernel. In a namespace, root's program can
     still access every file. As nobody it can access only files open to all.
     """
     tie = ["--pdeathsig", death_signal.name.removeprefix("SIG"), "--"]
-    # Always through `nice`, because `setpriv` opens its program with root's rights.
+    # Always through `nice`: `setpriv` opens its program with root's rights.
     return [*_BECOME[account], *tie, "nice", "-n", str(nice), *map(str, argv)]
 
 
@@ -79,9 +79,9 @@ def is_free(*, port: int) -> bool:
 def free_port(*, wished: int = 0) -> int:
     """Return the port `wished` if it is free, else any free one between 15000 and 32000.
 
-    The range is below that of outgoing connections, because one of those could hold the port when a server
-    restarts after a crash. No other call on this machine returns one of the last `_MOST_RESERVED` ports while
-    this process lives, because a server may start seconds after its port was chosen.
+    The range is below that of outgoing connections. One of those could hold the port when a server restarts
+    after a crash. A server may start seconds after its port was chosen: no other call on this machine returns
+    one of the last `_MOST_RESERVED` ports while this process lives.
     """
     if 0 < wished < 65536 and is_free(port=wished):
         return wished
@@ -133,7 +133,7 @@ def failed_part(lines: str) -> str:
 
 
 def installed(package: str) -> Path:
-    """Return the directory of a package without importing it, because importing some starts a server."""
+    """Return the directory of a package without importing it. Importing some starts a server."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise LocalRunFailed(f"The package {package} is not installed: run `make setup`.")

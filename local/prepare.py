@@ -1,6 +1,6 @@
 """`python -m local.prepare [--local-login] [--topics]`: migrate, and create the local login and the topics.
 
-`local` runs it in a separate process, so that Django's memory is freed afterwards. It imports Django while
+`local` runs it in a process of its own, whose memory for Django is freed afterwards. It imports Django while
 `local` starts the servers, and continues when `local` closes its stdin.
 """
 
@@ -36,7 +36,7 @@ def main() -> int:
     except (ImproperlyConfigured, OperationalError) as error:
         print(error, file=sys.stderr)
         return 1
-    # Even without new migrations, because the apps' post_migrate handlers must run.
+    # Even without new migrations: the apps' post_migrate handlers must run.
     call_command("migrate", interactive=False, verbosity=0)
     if "--local-login" in sys.argv[1:]:
         make_local_login()

@@ -1,7 +1,7 @@
 """PostgreSQL and Valkey from wheels, for `make run` and for the tests, on Linux.
 
-The wheels' own launchers are not used, because they leave servers behind and take no settings. Both servers
-listen only on 127.0.0.1 by TCP, because in a deep checkout the path of a Unix socket would be too long.
+The wheels' own launchers leave servers behind and take no settings, and are not used. Both servers listen
+only on 127.0.0.1 by TCP: in a deep checkout the path of a Unix socket would be too long.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Server(ABC):
 
 
 #: A commit that needs a new file of the log waits until PostgreSQL has filled 16 MB with zeros. After a
-#: checkpoint, commits get used files instead. So a new database begins with so many used ones.
+#: checkpoint, commits get used files instead. A new database begins with so many used ones.
 LOG_FILES = 16
 _FILL_LOG_FILES = (
     "SELECT pg_logical_emit_message(true, '', '');\nSELECT pg_switch_wal();\n" * LOG_FILES + "CHECKPOINT;\n"
@@ -162,8 +162,8 @@ _FILL_LOG_FILES = (
 class EmbeddedPostgres(Server):
     """PostgreSQL 18 with the user and database `orderpost`. `ORDERPOST_PG_BIN` may name other binaries.
 
-    PostgreSQL refuses to run as root, so root runs it in a user namespace with another user id. Without
-    namespaces (as in many containers) root runs it as nobody, with the data where nobody can read it.
+    PostgreSQL refuses to run as root. Root therefore runs it in a user namespace with another user id, or if
+    there are no namespaces (as in many containers) as nobody, with the data where nobody can read it.
     """
 
     name = "PostgreSQL"
@@ -194,7 +194,7 @@ class EmbeddedPostgres(Server):
         self.data.parent.mkdir(parents=True, exist_ok=True)
         if self.account == "nobody":
             os.chown(self.data.parent, NOBODY, NOBODY)
-        # Create it under another name and rename, because a later start would trust a half-made directory.
+        # Create it under another name and rename. A later start would trust a half-made directory.
         new = self.data.with_name(self.data.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
         options = ["--username=orderpost", "--auth=trust", "--encoding=UTF8", "--no-locale"]

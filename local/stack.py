@@ -1,4 +1,4 @@
-"""One local run: start and stop its processes. For `local`."""
+"""One local run: start and stop its processes."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class Stack:
                     **({"PROMETHEUS_MULTIPROC_DIR": str(WEB_METRICS)} if name == "web" else {}),
                     "METRICS_HOST": HOST,
                     "METRICS_PORT": str(self.metrics_ports[name]),
-                    # Not through supervisord, because copying the lines took 4 % of the cost of an order.
+                    # Not through supervisord, which would copy the lines for 4 % of the cost of an order.
                     "LOG_FILE": str(VAR / "log" / f"{name}.log"),
                 },
             )
@@ -246,7 +246,7 @@ def answers(*, port: int) -> bool:
 def is_worker_waiting(*, url: str) -> bool:
     """Tell whether a Celery worker waits for tasks at this broker, which it does by BRPOP.
 
-    Return True if the broker does not tell, because the rest of the run works without it.
+    Return True if the broker does not tell. The rest of the run works without it.
     """
     try:
         with make_client(url=url, decode=True) as client:

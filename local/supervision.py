@@ -1,6 +1,6 @@
 """The processes of a local run under supervisord, which starts them in order and restarts those that exit.
 
-For `local`. It writes supervisord's configuration, and reads supervisord's log to see what happens.
+It writes supervisord's configuration, and reads supervisord's log to see what happens.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StartBarrier:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """One supervised process. `command` is guarded, so that it exits with supervisord."""
+    """One supervised process. `command` is guarded, and exits with supervisord."""
 
     name: str
     command: Sequence[str]
@@ -72,7 +72,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                process_group=0,  # only this process handles a Ctrl-C, so that it can stop all in order
+                process_group=0,  # only this process handles a Ctrl-C, and stops all in order
             )
 
     def news(self) -> list[str]:
@@ -135,14 +135,14 @@ def configuration(groups: Sequence[Sequence[Program]], *, logs: Path) -> str:
                 "environment": ",".join(f'{name}="{value}"' for name, value in program.environment.items()),
                 "directory": PROJECT,
                 "autorestart": "true",
-                "startretries": 100,  # for more than an hour, because each pause is a second longer
+                "startretries": 100,  # for more than an hour: each pause is a second longer
                 "stopsignal": program.stop_signal.name.removeprefix("SIG"),
                 "stopwaitsecs": STOP_SECONDS,
                 "killasgroup": "true",
                 "redirect_stderr": "true",
                 # supervisord expands this value, and no other one, twice.
                 "stdout_logfile": str(logs / f"{program.name}.log").replace("%", "%%"),
-                "stdout_logfile_maxbytes": 0,  # `rotate_logs` rotates, because the programs write there, too
+                "stdout_logfile_maxbytes": 0,  # `rotate_logs` rotates; the programs write there, too
             }
     return "\n".join(
         f"[{title}]\n"

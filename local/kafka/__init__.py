@@ -1,1 +1,1 @@
-"""Kafka and Debezium from Maven, for `make run KAFKA=1` and tests. `local.stack` imports it."""
+"""Kafka and Debezium from Maven, for `make run KAFKA=1` and tests."""

@@ -84,7 +84,7 @@ class EmbeddedKafka(Server):
         self._jars = jars.fetch(jars.BROKER)
         self.data.parent.mkdir(parents=True, exist_ok=True)
         if not (self.data / "meta.properties").exists():
-            # Format under another name and rename, because a later start would trust an unfinished storage.
+            # Format under another name and rename. A later start would trust an unfinished storage.
             new = self.data.with_name(f"{self.data.name}.new")
             shutil.rmtree(new, ignore_errors=True)
             self._write_configuration(data=new)

@@ -1,4 +1,4 @@
-"""A stand-in for the providers, so that the real sending code runs locally, in tests and in chaos runs.
+"""A stand-in for the providers: the real sending code runs locally, in tests and in chaos runs.
 
 `python -m local.sandbox` starts it as a process, and `with Sandbox() as sandbox:` in a test's own process.
 Production code must not import it.

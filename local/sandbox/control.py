@@ -1,7 +1,6 @@
 """The control API, by which the pages, `manage.py demo` and a person make the sandbox fail.
 
-Called by the sandbox's server. A change needs `Content-Type: application/json`, so that other web pages in
-the same browser cannot make one.
+A change needs `Content-Type: application/json`, which other web pages in the same browser cannot send.
 
     GET    /control/stats              totals, doubled notifications, requests per second
     GET    /control/faults, POST (one fault), DELETE (heal)
@@ -57,7 +56,7 @@ class _Unreadable(ValueError):
 
 def _add_fault(state: SandboxState, value: object) -> Response:
     fault = Fault.from_json(value)
-    if fault.kind == "refuse":  # it closes this connection too, so answer first
+    if fault.kind == "refuse":  # it closes this connection, too: answer first
         return as_json(fault.as_json(), status=201, then=lambda: state.set_fault(fault))
     state.set_fault(fault)
     return as_json(fault.as_json(), status=201)

@@ -1,7 +1,4 @@
-"""Faults: the ways in which the sandbox can fail, the choice of a request's fault, and broken connections.
-
-Used by the sandbox's server and control API, and by the tests' SMTP server.
-"""
+"""Faults: the ways in which the sandbox can fail, the choice of a request's fault, and broken connections."""
 
 from __future__ import annotations
 
@@ -190,7 +187,7 @@ def reset(connection: socket.socket) -> None:
 
 
 def write_garbage(connection: socket.socket) -> None:
-    """Write garbage below TLS, so that a client reads a bad record instead of the answer."""
+    """Write garbage below TLS. A client reads a bad record instead of the answer."""
     os.write(connection.fileno(), _GARBAGE)
 
 

@@ -1,7 +1,7 @@
-"""The mails that the sandbox has accepted, and counts of its requests. Used by the sandbox and by tests.
+"""The mails that the sandbox has accepted, and counts of its requests.
 
 The number and the size of kept mails are bounded. The counts for each notification stay when its mail is
-dropped, so that a long chaos run can still find missing and doubled e-mails.
+dropped: a long chaos run can still find missing and doubled e-mails.
 """
 
 from __future__ import annotations

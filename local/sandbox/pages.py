@@ -1,7 +1,7 @@
 """The sandbox's pages for people: the accepted mails, one mail in full, and a panel that sets faults.
 
-Called by the sandbox's server. All values of a mail are escaped. A mail's HTML has its own URL, whose policy
-forbids scripts, and loading anything but images.
+All values of a mail are escaped. A mail's HTML has its own URL, whose policy forbids scripts, and loading
+anything but images.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read and check the payloads of mails, for the sandbox's server.
+"""Read and check the payloads of mails.
 
 notifications/providers/dialect.py describes a payload. The limits and rules are those of a typical provider
 (documented: the number of recipients, no address twice). They may differ from those of a real provider.

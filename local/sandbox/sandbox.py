@@ -1,7 +1,4 @@
-"""The sandbox: its port, its threads, and its methods for tests.
-
-Tests use it as a context manager. `python -m local.sandbox` starts it as a process.
-"""
+"""The sandbox: its port, its threads, and its methods for tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The sandbox's HTTP server, with one thread for each connection. It answers sends and plays the faults.
 
-Used by sandbox.Sandbox. Requests read and change the server's `state`.
+Requests read and change the server's `state`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SandboxServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that closed its connection. Show other errors, because they are defects."""
+        """Ignore a client that closed its connection. Other errors are defects: show them."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError | ssl.SSLError):
             super().handle_error(request, client_address)
 
@@ -102,7 +102,7 @@ class SandboxHandler(BaseHTTPRequestHandler):
         self._route("DELETE")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing, because the pages and the statistics show the requests."""
+        """Log nothing. The pages and the statistics show the requests."""
 
     def _route(self, method: str) -> None:
         body = self._body()
@@ -152,7 +152,7 @@ class SandboxHandler(BaseHTTPRequestHandler):
         return body
 
     def _skip(self, length: int) -> None:
-        """Read the rest, so that the client sees the answer instead of a reset."""
+        """Read the rest. The client would otherwise see a reset instead of the answer."""
         while length > 0 and (chunk := self.rfile.read(min(length, 1 << 16))):
             length -= len(chunk)
 
@@ -228,7 +228,7 @@ class SandboxHandler(BaseHTTPRequestHandler):
         self._answer(response)
 
     def _answer(self, response: ProviderAnswer, *, then: Callable[[], None] | None = None) -> None:
-        """Send head and body in one write, because with two the client waits for the second packet."""
+        """Send head and body in one write. With two, the client would wait for the second packet."""
         if then:
             self.close_connection = True
         lines = [

@@ -24,8 +24,8 @@ class SandboxState:
     tls      the context with the server's certificate; None serves plain HTTP
     latency_seconds  before each answer to a send
 
-    `webhooks.settings` chooses the posted events and their URL; None posts none. `Sandbox` extends
-    `set_fault` and `heal`, because the fault `refuse` closes its port.
+    `webhooks.settings` chooses the posted events and their URL; None posts none. The fault `refuse` closes
+    the port of `Sandbox`, which therefore extends `set_fault` and `heal`.
     """
 
     port: int = 0

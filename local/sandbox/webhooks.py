@@ -1,6 +1,6 @@
 """Post event webhooks as the providers do: signed if a key is set, and again after an answer that is not 2xx.
 
-Used by state.SandboxState. Each provider's dialect makes the body and the headers of its posts.
+Each provider's dialect makes the body and the headers of its posts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_BATCH = 500  # events
 ATTEMPTS = 8  # the waits between them double from half a second: about a minute in all
 TIMEOUT_SECONDS = 5.0  # seconds
 LATE_SECONDS = 5.0  # after the acceptance; the notifications of later posts are remembered
-PAUSE_SECONDS = 0.5  # seconds between two batches, because real providers gather events, too
+PAUSE_SECONDS = 0.5  # seconds between two batches: real providers gather events, too
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores the environment's proxies
 #: outcome of a recipient -> the events of its mail
 _OUTCOMES: dict[str, tuple[str, ...]] = {
@@ -195,7 +195,7 @@ class Webhooks:
     def _deliver(self, provider: str, events: list[Event]) -> None:
         """Post events until they are accepted, at most `ATTEMPTS` times. Later events wait meanwhile."""
         for attempt in range(ATTEMPTS):
-            settings = self.settings  # read each time, because the URL may have changed
+            settings = self.settings  # read each time: the URL may have changed
             if settings is None:
                 break
             if settings.reorder:
@@ -220,7 +220,7 @@ class Webhooks:
             posts = self._dialects[provider].posts(events, key=settings.keys.get(provider, ""))
         except ValueError:  # a key that cannot sign
             return False
-        # A list, so that each is posted even if another fails.
+        # A list: each is posted even if another fails.
         taken = [_is_taken(post, url=f"{settings.url}/{provider}") for post in posts]
         return all(taken)
 
