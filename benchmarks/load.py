@@ -4,10 +4,10 @@
 
 It places `orders` orders, `rate` a second, and pays each one `PAY_AFTER` seconds later. The plan is JSON:
 host, port, token, run (a name in every key), rate, orders, connections. A request is due at its time whatever
-happened to earlier requests, and its latency counts from that time, because the server causes a wait for a
-free connection. Only the payment of an order without an id waits for the id; its latency counts from its own
-due time, too. The latencies of refused requests (503) are `refused`. The client is a separate process, so
-that it shares no GIL.
+happened to earlier requests, and its latency counts from that time: if it waits for a free connection, the
+server is the cause. Only the payment of an order without an id waits for the id; its latency counts from its
+own due time, too. The latencies of refused requests (503) are `refused`. The client is a process of its own
+and shares no GIL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Months of e-mails as `retention` leaves them: attached, detached, and as cold files. For benchmarks.tiers.
+"""Months of e-mails as `retention` leaves them: attached, detached, and as cold files.
 
 Every month has the same customers. An order has three e-mails. The orders with the lowest numbers belong to
 `PERSONS`, who have e-mails in every month, and are the only ones of cold months that have a row in `orders`.

@@ -1,6 +1,6 @@
 """`python -m benchmarks.provider PORT DELAY`: accept SendGrid's sends with a 202 after DELAY seconds.
 
-It uses as little CPU as asyncio allows, so that a benchmark measures the sender and not the provider. (The
+It uses as little CPU as asyncio allows: a benchmark must measure the sender and not the provider. (The
 sandbox of `make run` parses and stores every mail.) `GET /count` returns the number of mails.
 """
 

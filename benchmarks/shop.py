@@ -1,4 +1,4 @@
-"""Run `make run` from a copy of any checkout, so that the checkout's var/ does not change."""
+"""Run `make run` from a copy of any checkout, whose own var/ does not change."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Shop:
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
-        if self._session is None:  # reused, because a new one costs PostgreSQL a process
+        if self._session is None:  # reused: a new one costs PostgreSQL a process
             self._session = psycopg.connect(self.dsn, autocommit=True)
         return self._session.execute(sql.encode(), parameters or None).fetchall()
 
