@@ -158,7 +158,7 @@ try:
     if env.str("REPLICA_DATABASE_URL", ""):  # read-only standbys
         DATABASES["replica"] = _database(
             "REPLICA_DATABASE_URL", timeout=REPLICA_TIMEOUT, prefer="prefer-standby"
-        ) | {"CONN_HEALTH_CHECKS": False}  # each read checks the replica's position first
+        ) | {"CONN_HEALTH_CHECKS": False}  # each read checks its connection first
         DATABASE_ROUTERS = ["runtime.database.replica.Router"]
     for _alias in {*DATABASES} - {"default"}:
         DATABASES[_alias]["TEST"] = {"MIRROR": "default"}

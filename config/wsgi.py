@@ -8,12 +8,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 application = get_wsgi_application()
 
 import threading  # noqa: E402
-from functools import partial  # noqa: E402
 
 from notifications.template_checks import warm_up  # noqa: E402 - needs the apps
 from orders.emails import SAMPLE  # noqa: E402
-from runtime.database import replica  # noqa: E402
-from runtime.models import Heartbeat  # noqa: E402
 from runtime.process.heap import freeze_heap  # noqa: E402
 from runtime.telemetry.health import WEB  # noqa: E402
 from runtime.telemetry.metrics_server import watch  # noqa: E402
@@ -23,7 +20,4 @@ warm_up(sample=SAMPLE)
 watch(WEB)
 # This process receives the providers' webhooks, and a hold depends on how long it has done so.
 threading.Thread(target=beat_forever, name="heartbeat", daemon=True).start()
-if replica.is_set():
-    beat = partial(Heartbeat.beat, name=replica.FOLLOWS, every=5.0)
-    threading.Thread(target=replica.watch, kwargs={"beat": beat}, name="replica", daemon=True).start()
 freeze_heap()

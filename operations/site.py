@@ -16,9 +16,8 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
-from runtime.database import replica
+from web.admin import reading
 from web.admin.menu import MenuItem, Page
-from web.admin.reading import note_change, walk_of
 from web.admin.turns import RETRY_SECONDS, Refused, takes_turn
 
 
@@ -51,7 +50,7 @@ class Site(admin.AdminSite):
                 response = inner(request, *args, **kwargs)
             except Refused as refusal:
                 return self._wait_page(request, refusal)
-            note_change(request, response)
+            reading.note_change(request, response)
             return response
 
         return noted
@@ -81,7 +80,7 @@ class Site(admin.AdminSite):
         context = {
             **self.each_context(request),
             "title": self.index_title,
-            **replica.read(lambda: front.page(request), walk=walk_of(request)),
+            **reading.read(request, lambda: front.page(request)),
             **(extra_context or {}),
         }
         request.current_app = self.name

@@ -10,6 +10,7 @@ import time
 import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
+from runtime.database import replica
 from runtime.models import Heartbeat
 from runtime.process import cached_rows
 from runtime.process.outage import Outage
@@ -22,6 +23,8 @@ ENDPOINT = "web"
 log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 5.0
+#: A replica's age is that of its last commit, so something must commit more often than it may be behind.
+BEAT_SECONDS_FOR_REPLICA = 2.0
 
 
 def beat_forever() -> None:
@@ -31,10 +34,12 @@ def beat_forever() -> None:
         health.beat()
         try:
             Heartbeat.beat(name=ENDPOINT)
+            if replica.read(replica.alias) == replica.ALIAS:
+                Heartbeat.beat(name=replica.FOLLOWS, every=BEAT_SECONDS)
             token_use.write()
             cached_rows.refresh()
             outage.end()
         except (DatabaseError, InterfaceError) as error:
             outage.warn("no heartbeat: the database does not answer", error)
             connection.close()
-        time.sleep(BEAT_SECONDS)
+        time.sleep(BEAT_SECONDS_FOR_REPLICA if replica.is_set() else BEAT_SECONDS)

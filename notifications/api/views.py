@@ -48,7 +48,6 @@ LOOKUPS = {
 class Notifications(ApiView):
     scopes = {"GET": READ, "HEAD": READ}
     query_serializer = NotificationQuery
-    read_only = True
 
     @operation(
         name="list_notifications",

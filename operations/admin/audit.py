@@ -15,12 +15,11 @@ from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from runtime.database import replica
+from web.admin import reading
 from web.admin.acts import record_download
 from web.admin.base import AgeFilter, TriageAdmin
 from web.admin.csv import csv_response, rows_by_key
 from web.admin.menu import MenuItem
-from web.admin.reading import walk_of
 from web.admin.turns import takes_turn
 
 ACTS = {1: "added", 2: "changed", 3: "deleted"}
@@ -108,9 +107,8 @@ class AuditAdmin(TriageAdmin[LogEntry]):
         """Answer with the filtered list as CSV."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        walk = walk_of(request)
         try:
-            changelist, rows = replica.read(lambda: self.filtered(request), walk=walk)
+            changelist, rows = reading.read(request, lambda: self.filtered(request))
         except IncorrectLookupParameters as error:
             raise Http404 from error
         record_download(request, changelist)
@@ -127,7 +125,7 @@ class AuditAdmin(TriageAdmin[LogEntry]):
                     entry.object_repr,
                     entry.get_change_message(),
                 )
-                for entry in rows_by_key(queryset=rows, walk=walk)
+                for entry in rows_by_key(queryset=rows, may_be_late=reading.may_be_late(request))
             ),
         )
 

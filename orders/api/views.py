@@ -73,7 +73,6 @@ LOOKUPS = {
 
 class Orders(ApiView):
     scopes = {"GET": READ, "HEAD": READ, "POST": WRITE}
-    read_only = True
     body_serializer = OrderBody
 
     @property

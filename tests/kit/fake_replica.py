@@ -1,39 +1,34 @@
-"""A replica for tests in one process: the primary under a second name, whose position a test sets."""
+"""A replica for tests in one process: the primary under a second name, whose age a test sets."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 
 from runtime.database import replica
-from runtime.database.replica import ALIAS
+from runtime.database.replica import ALIAS, LIMIT_SECONDS
 
 
 class FakeReplica:
-    """The positions of a primary and of its replica, and the clock that `replica` reads."""
+    """The age of the replica's last commit in seconds, and the clock that `replica` reads."""
 
     def __init__(self) -> None:
         self.clock = 1000.0
-        self.written = 100
-        self.lag = 0  # -1 below `written` for each unit
-        self.promoted = False
-        self.known = replica.Replica(now=lambda: self.clock)
+        self.age = 0.0
 
-    def replayed(self) -> int:
-        return -1 if self.promoted else self.written - self.lag
+    def check_age(self) -> None:
+        if self.age > LIMIT_SECONDS:
+            raise OperationalError("behind")
 
-    def pass_seconds(self, seconds: int, *, writes: int = 1) -> list[bool]:
-        """Let `watch` look once a second while the primary writes. Return what it finds."""
-        found = []
-        for _ in range(seconds):
-            self.clock += 1.0
-            self.written += writes
-            found.append(self.known.look())
-        return found
+    def fail(self) -> None:
+        """Let every read fail from now on."""
+        self.age = math.inf
 
 
 @contextlib.contextmanager
@@ -46,10 +41,10 @@ def faked(settings: Any, patch: pytest.MonkeyPatch) -> Iterator[FakeReplica]:
     patch.setattr(database, "ensure_connection", lambda: None if database.connection else database.connect())
     settings.DATABASE_ROUTERS = ["runtime.database.replica.Router"]
     patch.setattr(replica, "is_set", lambda: True)
-    patch.setattr(replica, "_replica", made.known)
-    patch.setattr(replica, "_written", lambda: made.written)
-    patch.setattr(replica, "_replayed", made.replayed)
-    made.pass_seconds(3)
+    patch.setattr(replica, "_is_read", True)
+    patch.setattr(replica, "_skipped_until", 0.0)
+    patch.setattr(replica, "time", SimpleNamespace(monotonic=lambda: made.clock))
+    patch.setattr(replica, "_check_age", made.check_age)
     yield made
     database.close()
     del connections[ALIAS]

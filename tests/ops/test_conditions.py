@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import math
 from typing import Any
 
 import pytest
@@ -176,6 +177,7 @@ class Breaks:
 
     def ReplicaBehind(self) -> None:
         self.monkeypatch.setattr("runtime.database.replica.is_set", lambda: True)
+        self.monkeypatch.setattr("runtime.database.replica._skipped_until", math.inf)
 
     def UpkeepLate(self) -> None:
         beat("partitions", ago=48 * HOUR)

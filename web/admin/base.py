@@ -28,10 +28,11 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from runtime.database import periods, replica
+from runtime.database import periods
+from web.admin import reading
 from web.admin.acts import record_download
 from web.admin.csv import csv_response, rows_by_key
-from web.admin.reading import rendered, walk_of
+from web.admin.reading import rendered
 from web.admin.turns import TURNS, takes_turn
 
 log = structlog.get_logger(__name__)
@@ -147,9 +148,8 @@ class TriageAdmin(ListAdmin[Row]):
             context["csv_url"] = f"{page}?{query.urlencode()}"
 
         def read() -> HttpResponse:
-            return replica.read(
-                lambda: rendered(super(TriageAdmin, self).changelist_view(request, dict(context))),
-                walk=walk_of(request),
+            return reading.read(
+                request, lambda: rendered(super(TriageAdmin, self).changelist_view(request, dict(context)))
             )
 
         return TURNS.answer(request, "search", read) if request.GET.get(SEARCH_VAR) else read()
@@ -159,9 +159,8 @@ class TriageAdmin(ListAdmin[Row]):
         """Answer with all rows of the filtered list as a CSV file."""
         if not (self.csv_columns and self.has_view_permission(request)):
             raise PermissionDenied
-        walk = walk_of(request)
         try:
-            changelist, rows = replica.read(lambda: self.filtered(request), walk=walk)
+            changelist, rows = reading.read(request, lambda: self.filtered(request))
         except IncorrectLookupParameters as error:
             raise Http404 from error
         record_download(request, changelist)
@@ -172,7 +171,9 @@ class TriageAdmin(ListAdmin[Row]):
             rows=(
                 [getattr(row, column) for column in self.csv_columns]
                 for row in rows_by_key(
-                    queryset=rows.only(*self.csv_columns), order=list(map(str, self.ordering)), walk=walk
+                    queryset=rows.only(*self.csv_columns),
+                    order=list(map(str, self.ordering)),
+                    may_be_late=reading.may_be_late(request),
                 )
             ),
         )

@@ -78,19 +78,20 @@ def rows_by_key(
     queryset: QuerySet[Row],
     order: Sequence[str] = ("-pk",),
     size: int = CHUNK,
-    walk: replica.Walk | None = None,
+    may_be_late: bool = False,
 ) -> Iterator[Row]:
     """Yield the rows of a queryset in an order (as for `read_page`), with `size` rows in each statement.
 
     No cursor stays open between the statements. So a slow reader keeps no old snapshot open, and no statement
-    runs longer than DATABASE_TIMEOUT. With `walk`, a replica may read them.
+    runs longer than DATABASE_TIMEOUT. A replica reads them if they may be late. Once the primary has answered
+    it reads the rest, because a replica could lack the next rows.
     """
     last: list[Any] | None = None
-    walk = walk or replica.Walk.on_primary()
     while True:
         page = partial(read_page, rows=queryset, order=order, after=last, size=size)
-        rows = replica.read(page, walk=walk)
+        rows = replica.read(page) if may_be_late else page()
         yield from rows
         if len(rows) < size:
             return
+        may_be_late = rows[-1]._state.db == replica.ALIAS
         last = [getattr(rows[-1], name) for name in columns_of(order)]

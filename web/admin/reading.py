@@ -1,6 +1,9 @@
-"""Which pages of the admin a replica may answer: none right after the user changed something."""
+"""Let a replica answer the admin's lists, charts and files, but not right after a user's change."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -14,12 +17,17 @@ COOKIE = "orderpost_changed"
 #: Longer than a replica that is read may be behind.
 KEPT_SECONDS = int(2 * replica.LIMIT_SECONDS)
 
+T = TypeVar("T")
 
-def walk_of(request: HttpRequest) -> replica.Walk:
-    """Return the walk of a list: on the primary for a change, and for `KEPT_SECONDS` after it."""
-    if request.method != "GET" or COOKIE in request.COOKIES:
-        return replica.Walk.on_primary()
-    return replica.Walk()
+
+def may_be_late(request: HttpRequest) -> bool:
+    """Return whether a replica may answer: not a change, nor its user for `KEPT_SECONDS` after it."""
+    return request.method == "GET" and COOKIE not in request.COOKIES
+
+
+def read(request: HttpRequest, work: Callable[[], T]) -> T:
+    """Return what `work` reads for this request. It may be called twice."""
+    return replica.read(work) if may_be_late(request) else work()
 
 
 def note_change(request: HttpRequest, response: HttpResponseBase) -> None:

@@ -13,7 +13,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from runtime.database import replica
-from web.admin.reading import walk_of
+from web.admin import reading
 
 #: The number of hits of each kind, newest first.
 SHOWN = 20
@@ -56,9 +56,8 @@ def find(request: HttpRequest, term: str) -> list[Hit]:
 
 def _find(request: HttpRequest, term: str) -> list[Hit]:
     """Search again on the primary if a replica finds nothing: the row may be new."""
-    walk = walk_of(request)
-    hits = replica.read(lambda: find(request, term), walk=walk)
-    return hits if hits or walk.since is None else find(request, term)
+    hits = reading.read(request, lambda: find(request, term))
+    return hits if hits or not replica.is_set() else find(request, term)
 
 
 def search_page(request: HttpRequest, context: dict[str, object]) -> HttpResponse:

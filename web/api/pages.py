@@ -1,7 +1,6 @@
 """Pagination by cursor, without an offset or a count. Rows that are added meanwhile do not shift a page.
 
-A cursor is a direction and a row's values of the columns that order the list: "n1790000000000000.01a2…". If a
-replica answered, its position of the WAL follows, so that no later page is older: "n…~16b374d848".
+A cursor is a direction and a row's values of the columns that order the list: "n1790000000000000.01a2…".
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import functools
 import re
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -20,7 +18,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from runtime.database import partitioned, replica
+from runtime.database import partitioned
 from runtime.database.keyset import columns_of, read_page
 from runtime.database.partitioned import PartitionedModel
 from web.api.fields import Digits, Instant, StrictSerializer, Text, cached_serializer, parse_uuid
@@ -31,7 +29,6 @@ DEFAULT_SIZE = 50
 MAX_SIZE = 200
 _HOT_SINCE_SECONDS = 60
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MARK = re.compile(r"[0-9a-f]{0,16}")
 _MICROSECONDS = re.compile(r"-?[0-9]{1,18}")
 
 #: The form of a value in a cursor, by the type of its column, for the API's document. Each such text is read.
@@ -48,7 +45,7 @@ def cursor_field(*columns: type[models.Field[Any, Any]]) -> Text:
     """Return the field of a list's cursor, whose order has columns of these types."""
     form = r"\.".join(_FORMS[column] for column in columns)
 
-    @extend_schema_field({"type": "string", "pattern": f"^[np]{form}(~[0-9a-f]{{0,16}})?$"})
+    @extend_schema_field({"type": "string", "pattern": f"^[np]{form}$"})
     class Cursor(Text):
         """A cursor in the API's document. DRF copies a field by its class."""
 
@@ -83,14 +80,10 @@ def paginate(
     """
     names, size = columns_of(order), view.query["page_size"]
     fields = [rows.model._meta.get_field(name) for name in names]
-    backwards, position, walk = _read_cursor(view.query.get("cursor"), fields)
-    if not view.read_only or view.query.keys() - cached_serializer(PageQuery).fields.keys():
-        walk = replica.Walk.on_primary()
+    backwards, position = _read_cursor(view.query.get("cursor"), fields)
     if backwards:
         order = names if order[0].startswith("-") else [f"-{name}" for name in names]
-    records = replica.read(
-        partial(read_page, rows=rows, order=order, after=position, size=size + 1), walk=walk
-    )
+    records = read_page(rows=rows, order=order, after=position, size=size + 1)
     more, page = len(records) > size, records[:size]
     if backwards:
         page.reverse()
@@ -98,8 +91,7 @@ def paginate(
     def link(direction: str, there: bool, row: Row | None) -> str | None:
         if not there:
             return None
-        mark = f"~{walk.since:x}" if walk.since is not None else ""
-        return _url(view.request, direction + _write_position(row, fields) + mark if row else None)
+        return _url(view.request, direction + _write_position(row, fields) if row else None)
 
     first, last = (page[0], page[-1]) if page else (None, None)
     return {
@@ -117,20 +109,15 @@ def _write_position(row: models.Model, fields: Sequence[Any]) -> str:
     )
 
 
-def _read_cursor(cursor: str | None, fields: Sequence[Any]) -> tuple[bool, list[Any] | None, replica.Walk]:
-    """Return whether the page is before the position, the position, and the walk.
-
-    The position is None for the first page. A cursor ends with the mark of a walk that a replica answers.
-    """
+def _read_cursor(cursor: str | None, fields: Sequence[Any]) -> tuple[bool, list[Any] | None]:
+    """Return whether the page is before the position, and the position, which is None for the first page."""
     if cursor is None:
-        return False, None, replica.Walk()
-    values, _, mark = cursor.partition("~")
-    texts = values[1:].split(".")
+        return False, None
+    texts = cursor[1:].split(".")
     position = [_PARSERS[type(field)](text) for field, text in zip(fields, texts, strict=False)]
-    well_formed = values[:1] in ("n", "p") and _MARK.fullmatch(mark)
-    if not well_formed or len(texts) != len(fields) or None in position:
+    if cursor[:1] not in ("n", "p") or len(texts) != len(fields) or None in position:
         raise invalid([RequestFault(("cursor",), "Unknown cursor. Start again without it.", "query")])
-    return values[0] == "p", position, replica.Walk(int(mark, 16) if mark else None)
+    return cursor[0] == "p", position
 
 
 def _parse_microseconds(text: str) -> dt.datetime | None:

@@ -53,8 +53,6 @@ class ApiView(APIView):
     scopes: ClassVar[Mapping[str, str]] = {}
     query_serializer: ClassVar[type[StrictSerializer]] = Nothing
     body_serializer: ClassVar[type[StrictSerializer]] = Nothing
-    #: Whether a replica may answer this view's list, if the query has no filter.
-    read_only: ClassVar[bool] = False
     #: Set after the token was read.
     first_read: FirstRead
 

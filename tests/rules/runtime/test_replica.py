@@ -1,8 +1,8 @@
-"""A replica is read while it is fresh, and left alone for a while after it was not."""
+"""A replica is read while it is fresh, and skipped for a while after it was not."""
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,13 +10,18 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, ProgrammingError, transaction
 
 from runtime.database import replica
-from runtime.database.replica import ALIAS, AWAY_SECONDS, LIMIT_SECONDS, Walk
+from runtime.database.replica import ALIAS, SKIP_SECONDS
 from tests.kit.fake_replica import FakeReplica
 from tests.kit.words import Heartbeat
 
 
 @pytest.fixture
-def fake(fake_replica: FakeReplica) -> FakeReplica:
+def real_check() -> Callable[[], None]:
+    return replica._check_age
+
+
+@pytest.fixture
+def fake(real_check: object, fake_replica: FakeReplica) -> FakeReplica:
     return fake_replica
 
 
@@ -32,39 +37,27 @@ def test_a_fresh_replica_is_read(fake):
     assert who() == ALIAS and replica.alias() == "default"
 
 
-@pytest.mark.parametrize(("behind", "reader"), [(0, ALIAS), (4, ALIAS), (6, "default"), (60, "default")])
+@pytest.mark.parametrize(("behind", "reader"), [(0, ALIAS), (4.9, ALIAS), (5.1, "default"), (60, "default")])
 def test_it_is_read_up_to_five_seconds_behind(fake, behind, reader):
-    fake.pass_seconds(10)
-    fake.lag = behind  # the primary writes one position a second
+    fake.age = behind
     assert who() == reader
 
 
-def test_it_is_fresh_however_long_nobody_writes(fake):
-    fake.pass_seconds(60, writes=0)
+def test_it_is_skipped_for_a_while_after_it_was_behind(fake):
+    fake.fail()
+    assert who() == "default"
+    fake.age = 0
+    fake.clock += SKIP_SECONDS - 1
+    assert who() == "default"
+    fake.clock += 1
     assert who() == ALIAS
 
 
-def test_it_is_left_alone_for_a_while_after_it_was_behind(fake):
-    fake.pass_seconds(10)
-    fake.lag = 60
-    assert fake.pass_seconds(1) == [False]
-    fake.lag = 0
+def test_a_primary_is_no_replica(fake, monkeypatch, real_check):
+    monkeypatch.setattr(replica, "_check_age", real_check)
     assert who() == "default"
-    found = fake.pass_seconds(int(AWAY_SECONDS) + 1)
-    assert found.index(True) == AWAY_SECONDS - 1
-    assert who() == ALIAS
-
-
-def test_it_is_not_read_while_nobody_knows_where_the_primary_is(fake):
-    fake.clock += LIMIT_SECONDS + 1
-    assert who() == "default"
-    assert fake.pass_seconds(2) == [False, True], "the first look only notes the primary's position"
-
-
-def test_a_promoted_one_is_no_replica(fake):
-    fake.promoted = True
-    assert who() == "default"
-    assert not any(fake.pass_seconds(30))
+    with pytest.raises(OperationalError, match="it does not follow a primary"):
+        real_check()
 
 
 def fail_on_replica(error: Exception) -> str:
@@ -76,17 +69,21 @@ def fail_on_replica(error: Exception) -> str:
     return replica.read(work)
 
 
-def test_the_primary_answers_if_it_fails_and_it_is_left_alone(fake):
-    error = OperationalError("canceling statement due to conflict with recovery")
+@pytest.mark.parametrize(
+    "error",
+    [
+        OperationalError("canceling statement due to conflict with recovery"),
+        ProgrammingError('column "new" does not exist'),  # a schema before a migration
+    ],
+)
+def test_the_primary_answers_if_it_fails_and_it_is_skipped(fake, error, caplog):
     assert fail_on_replica(error) == "default"
     assert who() == "default"
-    fake.pass_seconds(int(AWAY_SECONDS) + 1)
+    fake.clock += SKIP_SECONDS
+    assert fail_on_replica(error) == "default"
+    assert [record.msg["event"] for record in caplog.records] == ["replica skipped"], "once"
+    fake.clock += SKIP_SECONDS
     assert who() == ALIAS
-
-
-def test_the_primary_answers_what_a_schema_before_a_migration_cannot(fake):
-    assert fail_on_replica(ProgrammingError('column "new" does not exist')) == "default"
-    assert who() == ALIAS, "others read on"
 
 
 def test_an_error_of_the_reader_is_its_own(fake):
@@ -120,75 +117,3 @@ def test_the_router_sends_rows_to_the_replica_and_rights_to_the_primary(fake):
     row = replica.read(read)[0]
     row.save()
     assert row._state.db == "default"
-
-
-def test_a_walk_stays_on_the_primary_once_it_read_there(fake):
-    fake.pass_seconds(10)
-    walk = Walk()
-    assert replica.read(replica.alias, walk=walk) == ALIAS and walk.since == fake.replayed()
-    fake.lag = 3
-    assert replica.read(replica.alias, walk=walk) == "default", "this replica has not replayed the last page"
-    fake.lag = 0
-    assert replica.read(replica.alias, walk=walk) == "default"
-    assert who() == ALIAS
-
-
-def test_a_replica_that_is_promoted_while_it_reads_is_asked_for_nothing(fake):
-    def work() -> str:
-        fake.promoted = True
-        return replica.alias()
-
-    walk = Walk()
-    assert replica.read(work, walk=walk) == "default" and walk.since is None
-
-
-class Servers:
-    """A primary and two replicas with random lags, one of which a read's connection leads to."""
-
-    def __init__(self, fake: FakeReplica, chance: random.Random) -> None:
-        self.fake, self.chance = fake, chance
-        self.replicas = [100, 100]
-        self.used = 0
-        self.history = [(fake.clock, 100)]
-
-    def go_on(self) -> None:
-        """Let some time pass: the primary writes, and each replica replays, freezes or falls behind."""
-        fake, chance = self.fake, self.chance
-        for _ in range(chance.choice([0, 0, 1, 1, 2, 8])):
-            fake.clock += 1.0
-            fake.written += chance.choice([0, 1, 5])
-            self.history.append((fake.clock, fake.written))
-            for number, position in enumerate(self.replicas):
-                step = chance.choice([0, 1, 5, 1000])
-                self.replicas[number] = min(fake.written, position + step)
-            self.used = chance.randrange(2)
-            fake.known.look()
-        self.used = chance.randrange(2)
-
-    def answer(self) -> int:
-        """Return the position of the data that the server has which answers now."""
-        if replica.alias() != ALIAS:
-            return self.fake.written
-        if self.chance.random() < 0.05:
-            raise OperationalError("killed")
-        return self.replicas[self.used]
-
-    def oldest_allowed(self) -> int:
-        limit = self.fake.clock - LIMIT_SECONDS
-        return max((lsn for at, lsn in self.history if at < limit), default=0)
-
-
-def test_no_page_is_older_than_the_page_before_it_or_than_five_seconds(fake, monkeypatch):
-    chance = random.Random(random.random())
-    servers = Servers(fake, chance)
-    monkeypatch.setattr(replica, "_replayed", lambda: servers.replicas[servers.used])
-    by_replica = 0
-    for _ in range(300):
-        walk, last = Walk(), 0
-        for _ in range(6):
-            servers.go_on()
-            page = replica.read(servers.answer, walk=walk)
-            assert page >= last and page >= servers.oldest_allowed()
-            last = page
-            by_replica += walk.since is not None
-    assert by_replica > 50
