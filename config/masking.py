@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from notifications.providers.registry import declarations
+from runtime.personal_data import locals_in
 
-# The characters of an address's local part, without those that separate it from the surrounding text. A quote
-# may only be inside.
+# The characters of a local part in a log line, without those that separate values, such as = and / in a URL.
+# A quote may only be inside.
 _LOCAL = r"[\w.!#$*+^`{|}~%-]"
 _SEPARATOR = re.compile(r"[^\w.!#$*+^`{|}~%'-]")
 _AT = re.compile("@|%40")
@@ -86,21 +87,15 @@ def mask(text: str) -> str:
 
 
 def _mask_addresses(text: str) -> str:
-    """Mask each address. Search backwards from each `@`, because then no character is read twice.
-
-    A pattern that begins at each local part would take quadratic time for a text of many quotes.
-    """
-    parts, copied, after = [], 0, 0
-    for at in _AT.finditer(text):
-        before, after = text[after : at.start()], at.end()
-        separator = _SEPARATOR.search(before[::-1])
-        local = before[len(before) - separator.start() :] if separator else before
-        local = local.lstrip("'")
+    parts, copied, domain_end = [], 0, 0
+    for before, at in locals_in(text, _AT):
+        before = before[max(0, domain_end - at.start() + len(before)) :]
+        local = _SEPARATOR.split(before)[-1].lstrip("'")
         start = at.start() - len(local)
         domain = _DOMAIN.match(text, at.end())
         if local and domain and not _UNCHANGED.match(text, start):
             parts += [text[copied:start], local.partition("'")[0][:3], "***@"]
-            copied, after = at.end(), domain.end()
+            copied, domain_end = at.end(), domain.end()
     return "".join([*parts, text[copied:]])
 
 

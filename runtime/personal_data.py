@@ -16,7 +16,9 @@ ERASED = "[erased]"
 #: Replaces an address. The domain can never exist (RFC 2606).
 ERASED_ADDRESS = "erased@privacy.invalid"
 
-_LOCAL = re.compile(r"""[^\s@"<>(),:;\[\]\\\x00-\x1f]+\Z""")
+_AT = re.compile("@")
+#: What no local part of an address contains.
+_SEPARATOR = re.compile(r"""[\s@"<>(),:;\[\]\\\x00-\x1f]""")
 _DOMAIN = re.compile(rf"(?:[^\W_]|[.-]){{1,{LONGEST}}}")
 #: A domain outside ASCII may also have the dots of Chinese and Japanese, marks such as vowel signs, and
 #: joiners and invisible characters, which UTS 46 drops.
@@ -97,12 +99,12 @@ def hide_addresses(text: str, *, but: Callable[[str], bool]) -> str:
 
 def _found(plain: str) -> Iterator[tuple[int, int, set[str]]]:
     """Yield the widest bounds of each address, and the addresses that it may be, as stored, in lower case."""
-    for at in re.finditer("@", plain):
+    for before, at in locals_in(plain, _AT):
         domains = _domains(plain, at.end())
         locals_ = {
             local
             for _, end in domains
-            for local in _locals(plain, at.start(), in_quotes=plain[end : end + 1] == "'")
+            for local in _locals(before[-LONGEST:], in_quotes=plain[end : end + 1] == "'")
         }
         if locals_:
             start = at.start() - max(map(len, locals_))
@@ -114,6 +116,19 @@ def _found(plain: str) -> Iterator[tuple[int, int, set[str]]]:
             )
 
 
+def locals_in(text: str, sign: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
+    """Yield each `@`, which `sign` matches, after the longest text before it that may be a local part.
+
+    Search backwards from each `@`, so that no character is read twice. A pattern that begins at each local
+    part would take quadratic time for a text of many quotes.
+    """
+    after = 0
+    for at in sign.finditer(text):
+        before, after = text[after : at.start()], at.end()
+        separator = _SEPARATOR.search(before[::-1])
+        yield before[len(before) - separator.start() :] if separator else before, at
+
+
 def _plain(text: str) -> str:
     return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
 
@@ -123,9 +138,7 @@ def _unescaped(escape: re.Match[str]) -> str:
     return character if character.isprintable() or character in _INVISIBLE else " "
 
 
-def _locals(text: str, end: int, *, in_quotes: bool) -> set[str]:
-    found = _LOCAL.search(text, max(0, end - LONGEST), end)
-    local = found[0] if found else ""
+def _locals(local: str, *, in_quotes: bool) -> set[str]:
     if in_quotes and "'" in local:
         local = local.partition("'")[2]
     whole, local = local.lstrip("."), local.lstrip("'.")  # an apostrophe may begin an address, or quote it
