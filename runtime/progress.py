@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +17,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
 
 
 class Reporter:
@@ -62,20 +61,6 @@ class Reporter:
     def tick(self, name: str) -> Callable[[int], None]:
         """Return a function that moves the bar of `name` by a number of bytes."""
         return lambda count: self("bytes", partition=name, bytes=count)
-
-    def table(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Print rows with the same columns: a table on a terminal, else one JSON line for each row."""
-        rows = list(rows)
-        if not self._bar:
-            for row in rows:
-                self._stdout.write(json.dumps(row, default=str))
-            return
-        shown = Table()
-        for column in rows[0] if rows else ():
-            shown.add_column(column.replace("_", " "))
-        for row in rows:
-            shown.add_row(*("" if value is None else str(value) for value in row.values()))
-        self._bar.console.print(shown)
 
     def _move(self, name: str, count: int) -> None:
         if not self._bar:

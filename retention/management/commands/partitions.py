@@ -9,6 +9,7 @@ owner (`PARTITION_DATABASE_URL`).
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,7 +59,7 @@ class Command(BaseCommand):
             if verb != "list" and not dry_run:
                 partitions.require_owner()
             if verb == "list":
-                self._list(report)
+                self._list()
             elif verb == "ensure":
                 self._ensure(report, options["ahead"], dry_run)
             elif verb == "rollover":
@@ -66,7 +67,7 @@ class Command(BaseCommand):
             else:
                 _one(verb, options["name"], report, dry_run)
 
-    def _list(self, report: Reporter) -> None:
+    def _list(self) -> None:
         shown = (
             "table",
             "partition",
@@ -79,7 +80,8 @@ class Command(BaseCommand):
             "held",
             "cold_file",
         )
-        report.table([{name: line[name] for name in shown} for line in list_partitions()])
+        for line in list_partitions():
+            self.stdout.write(json.dumps({name: line[name] for name in shown}, default=str))
 
     def _ensure(self, report: Reporter, ahead: int | None, dry_run: bool) -> None:
         for name in ensure_all(ahead=ahead, dry_run=dry_run):
