@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line: `python manage.py help` lists what this project adds."""
+"""Django's command line."""
 
 import os
 import select
@@ -24,11 +24,10 @@ if __name__ == "__main__":
         sys.exit(health.main(sys.argv[2:]))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.exceptions import ImproperlyConfigured
-
-    from config.help import Utility
+    from django.core.management import execute_from_command_line
 
     try:
-        Utility(sys.argv).execute()
+        execute_from_command_line(sys.argv)
         if sys.stdout:
             sys.stdout.flush()
     except ImproperlyConfigured as error:

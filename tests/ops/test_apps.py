@@ -1,4 +1,4 @@
-"""Modules that Django finds by name in each app: commands with their help, metrics, sums, and actions."""
+"""Modules that Django finds by name in each app: metrics, sums, and actions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import pytest
 from django.apps import apps
 
-from config.help import our_commands
 from local.machine import PROJECT
 from tests.kit import warm
 from tests.kit.words import bulk
@@ -55,23 +54,6 @@ def test_a_role_has_the_permission_of_each_action() -> None:
     }
     lacking = {action.name: action.permission for action in bulk.ACTIONS.values()}
     assert {name: one for name, one in lacking.items() if one not in given} == {}
-
-
-def test_the_help_shows_our_commands_first_with_one_line_each() -> None:
-    done = warm.run([sys.executable, "manage.py", "help"], environment=os.environ)
-    assert done.returncode == 0, done.stderr
-    ours, _, others = done.stdout.partition("Django's")
-    lines = dict(line.strip().split(maxsplit=1) for line in ours.splitlines()[2:] if line)
-    assert lines == our_commands()
-    files = PROJECT.glob("*/management/commands/[!_]*.py")
-    assert lines.keys() == {path.stem for path in files}
-    assert "makemigrations" in others and not lines.keys() & set(others.split())
-
-
-@pytest.mark.parametrize("words", [["help", "--commands"], ["help", "status"], ["--help"]])
-def test_djangos_other_ways_to_help_still_work(words: list[str]) -> None:
-    done = warm.run([sys.executable, "manage.py", *words], environment=os.environ)
-    assert done.returncode == 0 and "status" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
