@@ -20,8 +20,6 @@ from notifications.rendering import is_locale
 from runtime.addresses import NotAnAddress, read_address
 from runtime.texts import name_invisible, one_line
 
-#: WCAG 2.2, 1.4.3: the contrast of text and background.
-_LEAST_CONTRAST = 4.5
 _CHANGED = "Another user has changed this profile since you opened it. Copy your changes, and open it again."
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
 #: The head of e-mails without a colour, in templates/emails/_layout.html.
@@ -163,11 +161,6 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         colour = str(self.cleaned_data["colour"]).lower()
         if colour and not _COLOUR.fullmatch(colour):
             raise forms.ValidationError("Write a colour as # and six hexadecimal digits, such as #115e59.")
-        if colour and (contrast := contrast_to_white(colour)) < _LEAST_CONTRAST:
-            raise forms.ValidationError(
-                f"White text on it has a contrast of {contrast:.1f}. Use a darker colour, from"
-                f" {_LEAST_CONTRAST} on."
-            )
         return colour
 
     def clean(self) -> dict[str, Any]:
@@ -177,18 +170,6 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
                 account.setdefault(provider, {})[option] = value
         self.instance.account = account
         return self.cleaned_data
-
-
-def contrast_to_white(colour: str) -> float:
-    """Return the contrast of white text on a colour, from 1 to 21 (WCAG 2.2, "contrast ratio").
-
-    >>> round(contrast_to_white("#115e59"), 1), contrast_to_white("#ffffff")
-    (7.6, 1.0)
-    """
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-    return 1.05 / (luminance + 0.05)
 
 
 def as_document(profile: MailProfile) -> dict[str, Any]:

@@ -81,7 +81,6 @@ class TestThePage:
             ("logo_url", "https:///logo.png"),
             ("default_locale", "klingon"),
             ("colour", "red"),
-            ("colour", "#ffcc00"),  # white text on it cannot be read
             ("shop_name", ""),
         ],
     )
