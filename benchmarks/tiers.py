@@ -256,12 +256,12 @@ class Bench:
     def erase(self) -> dict[str, float]:
         """Erase persons by jobs, as a worker does."""
         from orders.privacy import jobs
-        from runtime import bulk_jobs
+        from runtime.jobs.run import run_until_ended
 
         times = []
         for _ in range(6):
             job, watch = jobs.start_erasure(email=self.next_person(), force=False), Watch()
-            bulk_jobs.run_until_ended(job=job, report=watch)
+            run_until_ended(job=job, report=watch)
             job.refresh_from_db()
             expected = 3 * (HOT + self.detached)
             assert job.state == job.State.DONE and job.done_count >= expected, (job.state, job.error)
@@ -313,7 +313,7 @@ class Bench:
         from orders.privacy import jobs
         from orders.privacy.erasure import rewrite_cold_files
         from retention.rows_of_person import describe_rest
-        from runtime import bulk_jobs
+        from runtime.jobs.run import run_until_ended
 
         person = self.next_person()
         orders = Order.objects.filter(email=person).count()
@@ -324,7 +324,7 @@ class Bench:
             job.refresh_from_db(fields=["done_count"])
             done.append(job.done_count)
 
-        seconds = seconds_of(lambda: bulk_jobs.run_until_ended(job=job, report=report))
+        seconds = seconds_of(lambda: run_until_ended(job=job, report=report))
         job.refresh_from_db()
         assert job.state == job.State.DONE and done == sorted(done) and len({*done}) > self.detached
         say(f"progress of the job: {done}")

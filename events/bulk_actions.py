@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from events.models import DomainEvent, InboundDeadLetter
 from events.models.states import REPLAYABLE
-from runtime.bulk_jobs import BatchResult, BulkAction, register
 from runtime.database import periods
+from runtime.jobs.actions import BatchResult, BulkAction, register
 
 
 def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Sequence[uuid.UUID]], BatchResult]:

@@ -13,7 +13,7 @@ from notifications.models import EmailNotification
 from notifications.restored import mark_sent
 from notifications.states import transitions
 from notifications.states.transitions import Status
-from runtime.bulk_jobs import ACTIONS, BatchResult, BulkAction, register
+from runtime.jobs.actions import ACTIONS, BatchResult, BulkAction, register
 
 Service = Callable[..., tuple[list[EmailNotification], list[Refusal]]]
 _PREFIX = "notifications."

@@ -26,9 +26,9 @@ from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
 from notifications.trials import record_events
+from runtime.charts.sums import add_to_hour, read_last_day
 from runtime.database.transactions import after_commit
 from runtime.models import Pause
-from runtime.sums import add_to_hour, read_last_day
 from runtime.telemetry import tracing
 
 log = structlog.get_logger(__name__)

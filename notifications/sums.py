@@ -9,9 +9,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator
 
+from runtime.charts.duration_histogram import bucket_sql
+from runtime.charts.sums import STEP, Cell, Window, select_cells, summed
 from runtime.database.ids import id_floor
-from runtime.spread import bucket_sql
-from runtime.sums import STEP, Cell, Window, select_cells, summed
 
 #: A partition's CHECK keeps a row's id at most two days ahead of the database's clock.
 AHEAD = dt.timedelta(days=3)

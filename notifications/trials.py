@@ -24,7 +24,8 @@ from notifications.rendering import render_email
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.template_files import event_types
 from runtime.addresses import read_address
-from runtime.bulk_jobs import JobRefused, Report, start_for_person
+from runtime.jobs.actions import JobRefused, Report
+from runtime.jobs.start import start_for_person
 from runtime.models import BulkJob, Heartbeat
 from runtime.personal_data import ERASED_ADDRESS, hide_addresses
 

@@ -22,10 +22,10 @@ from outbox.gate.breaker import Breaker, BreakerState
 from outbox.gate.shared_gate import read_breakers
 from retention.conditions import PARTITIONS
 from retention.partitions.partitions import PartitionsAhead
+from runtime.charts.sums import MINUTE, Sums, Window, read_window
 from runtime.conditions import CONNECTIONS, DAY, FAILED_JOBS, HEARTBEATS, PAUSES, decide, read_facts
 from runtime.database import server
 from runtime.database.clock import read_database_time
-from runtime.sums import MINUTE, Sums, Window, read_window
 from runtime.telemetry.release import version
 
 Document = dict[str, Any]

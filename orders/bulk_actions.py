@@ -14,7 +14,7 @@ from orders.models import Order
 from orders.privacy import jobs
 from orders.render_again import render_again
 from retention.rows_of_person import describe_rest
-from runtime.bulk_jobs import BatchResult, PersonAction, Report, register
+from runtime.jobs.actions import BatchResult, PersonAction, Report, register
 from runtime.models import BulkJob
 
 

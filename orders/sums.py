@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runtime.sums import STEP, Cell, Window, select_cells, summed
+from runtime.charts.sums import STEP, Cell, Window, select_cells, summed
 
 
 @summed

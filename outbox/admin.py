@@ -24,8 +24,8 @@ from notifications.template_files import event_types
 from notifications.trials import default_event, start_trial
 from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.process import gate
+from runtime.charts.sums import Steps, Sums
 from runtime.models import BulkJob, Heartbeat
-from runtime.sums import Steps, Sums
 from web.admin.acts import record_act
 from web.admin.base import ago
 from web.admin.menu import MenuItem, Page

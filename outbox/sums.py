@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from outbox.gate.breaker import BreakerState
 from outbox.process import gate
-from runtime.sums import sampled
+from runtime.charts.sums import sampled
 
 
 @sampled

@@ -11,7 +11,7 @@ from django.db import close_old_connections
 from notifications.wake import Reason, wake
 from outbox import drain
 from outbox.process import Drained
-from runtime import bulk_jobs
+from runtime.jobs.run import wake_for_unfinished
 from runtime.models import BulkJob
 from runtime.process.waker import Waker
 
@@ -26,7 +26,7 @@ def drain_emails(reason: str = Reason.UNKNOWN, **_: Any) -> None:
 def poll_outbox(**_: Any) -> None:
     """Remove old exports, resume bulk jobs, recover expired claims, then drain."""
     BulkJob.objects.remove_old_results()
-    bulk_jobs.wake_for_unfinished()
+    wake_for_unfinished()
     _schedule_next_drain(drain.poll())
 
 

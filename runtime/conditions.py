@@ -25,10 +25,10 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from django.db import DEFAULT_DB_ALIAS, connections
 from prometheus_client.core import GaugeMetricFamily
 
+from runtime.charts.sums import SUMMED
 from runtime.database import replica
 from runtime.database.server import SESSIONS
 from runtime.models import Pause
-from runtime.sums import SUMMED
 from runtime.telemetry.metrics import Gauge, Values, gauge
 
 #: The tag of the checks whose warnings the admin's first page shows.

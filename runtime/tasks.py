@@ -6,7 +6,9 @@ from typing import Any
 
 from celery import shared_task
 
-from runtime import bulk_jobs, sums
+from runtime.charts import sums
+from runtime.jobs.run import run_batch
+from runtime.jobs.start import waker
 
 
 @shared_task(name="sum_minutes")
@@ -18,5 +20,5 @@ def sum_minutes(**_: Any) -> None:
 @shared_task(name="run_bulk_jobs")
 def run_bulk_jobs(**_: Any) -> None:
     """Do a batch of a bulk job, then queue another task, so that waiting drains run in between."""
-    if bulk_jobs.run_batch():
-        bulk_jobs.waker.wake()
+    if run_batch():
+        waker.wake()

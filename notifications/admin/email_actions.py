@@ -20,8 +20,9 @@ from django.urls import reverse
 from notifications import filters
 from notifications.bulk_actions import EmailAction, email_actions
 from notifications.models import EmailNotification
-from runtime import bulk_jobs
 from runtime.database.clock import read_database_time
+from runtime.jobs.actions import rows_of
+from runtime.jobs.start import start_job
 from runtime.personal_data import AddressGiven, refuse_addresses
 from web.admin.base import as_uuid
 from web.admin.tiles import COUNT_LIMIT
@@ -71,9 +72,9 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         if not any(params.get(name) for name in NARROW):
             raise Http404
         if "confirmed" not in request.POST or not self._accept_reason(request, *params.values()):
-            return self._ask(request, bulk_jobs.rows_of(action, params), name, params=params)
+            return self._ask(request, rows_of(action, params), name, params=params)
         assert request.user.is_authenticated
-        job = bulk_jobs.start_job(
+        job = start_job(
             action=action.name,
             filter=params,
             user=request.user,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from runtime.sums import Steps, Sums
+from runtime.charts.sums import Steps, Sums
 
 WIDTH, HEIGHT = 10, 100  # the width of a bar and the height of the chart, in the chart's units
 FLOOR = 0.01  # seconds at the bottom of the logarithmic scale of durations

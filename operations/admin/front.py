@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from django.http import HttpRequest
 
 from operations.admin import charts
-from runtime.sums import Sums
+from runtime.charts.sums import Sums
 from web.admin.tiles import ATTENTION, PANELS, RANGES, SERIES, FrontPage, bounded, count_each
 
 #: Seconds between two refreshes of an open page.

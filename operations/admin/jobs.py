@@ -23,7 +23,8 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
-from runtime import bulk_jobs
+from runtime.jobs.actions import ACTIONS, PersonAction, describe
+from runtime.jobs.start import restart_job
 from runtime.models import BulkJob
 from web.admin.acts import record_act
 from web.admin.base import ChoiceFilter, TriageAdmin, ago, pill
@@ -142,7 +143,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         if not _may_start(request, job):
             raise PermissionDenied
         with transaction.atomic():
-            restarted = bulk_jobs.restart_job(id=job.id)
+            restarted = restart_job(id=job.id)
             if restarted:
                 self.log_change(request, job, "Restarted.")
         if restarted:
@@ -193,23 +194,19 @@ def _pill(job: BulkJob) -> SafeString:
 
 def _title(job: BulkJob) -> str:
     """Return the action's title, or its name if this release does not know the action."""
-    return bulk_jobs.ACTIONS[job.action].title if job.action in bulk_jobs.ACTIONS else job.action
+    return ACTIONS[job.action].title if job.action in ACTIONS else job.action
 
 
 def _describe(job: BulkJob) -> str:
-    return (
-        bulk_jobs.describe(bulk_jobs.ACTIONS[job.action], job.filter)
-        if job.action in bulk_jobs.ACTIONS
-        else ""
-    )
+    return describe(ACTIONS[job.action], job.filter) if job.action in ACTIONS else ""
 
 
 def _list_url(job: BulkJob) -> str:
     """Return the address of the page that starts such jobs, or an empty string for an unknown action."""
-    if job.action not in bulk_jobs.ACTIONS:
+    if job.action not in ACTIONS:
         return ""
-    action = bulk_jobs.ACTIONS[job.action]
-    if isinstance(action, bulk_jobs.PersonAction) and action.page:
+    action = ACTIONS[job.action]
+    if isinstance(action, PersonAction) and action.page:
         return reverse(f"admin:{action.page}")
     options = action.model._meta
     return reverse(f"admin:{options.app_label}_{options.model_name}_changelist")
@@ -217,17 +214,17 @@ def _list_url(job: BulkJob) -> str:
 
 def _rest(job: BulkJob) -> str:
     """Return what remains to be done after the job, or an empty string."""
-    action = bulk_jobs.ACTIONS.get(job.action)
-    return action.rest(job.filter.get("person", "")) if isinstance(action, bulk_jobs.PersonAction) else ""
+    action = ACTIONS.get(job.action)
+    return action.rest(job.filter.get("person", "")) if isinstance(action, PersonAction) else ""
 
 
 def _may_start_any(request: HttpRequest) -> bool:
-    return any(request.user.has_perm(action.permission) for action in bulk_jobs.ACTIONS.values())
+    return any(request.user.has_perm(action.permission) for action in ACTIONS.values())
 
 
 def _may_start(request: HttpRequest, job: BulkJob) -> bool:
     """Return whether the user may start a job with its action. Nobody may start an unknown action."""
-    action = bulk_jobs.ACTIONS.get(job.action)
+    action = ACTIONS.get(job.action)
     return action is not None and request.user.has_perm(action.permission)
 
 

@@ -15,9 +15,10 @@ from orders.privacy.erasure import NotFinished, StillSending, erase_person
 from orders.privacy.export import export_person
 from orders.privacy.persons import DIRECT, check_address
 from retention.partitions.locks import AlreadyRunning, exclusive_lock
-from runtime.bulk_jobs import JobRefused, Report, Waiting, start_for_person
 from runtime.database.postgres.connection import PoolerFound
 from runtime.database.transactions import after_commit
+from runtime.jobs.actions import JobRefused, Report, Waiting
+from runtime.jobs.start import start_for_person
 from runtime.models import BulkJob
 
 log = structlog.get_logger(__name__)

@@ -141,7 +141,7 @@ class BulkJob(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
 
-    action = models.CharField(max_length=50)  # a name in runtime.bulk_jobs.ACTIONS
+    action = models.CharField(max_length=50)  # a name in runtime.jobs.actions.ACTIONS
     #: {"ids": "…,…"}, the list's parameters: {"status": "failed"}, or {"person": the address's keyed hash}.
     filter = models.JSONField(default=dict)
     #: The person's address, until the job is done or stopped.

@@ -6,7 +6,7 @@ from django.db import models
 
 
 class TrafficSum(models.Model):
-    """The sums of one minute or hour. Only `runtime.sums` writes and reads them.
+    """The sums of one minute or hour. Only `runtime.charts.sums` writes and reads them.
 
     A minute without a row was not summed. A minute in which nothing happened has an empty row.
     """
@@ -17,7 +17,7 @@ class TrafficSum(models.Model):
     span = models.PositiveSmallIntegerField()  # seconds: MINUTE or HOUR
     start = models.DateTimeField()
     counts = models.JSONField(default=dict)  # by series: {"placed": 12, "sent:<provider>": 9}
-    spreads = models.JSONField(default=dict)  # durations by series, in the form of runtime.spread
+    spreads = models.JSONField(default=dict)  # durations by series, as runtime.charts.duration_histogram
     # States when the minute was summed: {"open:<provider>": 1}. An hour's also has numbers that other
     # processes add: {"unmatched:<provider>": 3}.
     samples = models.JSONField(default=dict)

@@ -14,7 +14,7 @@ from tests.kit.admin import JOBS
 from tests.kit.jobs import job_after, run_jobs, small_batches, started
 from tests.kit.mails import make_mails, statuses
 from tests.kit.people import staff_client
-from tests.kit.words import BulkJob, bulk
+from tests.kit.words import ACTIONS, BulkJob
 
 pytestmark = pytest.mark.django_db
 
@@ -106,7 +106,7 @@ def test_a_restart_needs_the_permission_of_the_action_and_a_post(failed):
 
 
 def test_a_job_of_an_unknown_action_is_shown_and_cannot_be_restarted(failed, admin_client, monkeypatch):
-    monkeypatch.delitem(bulk.ACTIONS, failed.action)
+    monkeypatch.delitem(ACTIONS, failed.action)
     assert b"notifications.resend" in admin_client.get(JOBS).content
     assert "job-restart" not in page_of(admin_client, failed)
     assert press(admin_client, failed, "restart").status_code == 403

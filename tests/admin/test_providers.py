@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 
 from notifications import trials
 from tests.kit.people import staff_client
-from tests.kit.words import BulkJob, bulk, process
+from tests.kit.words import BulkJob, job_waker, process
 
 pytestmark = pytest.mark.django_db
 
@@ -47,7 +47,7 @@ class TestATrial:
 
     @pytest.fixture(autouse=True)
     def _asleep(self, monkeypatch):
-        monkeypatch.setattr(bulk.waker, "wake", lambda: None)
+        monkeypatch.setattr(job_waker, "wake", lambda: None)
 
     def test_starts_a_job_whose_page_polls_its_steps_and_is_logged_without_the_address(self, admin_client):
         assert b'name="try"' in admin_client.get(self.PAGE).content

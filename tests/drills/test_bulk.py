@@ -21,9 +21,10 @@ MAKE = f"""
     FROM generate_series(1, {COUNT}) AS n
 """
 START = (
-    "from django.contrib.auth.models import User; from tests.kit.words import bulk, dead_causes;"
-    " bulk.waker.wake = lambda: None;"
-    " print(bulk.start_job(action='notifications.resend', filter={'cause': dead_causes()[0].cause},"
+    "from django.contrib.auth.models import User;"
+    " from tests.kit.words import dead_causes, job_waker, start_job;"
+    " job_waker.wake = lambda: None;"
+    " print(start_job(action='notifications.resend', filter={'cause': dead_causes()[0].cause},"
     " user=User.objects.create_superuser('ann')).id)"
 )
 
@@ -84,8 +85,8 @@ PLACE = f"""
     FROM generate_series(1, {COUNT})
 """
 ERASE = (
-    "from django.contrib.auth.models import User; from tests.kit.words import bulk, person_jobs;"
-    " bulk.waker.wake = lambda: None;"
+    "from django.contrib.auth.models import User; from tests.kit.words import job_waker, person_jobs;"
+    " job_waker.wake = lambda: None;"
     " person_jobs.start_erasure("
     "email='ann@example.com', force=False, user=User.objects.create_superuser('op'))"
 )

@@ -16,7 +16,8 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from tests.kit.words import RESEND, BulkJob, bulk
+from runtime.jobs import run
+from tests.kit.words import ACTIONS, RESEND, BulkJob, job_waker, run_batch, start_job
 
 LIST = "/admin/notifications/emailnotification/"
 Change = TypeVar("Change", bound=Callable[[Any], Any])
@@ -31,8 +32,8 @@ def small_batches(*, rows: int) -> Iterator[list[str]]:
     """Let a batch have so many rows, and wake no worker. Yield a list with one entry for each wake-up."""
     wakes: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk, "CHUNK", rows)
-        patch.setattr(bulk.waker, "wake", lambda: wakes.append("wake"))
+        patch.setattr(run, "CHUNK", rows)
+        patch.setattr(job_waker, "wake", lambda: wakes.append("wake"))
         yield wakes
 
 
@@ -42,14 +43,12 @@ def started(
     """Start a job, by default the superuser ann's on all dead letters."""
     if user is None:
         user, _ = User.objects.get_or_create(username="ann", is_staff=True, is_superuser=True)
-    return bulk.start_job(
-        action=action, filter=filter or {"status": "dead_lettered"}, user=user, reason=reason
-    )
+    return start_job(action=action, filter=filter or {"status": "dead_lettered"}, user=user, reason=reason)
 
 
 def run_jobs() -> None:
     """Run batches until none is due, as workers do."""
-    while bulk.run_batch():
+    while run_batch():
         pass
 
 
@@ -75,7 +74,7 @@ def logged() -> Counter[str]:
 def resending(change: Change) -> Iterator[Change]:
     """Let jobs that resend call `change(ids)` for each batch. Yield `change`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(bulk.ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
+        patch.setitem(ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
         yield change
 
 

@@ -85,23 +85,26 @@ from retention.partitions import detach, locks, partitions
 from retention.partitions.catalogue import has_table
 from retention.partitions.listing import list_partitions
 from retention.partitions.locks import exclusive_lock
-from runtime import bulk_jobs as bulk
 from runtime import conditions
-from runtime import sums as minutes
 from runtime.addresses import NotAnAddress, read_address
+from runtime.charts import sums as minutes
+from runtime.charts.sums import Window
 from runtime.database.away import is_lock_timeout
 from runtime.database.clock import read_database_time
 from runtime.database.ids import id_floor, id_time, new_id
 from runtime.database.partitioned import Partition, PartitionedModel, attached
 from runtime.database.postgres.base import DatabaseWrapper
 from runtime.database.postgres.cursor import Prepared
+from runtime.jobs.actions import ACTIONS
+from runtime.jobs.run import run_batch, run_until_ended, wake_for_unfinished
+from runtime.jobs.start import restart_job, start_job
+from runtime.jobs.start import waker as job_waker
 from runtime.models import BulkJob, Heartbeat, Pause, TrafficSum
 from runtime.models import jobs as job_times
 from runtime.models.jobs import RETRIES
 from runtime.personal_data import ERASED, ERASED_ADDRESS, AddressGiven, address_hash, key_hash
 from runtime.process import loop
 from runtime.process.redis_client import make_client
-from runtime.sums import Window
 from runtime.telemetry import context, health, metrics
 from runtime.telemetry.context import Context
 from runtime.telemetry.metrics import REGISTRY

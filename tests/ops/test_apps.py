@@ -12,7 +12,7 @@ from django.apps import apps
 
 from local.machine import PROJECT
 from tests.kit import warm
-from tests.kit.words import bulk
+from tests.kit.words import ACTIONS as REGISTERED
 
 #: One that moved would be missing without any error.
 FOUND_BY_NAME = {
@@ -34,7 +34,7 @@ def test_a_process_finds_each_apps_metrics_sums_tasks_and_actions():
     code = (
         "import json, sys, django; django.setup();"
         "from config.celery import app; app.loader.import_default_modules();"
-        "from runtime.bulk_jobs import ACTIONS;"
+        "from runtime.jobs.actions import ACTIONS;"
         "print(json.dumps([list(ACTIONS), [name for name in sys.modules]]))"
     )
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
@@ -52,7 +52,7 @@ def test_a_role_has_the_permission_of_each_action() -> None:
         for permissions in getattr(app, "roles", {}).values()
         for permission in permissions
     }
-    lacking = {action.name: action.permission for action in bulk.ACTIONS.values()}
+    lacking = {action.name: action.permission for action in REGISTERED.values()}
     assert {name: one for name, one in lacking.items() if one not in given} == {}
 
 

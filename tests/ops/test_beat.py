@@ -20,7 +20,7 @@ from config.celery import app
 from config.roles import commands
 from local.machine import free_port
 from notifications.wake import DRAIN
-from runtime.bulk_jobs import RUN_JOBS
+from runtime.jobs.start import RUN_JOBS
 from tests.kit.failover import ValkeyPair
 from tests.kit.months import dsn
 from tests.kit.races import together

@@ -34,11 +34,11 @@ from tests.kit.words import (
     Heartbeat,
     InboundDeadLetter,
     Pause,
-    bulk,
     conditions,
     metrics,
     new_id,
     process,
+    start_job,
     subscribed,
 )
 
@@ -92,7 +92,7 @@ def beat(name: str, *, ago: dt.timedelta) -> None:
 
 def fail_a_job() -> None:
     user = User.objects.create_superuser("ann")
-    job = bulk.start_job(action="notifications.resend", filter={"status": "sent"}, user=user)
+    job = start_job(action="notifications.resend", filter={"status": "sent"}, user=user)
     BulkJob.objects.fail(id=job.id, error="a defect")
 
 

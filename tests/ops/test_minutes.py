@@ -37,7 +37,7 @@ def _valkey(valkey_url):
 def _one_minute(monkeypatch, db):
     """Stop the clock of the sums, because a minute may end within a test."""
     now = read_database_time()
-    for module in ("runtime.sums", __name__):
+    for module in ("runtime.charts.sums", __name__):
         monkeypatch.setattr(f"{module}.read_database_time", lambda: now)
 
 

@@ -17,10 +17,10 @@ from tests.kit.words import (
     BulkJob,
     EmailNotification,
     Pause,
-    bulk,
     claim,
     erase_person,
     rollover,
+    run_batch,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -65,7 +65,7 @@ def test_an_erasure_between_two_batches_takes_its_emails_out_of_the_job_and_nobo
         for order in (ann, bob):
             make_mail(order_id=order.id, recipient_email=order.email, status=status)
     job = started(status=status)
-    assert bulk.run_batch() is True
+    assert run_batch() is True
     assert statuses() == {"pending": 2, status: 4}
     erase_person(email="bob@example.com", report=Steps(), force=True)
     job = job_after(job)
@@ -79,7 +79,7 @@ def test_a_job_whose_reason_has_the_address_goes_on_after_the_erasure_without_th
     others = [make_mail(recipient_email=f"other{n}@example.com", status="dead_lettered") for n in range(5)]
     job = started()
     BulkJob.objects.filter(id=job.id).update(reason="ann@example.com called")
-    assert bulk.run_batch()
+    assert run_batch()
     erase_person(email="ann@example.com", report=Steps(), force=True)
     job = job_after(job)
     assert (job.state, job.done_count, job.reason) == ("done", 5, "[erased]")

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from tests.kit.commands import provider, sent, stopped_when
 from tests.kit.jobs import resending, started
 from tests.kit.mails import make_mail, make_mails
-from tests.kit.words import RESEND, BulkJob, Drained, bulk
+from tests.kit.words import ACTIONS, RESEND, BulkJob, Drained
 from tests.kit.words import drain as delivery
 
 __all__ = ["provider"]  # a fixture
@@ -43,7 +43,7 @@ def test_a_job_of_an_unknown_action_does_not_keep_drain_outbox_from_sending(prov
     settings.POLL_INTERVAL = 0.2
     make_mail(status="dead_lettered")
     job = started()
-    monkeypatch.delitem(bulk.ACTIONS, RESEND.name)
+    monkeypatch.delitem(ACTIONS, RESEND.name)
     make_mail()
     with stopped_when(lambda: sent() == 1):
         call_command("drain_outbox", "--loop")

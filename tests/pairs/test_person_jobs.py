@@ -29,10 +29,12 @@ from tests.kit.words import (
     Order,
     Pause,
     address_hash,
-    bulk,
     erasure,
     exclusive_lock,
     job_times,
+    restart_job,
+    run_batch,
+    run_until_ended,
 )
 from tests.kit.words import person_jobs as jobs
 
@@ -76,7 +78,7 @@ def run(job: BulkJob, *, after: Callable[[str], object] = lambda step: None) -> 
         after(step)
 
     try:
-        bulk.run_until_ended(job=job, report=report)
+        run_until_ended(job=job, report=report)
     finally:
         connections.close_all()
 
@@ -87,7 +89,7 @@ DYING = """
 import os, signal, sys
 import django
 django.setup()
-from tests.kit.words import BulkJob, bulk, erasure
+from tests.kit.words import BulkJob, erasure, run_until_ended
 
 erasure.CHUNK = 10
 steps = int(sys.argv[1])
@@ -98,7 +100,7 @@ def report(step, **facts):
     if not steps:
         os.kill(os.getpid(), signal.SIGKILL)
 
-bulk.run_until_ended(job=BulkJob.objects.get(), report=report)
+run_until_ended(job=BulkJob.objects.get(), report=report)
 """
 
 
@@ -147,7 +149,7 @@ def test_two_workers_do_one_job_once():
     job, others = start("erasure"), []
 
     def second() -> None:
-        others.append(bulk.run_batch())
+        others.append(run_batch())
         connections.close_all()
 
     with ThreadPoolExecutor(1) as pool:
@@ -168,7 +170,7 @@ def test_an_erasure_during_an_export_waits_and_then_removes_its_result():
     with ThreadPoolExecutor(1) as pool:
         exporting = pool.submit(run, export, after=wait)
         assert has_read.wait(20)
-        assert bulk.run_batch()  # the erasure's, because the export's is counted as a try
+        assert run_batch()  # the erasure's, because the export's is counted as a try
         assert fresh(erase).state == "running" and hers() == 25
         waits.set()
         exporting.result(60)
@@ -180,7 +182,7 @@ def test_an_erasure_during_an_export_waits_and_then_removes_its_result():
 @pytest.mark.usefixtures("ann")
 def test_an_export_that_waits_during_an_erasure_is_stopped_by_it():
     erase, export = start("erasure"), start("export")
-    assert bulk.run_batch()
+    assert run_batch()
     assert (fresh(erase).state, fresh(export).state) == ("done", "stopped")
     assert (fresh(export).error, fresh(export).address) == ("the person was erased", "")
 
@@ -216,7 +218,7 @@ def test_an_erasure_waits_for_a_rollover_and_says_so():
     job = start("erasure")
     with exclusive_lock(model=EmailNotification):
         for _ in range(2 * job_times.MAX_TRIES):  # waiting costs no try
-            assert bulk.run_batch()
+            assert run_batch()
     assert fresh(job).state == "running" and "another run changes" in fresh(job).error
     assert hers() == 1
     job = job_after(job)
@@ -240,7 +242,7 @@ def test_a_restored_erasure_waits_for_the_logs_and_then_goes_on(tmp_path):
     log.write_text("")
     after_restore(log)
     assert job_after(job).state == "done" and hers() == 0
-    assert bulk.restart_job(id=failed.id)
+    assert restart_job(id=failed.id)
     assert job_after(failed).state == "done" and grep(ANN) == []
 
 

@@ -23,9 +23,9 @@ from tests.kit.words import (
     Manifest,
     Order,
     archive,
-    bulk,
     claim,
     id_floor,
+    restart_job,
     rollover,
     send_copy,
 )
@@ -120,6 +120,6 @@ def test_bulk_jobs_that_came_with_the_backup_wait_for_the_logs_and_are_then_stop
     read_logs(tmp_path, sent(sent_since.id))
     job = job_after(job)
     assert job.state == "stopped" and job.error.startswith("the database was restored")
-    assert not bulk.restart_job(id=failed.id)
+    assert not restart_job(id=failed.id)
     assert job_after(later).state == "done"
     assert states() == {sent_since.id: "sent", unproven.id: "dead_lettered"}

@@ -29,11 +29,11 @@ from tests.kit.words import (
     Heartbeat,
     Status,
     Suppression,
-    bulk,
     declarations,
     job_times,
     make_key,
     person_jobs,
+    run_batch,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -229,7 +229,7 @@ class TestTheJob:
 
         def send_slowly(mail: EmailNotification) -> Any:
             BulkJob.objects.update(updated_at=F("updated_at") - dt.timedelta(seconds=20))
-            assert together(1, lambda _: bulk.run_batch()) == [False]
+            assert together(1, lambda _: run_batch()) == [False]
             return send(mail)
 
         monkeypatch.setattr(provider, "send", send_slowly)

@@ -12,9 +12,9 @@ from django.http import (
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from runtime import bulk_jobs
 from runtime.database import periods
 from runtime.database.clock import read_database_time
+from runtime.jobs.start import start_job
 from runtime.personal_data import AddressGiven
 
 
@@ -24,7 +24,7 @@ def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
     typed = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
     frozen = periods.freeze_period(typed, now=read_database_time())
     try:
-        job = bulk_jobs.start_job(action=action, filter=frozen, user=request.user)
+        job = start_job(action=action, filter=frozen, user=request.user)
     except AddressGiven as error:
         messages.error(request, f"Nothing was changed. {error}")
         return HttpResponseRedirect(request.path)

@@ -17,11 +17,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from runtime.charts.sums import Steps, Sums, read_spans
 from runtime.conditions import ActiveCondition, Condition, decide, read_facts
 from runtime.database import replica
 from runtime.database.clock import read_database_time
 from runtime.models import TrafficSum
-from runtime.sums import Steps, Sums, read_spans
 
 #: Counts stop here: a count of a million rows would take seconds.
 COUNT_LIMIT = 10_000

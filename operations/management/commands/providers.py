@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from notifications.trials import default_event, start_trial
-from runtime import bulk_jobs
+from runtime.jobs.run import run_until_ended
 from runtime.models import BulkJob
 
 
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             self.stdout.flush()
             shown = len(steps)
 
-        bulk_jobs.run_until_ended(job=job, report=show)
+        run_until_ended(job=job, report=show)
         show()
         if job.state != job.State.DONE:
             raise CommandError(job.error or "The job was stopped.", returncode=1)

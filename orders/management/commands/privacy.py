@@ -23,8 +23,8 @@ from retention.models import Erasure
 from retention.partitions.locks import AlreadyRunning
 from retention.partitions.partitions import NotOwner, require_owner
 from retention.rows_of_person import describe_rest
-from runtime import bulk_jobs
 from runtime.database.postgres.connection import patient
+from runtime.jobs.run import run_until_ended
 from runtime.models import BulkJob
 from runtime.progress import Reporter
 
@@ -83,7 +83,7 @@ class Command(BaseCommand):
     def _run(self, job: BulkJob) -> BulkJob:
         """Do the job and print its progress. If this process dies, a worker continues the job."""
         with Reporter(self.stderr) as report:
-            bulk_jobs.run_until_ended(job=job, report=report)
+            run_until_ended(job=job, report=report)
         if job.state != job.State.DONE:
             raise CommandError(job.error or "The job was stopped.", returncode=1)
         return job

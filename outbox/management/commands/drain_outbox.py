@@ -16,7 +16,7 @@ from outbox import drain, process
 from outbox.claim import next_due_in
 from outbox.gate.breaker import BreakerState
 from outbox.process import SHORT_PAUSE_SECONDS, Drained
-from runtime import bulk_jobs
+from runtime.jobs.run import run_batch
 from runtime.process.backoff import RetryPolicy
 from runtime.process.cached_rows import keep_fresh
 from runtime.process.loop import run_until_stopped, stop_on_signals
@@ -132,4 +132,4 @@ def _work(stopped: threading.Event, send: Callable[[], Drained | None]) -> tuple
         log.info("drained", settled=done.settled)
     if stopped.is_set():
         return False, done
-    return bulk_jobs.run_batch(persons=False) or (done is not None and done.has_more), done
+    return run_batch(persons=False) or (done is not None and done.has_more), done

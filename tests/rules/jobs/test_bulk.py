@@ -29,8 +29,8 @@ from tests.kit.words import (
     DomainEvent,
     EmailNotification,
     InboundDeadLetter,
-    bulk,
     new_id,
+    run_batch,
     tasks,
 )
 
@@ -82,7 +82,7 @@ def test_rows_that_are_refused_are_visited_once_and_counted_by_their_reason():
     held = [make_mail(status="dead_lettered", errors=[doubt]) for _ in range(25)]
     make_mail(status="dead_lettered")
     job = started()
-    assert bulk.run_batch() and bulk.run_batch() and not bulk.run_batch()
+    assert run_batch() and run_batch() and not run_batch()
     job.refresh_from_db()
     assert (job.state, job.done_count, job.refused_count) == ("done", 1, 25)
     ((reason, count),) = job.refusals.items()
@@ -112,7 +112,7 @@ def test_a_process_that_dies_in_a_batch_leaves_it_undone_and_the_next_goes_on(ba
     with killed_at_the_end_of(batch):
         run_jobs()
     assert len(logged()) == (batch - 1) * 20 == statuses().get("pending", 0)
-    assert bulk.run_batch() is False  # its process may be at work still
+    assert run_batch() is False  # its process may be at work still
     job = job_after(job, seconds=RETRIES.base_seconds)
     assert (job.state, job.done_count) == ("done", 50)
     assert set(logged().values()) == {1} and len(logged()) == 50
@@ -121,7 +121,7 @@ def test_a_process_that_dies_in_a_batch_leaves_it_undone_and_the_next_goes_on(ba
 def test_a_stopped_job_changes_nothing_more():
     make_mails(50, status="dead_lettered")
     job = started()
-    assert bulk.run_batch() and BulkJob.objects.stop(id=job.id)
+    assert run_batch() and BulkJob.objects.stop(id=job.id)
     job = job_after(job)
     assert (job.state, job.done_count) == ("stopped", 20)
     assert statuses() == {"pending": 20, "dead_lettered": 30}
@@ -167,7 +167,7 @@ def test_a_process_that_only_looked_for_a_job_costs_it_no_try():
             return execute(sql, *rest)
 
         with connection.execute_wrapper(read_before_the_batch):
-            bulk.run_batch()
+            run_batch()
         ended.set()
     assert has_begun.is_set()
     job.refresh_from_db()
@@ -182,7 +182,7 @@ def test_a_job_waits_without_a_try_while_postgres_says_that_it_cannot_write(stat
     with broken("email_notifications", f"RAISE EXCEPTION 'no space' USING ERRCODE = '{state}'"):
         for _ in range(2 * MAX_TRIES):
             with pytest.raises(OperationalError):
-                bulk.run_batch()
+                run_batch()
             connection.close()
             job.refresh_from_db()
             assert (job.state, job.tries) == ("running", 1)
@@ -197,11 +197,11 @@ def test_a_statement_that_always_takes_too_long_uses_up_the_tries_of_its_job():
     job = started()
     with broken("email_notifications", "RAISE EXCEPTION 'too slow' USING ERRCODE = '57014'"):
         for tries in range(1, MAX_TRIES):
-            assert bulk.run_batch()
+            assert run_batch()
             job.refresh_from_db()
             assert (job.state, job.tries) == ("running", tries)
             let_pass(job, seconds=700)
-        assert bulk.run_batch()
+        assert run_batch()
     job.refresh_from_db()
     assert job.state == "failed"
 

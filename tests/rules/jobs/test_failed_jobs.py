@@ -14,7 +14,15 @@ from tests.kit.jobs import Killed, job_after, let_pass, logged, resending, run_j
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn
 from tests.kit.races import together
-from tests.kit.words import RESEND, BulkJob, EmailNotification, bulk
+from tests.kit.words import (
+    ACTIONS,
+    RESEND,
+    BulkJob,
+    EmailNotification,
+    restart_job,
+    run_batch,
+    wake_for_unfinished,
+)
 
 pytestmark = pytest.mark.django_db
 #: Longer than the longest wait between two tries.
@@ -70,7 +78,7 @@ def test_a_batch_that_succeeds_gives_all_tries_back(defect):
         job = job_after(job, seconds=LONG)
     let_pass(job, seconds=LONG)
     defect.fixed = True
-    bulk.run_batch()
+    run_batch()
     job.refresh_from_db()
     assert (job.state, job.tries, job.error, job.done_count) == ("running", 0, "", 40)
 
@@ -107,7 +115,7 @@ def test_processes_that_are_killed_in_a_batch_do_not_try_it_more_often():
 def test_processes_at_once_do_not_try_it_more_often(defect):
     make_mails(50, status="dead_lettered")
     job = started()
-    bulk.run_batch()
+    run_batch()
     for number in range(1, MAX_TRIES + 1):
         together(4, lambda _: run_jobs())
         assert defect.tries == number
@@ -122,7 +130,7 @@ def test_a_failed_job_is_restarted_once_and_does_each_row_once(defect):
     job = failed(started())
     assert job.done_count == 20
     defect.fixed = True
-    restarts = together(4, lambda _: bulk.restart_job(id=job.id))
+    restarts = together(4, lambda _: restart_job(id=job.id))
     assert sorted(restarts) == [False, False, False, True]
     job = job_after(job)
     assert (job.state, job.error, job.tries, job.done_count) == ("done", "", 0, 50)
@@ -133,12 +141,12 @@ def test_a_failed_job_is_restarted_once_and_does_each_row_once(defect):
 def test_only_a_failed_job_is_restarted_and_a_failed_one_can_be_stopped(defect):
     make_mails(50, status="dead_lettered")
     job = started()
-    assert bulk.restart_job(id=job.id) is False
+    assert restart_job(id=job.id) is False
     failed(job)
     assert BulkJob.objects.stop(id=job.id) is True
     job.refresh_from_db()
     assert (job.state, job.error) == ("stopped", "ValueError: a defect")
-    assert bulk.restart_job(id=job.id) is False
+    assert restart_job(id=job.id) is False
 
 
 def test_an_unknown_action_is_left_alone_for_an_hour_then_fails_and_runs_where_it_is_known(wakes):
@@ -147,19 +155,19 @@ def test_an_unknown_action_is_left_alone_for_an_hour_then_fails_and_runs_where_i
     job = started()
     wakes.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.delitem(bulk.ACTIONS, RESEND.name)
+        patch.delitem(ACTIONS, RESEND.name)
         let_pass(job, seconds=3590)
         before = BulkJob.objects.values().get()
-        bulk.wake_for_unfinished()
+        wake_for_unfinished()
         job_after(job)
         assert BulkJob.objects.values().get() == before and wakes == []
         let_pass(job, seconds=3600)
-        bulk.wake_for_unfinished()
+        wake_for_unfinished()
         assert len(wakes) == 1
         job = job_after(job)
         error = "No process knew the action notifications.resend for an hour."
         assert (job.state, job.error) == ("failed", error)
-    assert bulk.restart_job(id=job.id) is True
+    assert restart_job(id=job.id) is True
     job = job_after(job)
     assert (job.state, job.error, job.done_count) == ("done", "", 1)
 

@@ -7,7 +7,7 @@ from django.contrib.auth.models import Group, Permission, User
 
 from tests.kit.jobs import job_after, run_jobs, started
 from tests.kit.mails import make_mails, statuses
-from tests.kit.words import BulkJob, bulk
+from tests.kit.words import BulkJob, restart_job, run_batch
 
 pytestmark = pytest.mark.django_db
 PERMISSION = "notifications.resend_emailnotification"
@@ -27,7 +27,7 @@ def begun(user: User) -> BulkJob:
     """Start a job on 50 e-mails, and do its first batch of 20."""
     make_mails(50, status="dead_lettered")
     job = started(user=user)
-    assert bulk.run_batch() is True
+    assert run_batch() is True
     assert statuses() == {"pending": 20, "dead_lettered": 30}
     return job
 
@@ -66,7 +66,7 @@ def test_a_failed_job_that_is_restarted_stops_if_its_user_lost_the_right(ann):
     job = begun(ann)
     BulkJob.objects.fail(id=job.id, error="a defect")
     User.objects.update(is_active=False)
-    assert bulk.restart_job(id=job.id) is True
+    assert restart_job(id=job.id) is True
     job = job_after(job)
     assert (job.state, job.error) == ("stopped", "its user ann is not active any more")
     assert statuses() == {"pending": 20, "dead_lettered": 30}

@@ -16,7 +16,16 @@ from django.db.models.functions import Now
 from tests.kit.jobs import job_after, let_pass, run_jobs
 from tests.kit.orders import make_order
 from tests.kit.people import grep
-from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, address_hash, bulk, tasks
+from tests.kit.words import (
+    ERASED_ADDRESS,
+    BulkJob,
+    Order,
+    address_hash,
+    restart_job,
+    run_until_ended,
+    tasks,
+    wake_for_unfinished,
+)
 from tests.kit.words import person_jobs as jobs
 
 pytestmark = [
@@ -59,11 +68,11 @@ class TestTheAddress:
             if step != "waiting":
                 raise ValueError(f"no row of {ANN}")
 
-        bulk.run_until_ended(job=job, report=fail)
+        run_until_ended(job=job, report=fail)
         job.refresh_from_db()
         assert (job.state, job.address) == ("failed", ANN)
         assert job.error == f"ValueError: no row of {ERASED_ADDRESS}"
-        assert bulk.restart_job(id=job.id)
+        assert restart_job(id=job.id)
         assert job_after(job).state == "done" and erased(order) and grep(ANN) == []
         assert "ann@" not in "".join(str(line.msg) for line in caplog.records)
         assert any(address_hash(ANN) in str(line.msg) for line in caplog.records)
@@ -85,7 +94,7 @@ class TestTheUser:
         def stop_after_the_first_step(step: str, **facts: Any) -> None:
             BulkJob.objects.stop(id=job.id)
 
-        bulk.run_until_ended(job=job, report=stop_after_the_first_step)
+        run_until_ended(job=job, report=stop_after_the_first_step)
         assert job.state == "stopped" and not erased(order)
 
 
@@ -135,5 +144,5 @@ class TestTheCommand:
         job = jobs.start_erasure(email=ANN, force=False)
         BulkJob.objects.filter(id=job.id).update(tries=1)
         let_pass(job, seconds=120)
-        bulk.wake_for_unfinished()
+        wake_for_unfinished()
         assert wakes and job_after(job).state == "done" and erased(order)

@@ -23,8 +23,9 @@ from tests.kit.words import (
     Status,
     Suppression,
     SuppressionReason,
-    bulk,
+    job_waker,
     read_database_time,
+    start_job,
     suppress,
     transitions,
 )
@@ -49,7 +50,7 @@ Says = tuple[bool, str]  # whether the act is possible, and what else was said
 def _no_wake_ups(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.FAST_PATH = False
     settings.AMBIGUOUS_HOLD_SECONDS = 3600
-    monkeypatch.setattr(bulk.waker, "wake", lambda: None)
+    monkeypatch.setattr(job_waker, "wake", lambda: None)
 
 
 def stored(status: str, *, held: bool) -> EmailNotification:
@@ -81,7 +82,7 @@ def by_page(client: Client, act: str, mail: EmailNotification) -> Says:
 
 def by_job(client: Client, act: str, mail: EmailNotification) -> Says:
     user = User.objects.get(username="admin")
-    job = bulk.start_job(action=f"notifications.{act}", filter={"status": mail.status}, user=user)
+    job = start_job(action=f"notifications.{act}", filter={"status": mail.status}, user=user)
     run_jobs()
     job = BulkJob.objects.get(id=job.id)
     return job.done_count == 1, " ".join(job.refusals)

@@ -41,7 +41,6 @@ from tests.kit.words import (
     Status,
     address_hash,
     archive,
-    bulk,
     claim,
     erasure,
     id_floor,
@@ -49,6 +48,7 @@ from tests.kit.words import (
     new_id,
     person_export,
     rollover,
+    run_batch,
 )
 from tests.kit.words import person_jobs as jobs
 
@@ -247,13 +247,13 @@ class TestErase:
         claim(limit=1)
         job = jobs.start_erasure(email=ADDRESS, force=True)
         for _ in range(2):
-            assert bulk.run_batch()
+            assert run_batch()
             job.refresh_from_db()
             assert (job.state, job.error) == ("running", "1 e-mails are being sent now.")
         EmailNotification.objects.filter(status=Status.PROCESSING).update(
             status="pending", claimed_at=None, claim_token=None
         )
-        assert bulk.run_batch()
+        assert run_batch()
         job.refresh_from_db()
         assert job.state == "done" and grep(ADDRESS) == []
 

@@ -20,11 +20,11 @@ from tests.kit.words import (
     DomainEvent,
     EmailNotification,
     Pause,
-    bulk,
     erase_person,
     erasure,
     new_id,
     rollover,
+    start_job,
 )
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +46,7 @@ class TestRefused:
     def test_a_job_takes_none_in_its_filter_or_reason(self, filter, reason):
         user = User.objects.create_superuser("ann")
         with pytest.raises(AddressGiven, match=REFUSED):
-            bulk.start_job(action="notifications.resend", filter=filter, user=user, reason=reason)
+            start_job(action="notifications.resend", filter=filter, user=user, reason=reason)
         assert not BulkJob.objects.exists()
 
     @pytest.mark.parametrize("given", [{"reason": REASON}, {"provider": "ann@example.com"}])

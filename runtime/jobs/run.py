@@ -11,210 +11,51 @@ The export or erasure of a person is one call, which may be repeated after a kil
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime as dt
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import structlog
-from celery import current_app
 from django.conf import settings
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractUser
 from django.contrib.contenttypes.models import ContentType
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, models, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from runtime.database.away import is_away
 from runtime.database.transactions import after_commit
+from runtime.jobs.actions import (
+    ACTIONS,
+    BatchResult,
+    BulkAction,
+    JobRefused,
+    PersonAction,
+    Report,
+    Stopped,
+    Waiting,
+    rows_of,
+)
+from runtime.jobs.start import waker
 from runtime.models import BulkJob
 from runtime.models.jobs import MAX_TRIES
-from runtime.personal_data import address_hash, refuse_addresses, without_addresses
-from runtime.process.waker import Waker
+from runtime.personal_data import without_addresses
 from runtime.telemetry import context as work_context
 
 log = structlog.get_logger(__name__)
 
 #: Rows in one transaction.
 CHUNK = 500
-#: Counts of a total stop here. For more rows, the progress page shows only how many are done.
-COUNT_LIMIT = 100_000
+
 #: After so long without a batch, a job with an unknown action fails. A process of a newer release may know
 #: the action, and its batches and tries keep `updated_at` younger.
 UNKNOWN_FOR = dt.timedelta(hours=1)
-#: The task that does a batch, sent by its name.
-RUN_JOBS = "run_bulk_jobs"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BatchResult:
-    """The result of one batch: a line for the log of each changed row, and why other rows did not change."""
-
-    lines: Sequence[tuple[uuid.UUID, str]]
-    refusals: Counter[str]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BulkAction:
-    """An action on many rows.
-
-    `rows(filter, started_at)` returns the rows that a filter matched at that time. `change(ids)` changes rows
-    in the caller's transaction, except those that it must not change.
-    """
-
-    name: str  # stored, so it must keep its meaning in later releases
-    title: str
-    model: type[models.Model]
-    permission: str
-    rows: Callable[[Mapping[str, str], dt.datetime | None], QuerySet[Any]]
-    change: Callable[[Sequence[uuid.UUID]], BatchResult]
-    describe: Callable[[Mapping[str, str]], str]
-
 
 #: The fields of a job that a result does not make big.
 PROGRESS = ("state", "done_count", "error")
-#: Reports a finished step: report(step, **facts). The fact `rows` counts as done.
-Report = Callable[..., None]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PersonAction:
-    """An action on one person's data.
-
-    `run(job, report)` may be killed at any point and run again. It raises `Waiting`, `JobRefused` or
-    `Stopped`. With `has_steps`, the job keeps the texts of its steps, and its page shows them. `shown` names
-    the options that describe the job, instead of the person. `page` is the admin's page to return to, instead
-    of the model's list. `rest(person)` says what remains to be done after the job, for its page.
-    """
-
-    name: str  # stored, so it must keep its meaning in later releases
-    title: str
-    model: type[models.Model]
-    permission: str
-    run: Callable[[BulkJob, Report], None]
-    has_steps: bool = False
-    shown: tuple[str, ...] = ()
-    page: str = ""
-    rest: Callable[[str], str] = lambda _: ""
-
-    def describe(self, params: Mapping[str, str]) -> str:
-        return ", ".join(params[name] for name in self.shown) or f"person {params['person'][:12]}"
-
-
-class Waiting(Exception):
-    """A job cannot run now. It is tried again, and the message may say what it waits for."""
-
-
-class JobRefused(Exception):
-    """A job must not run. It is stopped, and the message says why."""
-
-
-class Stopped(Exception):
-    """Somebody has stopped the job, or another process has ended it."""
-
-
-#: Every action by its name. Each app registers its actions in its bulk_actions.py.
-ACTIONS: dict[str, BulkAction | PersonAction] = {}
-
-
-def register(action: BulkAction | PersonAction) -> None:
-    ACTIONS[action.name] = action
-
-
-def row_action(*, name: str) -> BulkAction:
-    """Return the action on rows that has the name."""
-    action = ACTIONS[name]
-    assert isinstance(action, BulkAction)
-    return action
-
-
-def rows_of(
-    action: BulkAction, filter: Mapping[str, str], *, started_at: dt.datetime | None = None
-) -> QuerySet[Any]:
-    """Return the rows that a filter matched at that time. Its `ids` choose some by their ids."""
-    rows = action.rows(filter, started_at)
-    return rows.filter(pk__in=ids.split(",")) if (ids := filter.get("ids")) else rows
-
-
-def describe(action: BulkAction | PersonAction, filter: Mapping[str, str]) -> str:
-    """Return a job's rows in words."""
-    if ids := filter.get("ids"):
-        return f"{ids.count(',') + 1:,} chosen"
-    return action.describe(filter)
-
-
-def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, reason: str = "") -> BulkJob:
-    """Write a job for the rows of `filter` now (`rows_of`), and wake a worker after the commit.
-
-    Raise `AddressGiven` if the filter or the reason has an address.
-    """
-    refuse_addresses(reason, *filter.values())
-    rows = rows_of(row_action(name=action), filter)
-    with transaction.atomic():
-        total = rows.order_by()[: COUNT_LIMIT + 1].count()
-        job = BulkJob.objects.create(
-            action=action,
-            filter=dict(filter),
-            last_id=rows.order_by("-id").values_list("id", flat=True).first(),
-            total=total if total <= COUNT_LIMIT else None,
-            user_id=user.pk,
-            username=user.get_username(),
-            reason=reason[:200],
-            correlation_id=work_context.current().correlation_id,
-        )
-        transaction.on_commit(waker.wake)
-    _log_start(job)
-    return job
-
-
-def start_for_person(
-    *, action: str, address: str, user: AbstractUser | None = None, **options: str
-) -> BulkJob:
-    """Write a job on a person's data, and wake a worker after the commit.
-
-    Without `user` wake nobody, because a command does its job itself. The time that this takes does not
-    depend on the person's rows.
-    """
-    known = ACTIONS[action]
-    job = BulkJob.objects.create(
-        action=action,
-        filter={"person": address_hash(address), **options},
-        address=address,
-        steps=[] if isinstance(known, PersonAction) and known.has_steps else None,
-        user_id=user.pk if user else None,
-        username=user.get_username() if user else "",
-        correlation_id=work_context.current().correlation_id,
-    )
-    if user:
-        transaction.on_commit(waker.wake)
-    _log_start(job)
-    return job
-
-
-def _log_start(job: BulkJob) -> None:
-    after_commit(
-        lambda: log.info(
-            "bulk job started",
-            job=str(job.id),
-            action=job.action,
-            filter=describe(ACTIONS[job.action], job.filter),
-            user=job.username,
-        )
-    )
-
-
-def restart_job(*, id: uuid.UUID) -> bool:
-    """Continue a failed job, and wake a worker after the commit. Return False if it has not failed."""
-    restarted = BulkJob.objects.restart(id=id)
-    if restarted:
-        transaction.on_commit(waker.wake)
-        after_commit(lambda: log.info("bulk job restarted", job=str(id)))
-    return restarted
 
 
 def run_batch(*, persons: bool = True) -> bool:
@@ -432,11 +273,3 @@ def wake_for_unfinished() -> None:
     neglected = dt.timedelta(seconds=settings.POLL_INTERVAL)
     if _due_jobs().filter(updated_at__lte=Now() - neglected).exists():
         waker.wake()
-
-
-def _enqueue() -> None:
-    # A wake-up that is older than a poll is of no use, because the poll has sent another.
-    current_app.send_task(RUN_JOBS, expires=settings.POLL_INTERVAL)
-
-
-waker = Waker(_enqueue, target="bulk")

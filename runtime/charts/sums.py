@@ -20,9 +20,9 @@ from django.db import connections, transaction
 from django.db.models import Max, Q
 from django.db.models.functions import Now
 
+from runtime.charts.duration_histogram import Spread, add_spreads, quantile
 from runtime.database.clock import read_database_time
 from runtime.models import Heartbeat, TrafficSum
-from runtime.spread import Spread, add_spreads, quantile
 
 MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 #: The heartbeat of the sums.
