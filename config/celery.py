@@ -107,5 +107,4 @@ def _wait_for_drains(**_: Any) -> None:
     """Wait for the alarm's drain, too. Celery waits only for its own tasks."""
     from outbox import drain as delivery
 
-    delivery.stop()  # in case the worker stops without a signal
     delivery.finish()

@@ -31,6 +31,6 @@ class NotificationsConfig(AppConfig):
 
         from events.consuming import handlers
         from notifications import checks  # noqa: F401 - registers the deploy checks
-        from notifications.models import TOPICS
+        from notifications.settle import TOPICS
 
         handlers.publish_topics(lambda: TOPICS.values() if settings.EMAIL_EVENTS else ())

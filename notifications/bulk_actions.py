@@ -8,14 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from notifications import filters, services
-from notifications.by_hand import Refusal
+from notifications.log import EmailChange
+from notifications.manual_actions import Refusal
 from notifications.models import EmailNotification
 from notifications.restored import mark_sent
 from notifications.states import transitions
 from notifications.states.transitions import Status
 from runtime.jobs.actions import ACTIONS, BatchResult, BulkAction, register
 
-Service = Callable[..., tuple[list[EmailNotification], list[Refusal]]]
+Service = Callable[..., tuple[list[EmailChange], list[Refusal]]]
 _PREFIX = "notifications."
 
 
@@ -69,7 +70,7 @@ def _by(service: Service, done: str) -> Callable[[Sequence[uuid.UUID]], BatchRes
 
     def change(ids: Sequence[uuid.UUID]) -> BatchResult:
         changes, refusals = service(ids=ids)
-        lines = [(mail.pk, f"{done} (was {mail.was}).") for mail in changes]
+        lines = [(change.id, f"{done} (was {change.was}).") for change in changes]
         return BatchResult(lines, Counter(refusal.text for refusal in refusals))
 
     return change

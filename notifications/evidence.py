@@ -18,10 +18,11 @@ import structlog
 from django.db import transaction
 
 from notifications import metrics
-from notifications.log import log_changes
+from notifications.log import EmailChange
 from notifications.models import EmailNotification, EventTimes, StoredReport
 from notifications.providers.webhook import Evidence
-from notifications.states.attempts import may_have
+from notifications.settle import accept
+from notifications.states.errors import may_have
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
@@ -46,7 +47,7 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
     """
     facts = list(evidence)
     about, stored, strangers = _match(provider, [fact for fact in facts if fact.is_proof])
-    changes: list[EmailNotification] = []
+    changes: list[EmailChange] = []
     bounced = {fact.bounced_address for fact in strangers if fact.bounced_address}
     lost = EmailNotification.objects.accepted_lately(provider=provider, addresses=bounced)
     # No verb leaves `sent`, and a time can only become earlier, so a single such row needs no lock.
@@ -54,7 +55,7 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
     is_quick = is_sent and not lost and not any(fact.suppress for fact in facts)
     with contextlib.nullcontext() if is_quick else transaction.atomic():
         if about and not is_quick:  # locks the rows, in the order of their ids
-            changes = EmailNotification.objects.accept(
+            changes = accept(
                 {id: Outcome(Verdict.ACCEPTED, provider, some[0].message_id) for id, some in about.items()}
             )
         times = [_times(id, some) for id, some in about.items()]
@@ -76,7 +77,6 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
                     ),
                 ]
             )
-    log_changes(changes)
     unmatched = len(strangers) - (record_events(provider=provider, facts=strangers) if strangers else 0)
     if unmatched:
         add_to_hour({_UNMATCHED.format(provider): unmatched})

@@ -1,63 +1,122 @@
-"""Log every change of an e-mail's state."""
+"""The changes of e-mails' states, and a log line for each."""
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
+import time
+import uuid
 from collections.abc import Sequence
 
 import structlog
 
 from notifications import metrics
 from notifications.models import EmailNotification
+from notifications.states.claimed import Claimed
+from notifications.states.outcomes import Outcome
 from notifications.states.transitions import Status
+from runtime.database.ids import id_time
 from runtime.database.transactions import after_commit
+from runtime.personal_data import ERASED_ADDRESS
 
 log = structlog.get_logger(__name__)
 
 
-def ids_of(mail: EmailNotification) -> dict[str, str]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class EmailChange:
+    """A change of an e-mail's state. Without an `outcome`, a person or an erasure changed it."""
+
+    id: uuid.UUID
+    order_id: uuid.UUID
+    event_type: str
+    recipient_email: str
+    correlation_id: str
+    traceparent: str
+    resent_at: dt.datetime | None
+    retry_count: int
+    was: str
+    status: str
+    outcome: Outcome | None = None
+    #: Until the e-mail is due; None if it is not, or is due at its old place.
+    wait_seconds: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        row: EmailNotification,
+        *,
+        was: str,
+        outcome: Outcome | None = None,
+        wait_seconds: float | None = None,
+    ) -> EmailChange:
+        """Return the change that led to the state of `row`."""
+        return cls(
+            row.id,
+            row.order_id,
+            row.event_type,
+            row.recipient_email,
+            row.correlation_id,
+            row.traceparent,
+            row.resent_at,
+            row.retry_count,
+            was,
+            row.status,
+            outcome,
+            wait_seconds,
+        )
+
+
+def ids_of(email: EmailNotification | Claimed | EmailChange) -> dict[str, str]:
     """Return the ids of a log line about an e-mail."""
     return {
-        "notification_id": str(mail.id),
-        "order_id": str(mail.order_id),
-        "event_type": mail.event_type,
-        "correlation_id": mail.correlation_id,
-        **({"trace_id": mail.traceparent[3:35]} if mail.traceparent else {}),
+        "notification_id": str(email.id),
+        "order_id": str(email.order_id),
+        "event_type": email.event_type,
+        "correlation_id": email.correlation_id,
+        **({"trace_id": email.traceparent[3:35]} if email.traceparent else {}),
     }
 
 
-def log_changes(mails: Sequence[EmailNotification]) -> None:
+def log_changes(changes: Sequence[EmailChange], *, hide_address: bool = False) -> None:
     """Count and log changes of state after the commit: dead letters as errors, other failures as warnings."""
-    if mails:
-        after_commit(lambda: _log_changes(mails), using=mails[0]._state.db or "default")
+
+    def tell() -> None:
+        for change in changes:
+            _count(change)
+            _log(change, recipient=ERASED_ADDRESS if hide_address else change.recipient_email)
+
+    if changes:
+        after_commit(tell)
 
 
-def _log_changes(mails: Sequence[EmailNotification]) -> None:
-    metrics.count_changes(mails)
-    for mail in mails:
-        line = {
-            **ids_of(mail),
-            "recipient": mail.recipient_email,
-            "was": str(mail.was),
-            "now": str(mail.status),
-        }
-        outcome = mail.outcome
-        if outcome is None or mail.status == Status.SENT:
-            log.info(
-                "notification changed",
-                **line,
-                provider=outcome.provider if outcome else "",
-                provider_message_id=outcome.provider_message_id if outcome else "",
-            )
-        else:
-            write = log.error if mail.status == Status.DEAD_LETTERED else log.warning
-            write(
-                "notification changed",
-                **line,
-                provider=outcome.provider,
-                outcome=str(outcome.verdict),
-                error=outcome.error,
-                retry_count=mail.retry_count,
-            )
+def _count(change: EmailChange) -> None:
+    metrics.CHANGES.labels(change.event_type, str(change.status)).inc()
+    if change.status == Status.SENT:
+        metrics.RETRIES.observe(change.retry_count)
+        if change.resent_at is None:
+            metrics.COMMIT_TO_SENT.observe(max(0.0, time.time() - id_time(change.id).timestamp()))
+
+
+def _log(change: EmailChange, *, recipient: str) -> None:
+    line = {**ids_of(change), "recipient": recipient, "was": str(change.was), "now": str(change.status)}
+    outcome = change.outcome
+    if outcome is None or change.status == Status.SENT:
+        log.info(
+            "notification changed",
+            **line,
+            provider=outcome.provider if outcome else "",
+            provider_message_id=outcome.provider_message_id if outcome else "",
+        )
+        return
+    write = log.error if change.status == Status.DEAD_LETTERED else log.warning
+    write(
+        "notification changed",
+        **line,
+        provider=outcome.provider,
+        outcome=str(outcome.verdict),
+        error=outcome.error,
+        retry_count=change.retry_count,
+    )
 
 
 def log_created(email: EmailNotification) -> None:

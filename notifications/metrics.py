@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
+from notifications.states.outcomes import NOT_ACCEPTED, Verdict
 from notifications.states.transitions import Status
-from runtime.database.ids import id_time
 from runtime.telemetry.metrics import counter, histogram
 
 if TYPE_CHECKING:
-    from notifications.models import EmailNotification, EventTimes
+    from notifications.models import EventTimes
 
 #: The columns of a provider's reports.
 REPORTED = ("delivered_at", "bounced_at", "complained_at")
@@ -80,21 +78,6 @@ def show_zeros() -> None:
     for event_type in settings.NOTIFY_ON:
         for status in (Status.SENT, Status.DEAD_LETTERED):
             CHANGES.labels(event_type, str(status))
-
-
-def count_attempt(outcome: Outcome, *, provider: str, seconds: float) -> None:
-    """Count one answer of a provider."""
-    ATTEMPTS.labels(provider, str(outcome.verdict)).inc()
-    SENDS.labels(provider).observe(seconds)
-
-
-def count_changes(mails: Sequence[EmailNotification]) -> None:
-    for mail in mails:
-        CHANGES.labels(mail.event_type, str(mail.status)).inc()
-        if mail.status == Status.SENT:
-            RETRIES.observe(mail.retry_count)
-            if mail.resent_at is None:
-                COMMIT_TO_SENT.observe(max(0.0, time.time() - id_time(mail.id).timestamp()))
 
 
 def newly_reported(times: EventTimes, stored: EventTimes) -> Iterator[str]:

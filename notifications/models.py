@@ -1,56 +1,30 @@
-"""The e-mails that are owed to customers with every change of their states, and the suppressed addresses."""
+"""The tables of e-mails: those owed to customers, senders, suppressed addresses, and own texts."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import math
-import random
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import structlog
-from django.conf import settings
 from django.contrib.postgres.indexes import BrinIndex, HashIndex
-from django.db import DatabaseError, connections, models, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.models import F, Q, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Now, Upper
 from django.db.models.lookups import Exact, IsNull
 
-from events.publishing.write import write_event
 from notifications.retention import EMAIL_RETENTION
-from notifications.states import attempts, settle_sql
-from notifications.states.decision import EmailPolicy, decide
-from notifications.states.outcomes import LEASE_EXPIRED, SET_ASIDE, Outcome, Verdict
-from notifications.states.transitions import (
-    ACCEPT,
-    COLUMNS_OF,
-    DUE_INDEX,
-    DUE_STATES,
-    SET_ASIDE_REPLACED,
-    SETTLE,
-    Status,
-)
+from notifications.states.errors import ErrorEntry
+from notifications.states.transitions import COLUMNS_OF, DUE_INDEX, DUE_STATES, Status
 from runtime.database.ids import new_id
 from runtime.database.partitioned import Partitioned
-from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
-from runtime.telemetry import context
-
-log = structlog.get_logger(__name__)
 
 #: The name that people read for the orders without a source.
 OWN_ORDERS = "own orders"
 #: Columns too large to load when only the state matters.
 CONTENT = ("subject", "body", "body_text")
-#: The topics of the events that EMAIL_EVENTS publishes, by the e-mail's new state.
-TOPICS = {
-    Status.SENT: "notification.email.sent.v1",
-    Status.DEAD_LETTERED: "notification.email.dead_lettered.v1",
-}
 
 
 def _by_minute(column: str) -> RawSQL:
@@ -59,7 +33,7 @@ def _by_minute(column: str) -> RawSQL:
 
 
 def _has_columns_of(status: Status) -> Q:
-    """Return that a row has all columns of a state if it is in the state, and otherwise none of them.
+    """Require a state's columns in that state, and NULL in all others.
 
     Every statement that writes the row parses the condition, so it is one comparison for each column.
     """
@@ -69,25 +43,6 @@ def _has_columns_of(status: Status) -> Q:
 
 #: The time of the last failed attempt, as stored: text in ISO 8601 and UTC.
 LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
-
-
-def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
-    """Write the event with the correlation id and the trace of the change that caused the e-mail."""
-    with context.working_for(context.Context(mail.correlation_id, mail.traceparent)):
-        write_event(
-            aggregate_type="notification",
-            aggregate_id=mail.id,
-            event_type=topic,
-            # The failures, and an acceptance as one more: a dead letter may be sent without a new failure.
-            sequence=len(mail.errors) + len(outcome.failures) + (mail.status == Status.SENT),
-            payload={
-                "notificationId": str(mail.id),
-                "orderId": str(mail.order_id),
-                "eventType": mail.event_type,
-                "provider": outcome.provider,
-                **({"shopCopyOf": str(mail.shop_copy_of)} if mail.shop_copy_of else {}),
-            },
-        )
 
 
 class EventTimes(NamedTuple):
@@ -107,20 +62,15 @@ class StoredReport(NamedTuple):
     traceparent: str
     provider: str
     provider_message_id: str
-    errors: Sequence[attempts.ErrorEntry]
+    errors: Sequence[ErrorEntry]
     times: EventTimes
 
 
 class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
-    """Filters by state (`due`, `dead`), and verbs of notifications.states.transitions.
+    """Filters by state, and what providers report.
 
-    Call these methods on `EmailNotification.objects`, not on a filtered query, because some of them ignore
-    the filter. Three rules make them safe:
-
-    - A claim (`outbox.claim`) uses SKIP LOCKED, and is committed before any I/O.
-    - *Accepted* is a fact that anyone may report. Every other outcome counts only under the claim's own
-      token.
-    - A statement that changes several rows locks them first, in the order of their ids.
+    `notifications.settle`, `notifications.manual_actions` and `outbox.claim` change states. The statements
+    about reports ignore the filter of the query that they are called on.
     """
 
     def due(self) -> EmailNotificationQuerySet:
@@ -129,95 +79,6 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
 
     def dead(self) -> EmailNotificationQuerySet:
         return self.filter(status=Status.DEAD_LETTERED)
-
-    def settle(self, ended: Iterable[tuple[EmailNotification, Outcome]]) -> list[EmailNotification]:
-        """Write the outcomes of claimed rows, in one transaction of four statements.
-
-        An acceptance makes any unsent row `sent`. Other outcomes change a row only while it is `processing`
-        under the claimed row's own token. Return the rows that changed, with the columns of the state, the
-        previous state (`was`), and the `outcome`. A stale outcome changes nothing and is not in the result.
-        """
-        # A row may have two outcomes, of a send that hung and of a later claim. An acceptance wins, and then
-        # the outcome of the present claim.
-        by_id: dict[uuid.UUID, list[tuple[EmailNotification, Outcome]]] = {}
-        for claimed, outcome in sorted(ended, key=lambda one: one[1].verdict is not Verdict.ACCEPTED):
-            by_id.setdefault(claimed.id, []).append((claimed, outcome))
-        with transaction.atomic(using=self.db):
-            decided = []
-            # Reading times and content would take as long as the rest.
-            rows = self.using(self.db).raw(settle_sql.LOCK, [list(by_id)])
-            for row in rows:
-                for claimed, outcome in by_id[row.id]:
-                    accepted = outcome.verdict is Verdict.ACCEPTED and row.status in ACCEPT.before
-                    mine = row.status in SETTLE.before and row.claim_token == claimed.claim_token
-                    if accepted or mine:
-                        row.charge = claimed.charge if mine else 0
-                        decided.append((row, outcome))
-                        break
-            return self.settle_locked(decided)
-
-    def accept(self, outcomes: Mapping[uuid.UUID, Outcome]) -> list[EmailNotification]:
-        """Make unsent rows `sent`, because somebody knows that a provider accepted them, and return them."""
-        return self.settle((self.model(id=id), outcome) for id, outcome in outcomes.items())
-
-    def set_aside(self, *, until: dt.datetime, reason: str, limit: int) -> list[EmailNotification]:
-        """Make dead letters of up to `limit` rows that may have been sent between a backup and `until`.
-
-        These are the rows that were due or claimed by `until`. `reason` becomes their last error.
-        """
-        outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
-        due = Q(status__in=DUE_STATES, next_attempt_at__lte=until)
-        claimed = Q(status=Status.PROCESSING, claimed_at__lte=until)
-        with transaction.atomic(using=self.db):
-            lockable = self.using(self.db).filter(due | claimed).select_for_update(skip_locked=True)
-            rows = lockable.defer(*CONTENT).order_by("id")[:limit]
-            return self.settle_locked([(row, outcome) for row in rows])
-
-    def set_aside_replaced(self, *, ids: Iterable[uuid.UUID], reason: str) -> list[EmailNotification]:
-        """Make dead letters of rows in whose place a copy was sent after a backup, which lacks the copy."""
-        outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
-        unfinished = self.using(self.db).filter(id__in=list(ids), status__in=SET_ASIDE_REPLACED.before)
-        with transaction.atomic(using=self.db):
-            rows = unfinished.exclude(last_error__startswith=f"{SET_ASIDE} ").select_for_update()
-            return self.settle_locked([(row, outcome) for row in rows.defer(*CONTENT).order_by("id")])
-
-    def settle_locked(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[EmailNotification]:
-        """Write outcomes to rows that the caller has locked, in one statement, and return the rows.
-
-        With EMAIL_EVENTS, write an event for each row that becomes `sent` or a dead letter.
-        """
-        if not decided:
-            return []
-        policy, written = current_policy(), []
-        for row, outcome in decided:
-            decision = decide(
-                outcome=outcome,
-                retry_count=row.retry_count + row.charge,
-                max_retries=row.max_retries,
-                attempts=attempts.count_attempts(row.errors, row.resent_at) if row.errors else 0,
-                policy=policy,
-                chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
-            )
-            row.was, row.outcome = row.status, outcome
-            row.status, row.retry_count, row.wait_seconds = decision
-            written.append((row.id, outcome, decision))
-        settle_sql.write_outcomes(connections[self.db], written)
-        if settings.EMAIL_EVENTS:
-            self._publish_ends(decided)
-        return [row for row, _ in decided]
-
-    def _publish_ends(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> None:
-        ended = [
-            (mail, outcome, topic) for mail, outcome in decided if (topic := TOPICS.get(Status(mail.status)))
-        ]
-        try:
-            with transaction.atomic(using=self.db):
-                for mail, outcome, topic in ended:
-                    _publish_end(mail, outcome, topic)
-        except DatabaseError:  # keep the outcomes: a provider may have accepted these e-mails
-            if connections[self.db].needs_rollback:
-                raise  # the whole transaction is lost, so the caller settles again
-            log.exception("events of e-mails not written", ids=[str(mail.id) for mail, _, _ in ended])
 
     def failing(self) -> EmailNotificationQuerySet:
         """Return the e-mails that have failed and are unfinished an hour after they were due first."""
@@ -242,7 +103,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         )
 
     def _read_reported(self, condition: str, values: list[Any]) -> dict[uuid.UUID, StoredReport]:
-        with connections[self.db].cursor() as cursor:
+        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
             cursor.execute(
                 "SELECT id, status, recipient_email, traceparent, provider, provider_message_id, errors,"  # noqa: S608
                 f" delivered_at, bounced_at, complained_at FROM email_notifications WHERE {condition}",
@@ -270,7 +131,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         """
         if not addresses:
             return set()
-        with connections[self.db].cursor() as cursor:
+        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
             cursor.execute(
                 """
                 SELECT address FROM unnest(%s::text[]) AS address WHERE EXISTS (
@@ -290,7 +151,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         news = [time for time in times if any(time[1:])]
         if not news:
             return set()
-        with connections[self.db].cursor() as cursor:
+        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
             cursor.execute(
                 """
                 UPDATE email_notifications AS row SET
@@ -311,25 +172,10 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
             return {id for (id,) in cursor.fetchall()}
 
 
-def current_policy() -> EmailPolicy:
-    """Read the policy from the settings.
-
-    Full jitter spreads the thousands of e-mails that one outage of a provider delays. A list of delays is an
-    operator's plan, so its waits stay near it.
-    """
-    retries = RetryPolicy(
-        base_seconds=settings.RETRY_BACKOFF_BASE,
-        cap_seconds=settings.RETRY_BACKOFF_CAP,
-        delays_seconds=tuple(settings.RETRY_DELAYS),
-        jitter=SLIGHT_JITTER if settings.RETRY_DELAYS else FULL_JITTER,
-    )
-    return EmailPolicy(retries, hold_seconds=settings.AMBIGUOUS_HOLD_SECONDS)
-
-
 class EmailNotification(Partitioned):
     """An e-mail, rendered when the order changed, so that sending needs neither a template nor the order.
 
-    Only `EmailNotificationQuerySet`, `outbox.claim`, `notifications.by_hand` and inserts write `status`.
+    Only `notifications.settle`, `notifications.manual_actions`, `outbox.claim` and inserts write `status`.
     """
 
     retention = EMAIL_RETENTION
@@ -372,7 +218,7 @@ class EmailNotification(Partitioned):
     claimed_at = models.DateTimeField(null=True, editable=False)
     claim_token = models.UUIDField(null=True, editable=False)
     last_error = models.TextField(default="", blank=True)
-    errors = models.JSONField(default=list, blank=True)  # attempts.py describes an entry
+    errors = models.JSONField(default=list, blank=True)  # states/errors.py describes an entry
 
     provider = models.CharField(max_length=50, default="", blank=True)
     provider_message_id = models.CharField(max_length=255, default="", blank=True)
@@ -386,27 +232,6 @@ class EmailNotification(Partitioned):
     delivered_at = models.DateTimeField(null=True, editable=False)
     bounced_at = models.DateTimeField(null=True, editable=False)
     complained_at = models.DateTimeField(null=True, editable=False)
-
-    # The attributes below are not stored. A changed row has its state before the change and, unless a person
-    # or a claim changed it, the outcome and the seconds until the next attempt.
-    was: str = ""
-    outcome: Outcome | None = None
-    wait_seconds: float | None = None
-    #: A claimed row's place in the batch, the database's time (epoch seconds), and for how many seconds the
-    #: row had been due.
-    place: int = 0
-    claimed_epoch: float = 0.0
-    age_seconds: float = 0.0
-    #: How long after its insert a row was claimed, at its first claim only.
-    unclaimed_seconds: float | None = None
-    #: Retries that the row's last failure used up, as judged after the claim.
-    charge: int = 0
-    #: Options of the providers' accounts, by provider, of the e-mail's profile.
-    account: Mapping[str, Mapping[str, str]] = MappingProxyType({})
-    #: No provider may be asked after this moment of the process's monotonic clock, nor while the process
-    #: stops.
-    deadline_at: float = math.inf
-    should_stop: Callable[[], bool] = staticmethod(lambda: False)
 
     objects = EmailNotificationQuerySet.as_manager()
 
@@ -478,16 +303,6 @@ class EmailNotification(Partitioned):
 
     def __str__(self) -> str:
         return f"{self.event_type} of order {self.order_id}"
-
-    def is_sendable(self) -> bool:
-        """Return whether a provider may be asked now."""
-        return not self.should_stop() and time.monotonic() <= self.deadline_at
-
-    @property
-    def is_sent_alone(self) -> bool:
-        """Whether the row may be what kills its workers and has only one attempt left."""
-        lost = bool(self.errors) and self.errors[-1].get("code") == LEASE_EXPIRED
-        return lost and self.retry_count >= self.max_retries
 
     @property
     def failed_at(self) -> dt.datetime | None:

@@ -1,7 +1,4 @@
-"""Correct e-mails after a restore from a backup: mark those that logs prove sent, hold the uncertain ones.
-
-Called by `manage.py after_restore` and the admin.
-"""
+"""Correct e-mails after a restore from a backup: mark those that logs prove sent, hold the uncertain ones."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from typing import NamedTuple
 
 from django.db import transaction
 
-from notifications import by_hand
-from notifications.by_hand import NO_ROW, Refusal
 from notifications.evidence import record_evidence
-from notifications.log import log_changes
+from notifications.log import EmailChange
+from notifications.manual_actions import NO_ROW, Refusal, why_not
 from notifications.models import EmailNotification
 from notifications.providers.webhook import Evidence
+from notifications.settle import accept, set_aside, set_aside_replaced
 from notifications.states import transitions
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status
@@ -48,20 +45,17 @@ def settle_logged(*, sent: Mapping[uuid.UUID, Sent]) -> int:
 def hold_unproven(*, until: dt.datetime, reason: str) -> int:
     """Make dead letters of all e-mails that may have been sent before `until`. Return their number."""
     held = 0
-    while changes := EmailNotification.objects.set_aside(until=until, reason=reason, limit=BATCH):
-        log_changes(changes)
+    while changes := set_aside(until=until, reason=reason, limit=BATCH):
         held += len(changes)
     return held
 
 
 def hold_replaced(*, ids: Iterable[uuid.UUID], reason: str) -> int:
     """Make dead letters of unsent e-mails that a copy replaced after the restored moment."""
-    changes = EmailNotification.objects.set_aside_replaced(ids=ids, reason=reason)
-    log_changes(changes)
-    return len(changes)
+    return len(set_aside_replaced(ids=ids, reason=reason))
 
 
-def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[Refusal]]:
+def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal]]:
     """Mark dead letters and waiting e-mails `sent` because a person knows that the customers have them.
 
     Return the changes and the refusals.
@@ -71,12 +65,9 @@ def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], lis
         now = read_database_time()
         rows = EmailNotification.objects.filter(id__in=wanted).only("status").order_by("id")
         refused = {
-            row.id: by_hand.why_not(row=row, act=transitions.MARK_SENT, now=now)
-            for row in rows.select_for_update()
+            row.id: why_not(row=row, act=transitions.MARK_SENT, now=now) for row in rows.select_for_update()
         }
-        accepted = Outcome(Verdict.ACCEPTED)
         taken = [id for id, refusal in refused.items() if refusal is None]
-        changes = EmailNotification.objects.accept(dict.fromkeys(taken, accepted))
-    log_changes(changes)
+        changes = accept(dict.fromkeys(taken, Outcome(Verdict.ACCEPTED)))
     missing = [Refusal(id, NO_ROW) for id in sorted(wanted - refused.keys())]
     return changes, [*filter(None, refused.values()), *missing]

@@ -1,7 +1,4 @@
-"""The operations on e-mails: preview, resend, withdraw, give up.
-
-Every change is logged. Called by orders (in its transaction), the API, the admin and commands.
-"""
+"""Preview, resend, withdraw, and give up e-mails."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from collections.abc import Iterable, Sequence
 import structlog
 from django.conf import settings
 
-from notifications import by_hand
-from notifications.by_hand import Refusal
-from notifications.log import log_changes
+from notifications import manual_actions
+from notifications.log import EmailChange
+from notifications.manual_actions import Refusal
 from notifications.models import EmailNotification
 from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
@@ -25,7 +22,6 @@ from notifications.states.transitions import Status
 from notifications.suppressions import suppressed_among
 from notifications.wake import Reason, wake
 from runtime.database.transactions import after_commit, require_transaction
-from runtime.personal_data import ERASED_ADDRESS
 
 log = structlog.get_logger(__name__)
 
@@ -38,9 +34,7 @@ def send_preview(
 ) -> str:
     """Send a rendered e-mail through the first provider at once, without saving it.
 
-    `source` is the order's, whose profile sends it.
-
-    Return the provider's error, or an empty string if it accepted the e-mail.
+    The profile of the order's `source` sends it. Return the provider's error, or "" if it accepted.
     """
     profile = find_profile(source)
     preview = EmailNotification(
@@ -55,10 +49,9 @@ def send_preview(
         body=mail.body_html,
         body_text=mail.body_text,
     )
-    preview.account = profile.account
     provider = PROVIDERS[settings.EMAIL_PROVIDERS[0]]
     try:
-        outcome = provider.send(preview)
+        outcome = provider.send(preview, account=profile.account)
     finally:
         provider.close()  # a web process keeps no connections to providers
     return "" if outcome.verdict is Verdict.ACCEPTED else outcome.error
@@ -70,23 +63,18 @@ def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
     Do not change an e-mail that is being sent.
     """
     require_transaction("a withdrawal")
-    changes, _ = by_hand.change(ids=ids, act=transitions.WITHDRAW)
-    for mail in changes:
-        mail.recipient_email = ERASED_ADDRESS  # so that the log line has no address
-    log_changes(changes)
+    manual_actions.change(ids=ids, act=transitions.WITHDRAW, hide_address=True)
 
 
-def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[Refusal]]:
-    """Make notifications due again and wake the workers. Return the changes and the refusals.
-
-    Take those that `why_not_resent` allows. Each gets all its retries again and keeps its list of errors.
-    """
+def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal]]:
+    """Make e-mails due again and wake the workers. Return the changes and the refusals."""
     wanted = list(ids)
     rows = EmailNotification.objects.filter(id__in=wanted, status=Status.SUPPRESSED)
     still = _refuse_suppressed(list(rows.only("id", "recipient_email", "status")))
-    changes, refusals = by_hand.change(ids=(id for id in wanted if id not in still), act=transitions.RESEND)
+    changes, refusals = manual_actions.change(
+        ids=(id for id in wanted if id not in still), act=transitions.RESEND
+    )
     refusals += still.values()
-    log_changes(changes)
     if changes:
         after_commit(lambda: wake(Reason.RESEND))
     return changes, refusals
@@ -94,7 +82,7 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[R
 
 def why_not_resent(*, mail: EmailNotification, now: dt.datetime) -> Refusal | None:
     """Return why `resend` would refuse the e-mail at the database's time `now`, or None."""
-    return _refuse_suppressed([mail]).get(mail.id) or by_hand.why_not(
+    return _refuse_suppressed([mail]).get(mail.id) or manual_actions.why_not(
         row=mail, act=transitions.RESEND, now=now
     )
 
@@ -122,13 +110,11 @@ def resend_dead_letters() -> tuple[int, int]:
         changed, refused, last = changed + len(changes), refused + len(refusals), ids[-1]
 
 
-def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[Refusal]]:
-    """Mark `discarded` what `why_not_given_up` allows. Return the changes and the refusals."""
-    changes, refusals = by_hand.change(ids=ids, act=transitions.DISCARD)
-    log_changes(changes)
-    return changes, refusals
+def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal]]:
+    """Make e-mails `discarded`. Return the changes and the refusals."""
+    return manual_actions.change(ids=ids, act=transitions.DISCARD)
 
 
 def why_not_given_up(*, mail: EmailNotification, now: dt.datetime) -> Refusal | None:
     """Return why `give_up` would refuse the e-mail at the database's time `now`, or None."""
-    return by_hand.why_not(row=mail, act=transitions.DISCARD, now=now)
+    return manual_actions.why_not(row=mail, act=transitions.DISCARD, now=now)

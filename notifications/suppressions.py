@@ -1,6 +1,6 @@
 """Suppressed addresses: they bounced, their owner complained, or a person suppressed them.
 
-Only keyed hashes (PRIVACY_KEY) of them are stored. Delivery checks them between claim and send, and a
+Only keyed hashes (PRIVACY_KEY) of them are stored. Delivery checks them between claim and send, so that a
 suppressed e-mail stays visible as a row.
 """
 
@@ -10,7 +10,9 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from notifications.log import EmailChange
 from notifications.models import EmailNotification, Suppression
+from notifications.states.claimed import Claimed
 from runtime.personal_data import ERASED_ADDRESS, address_hash
 
 
@@ -39,31 +41,27 @@ def suppress(causes: Iterable[SuppressionReason]) -> None:
     Suppression.objects.bulk_create(ordered, ignore_conflicts=True)
 
 
-def suppress_refused(settled: Iterable[EmailNotification]) -> None:
+def suppress_refused(changes: Iterable[EmailChange]) -> None:
     """Suppress the addresses of settled e-mails to which the provider no longer sends."""
-    bounced = Suppression.Reason.HARD_BOUNCE
     suppress(
-        SuppressionReason(mail.recipient_email, bounced, mail.outcome.provider, mail.id)
-        for mail in settled
-        if mail.outcome and mail.outcome.has_bounced_before
-    )
-
-
-def suppressed_among(mails: Sequence[EmailNotification]) -> Mapping[uuid.UUID, str]:
-    """Return the reasons of those e-mails whose address is suppressed or erased, in one statement."""
-    hashes = {mail.id: address_hash(mail.recipient_email) for mail in mails}
-    reason_by_hash = dict(
-        Suppression.objects.filter(address_hash__in=set(hashes.values())).values_list(
-            "address_hash", "reason"
+        SuppressionReason(
+            change.recipient_email, Suppression.Reason.HARD_BOUNCE, change.outcome.provider, change.id
         )
+        for change in changes
+        if change.outcome and change.outcome.has_bounced_before
     )
-    reasons = {
-        id: Suppression.Reason(reason_by_hash[hash]).label
-        for id, hash in hashes.items()
-        if hash in reason_by_hash
+
+
+def suppressed_among(emails: Sequence[EmailNotification | Claimed]) -> Mapping[uuid.UUID, str]:
+    """Return the reasons of those e-mails whose address is suppressed or erased, in one statement."""
+    hashes = {email.id: address_hash(email.recipient_email) for email in emails}
+    rows = Suppression.objects.filter(address_hash__in=set(hashes.values()))
+    reasons = dict(rows.values_list("address_hash", "reason"))
+    suppressed = {
+        id: Suppression.Reason(reasons[hash]).label for id, hash in hashes.items() if hash in reasons
     }
-    erased = {mail.id: "its data was erased" for mail in mails if mail.recipient_email == ERASED_ADDRESS}
-    return reasons | erased
+    erased = {email.id: "its data was erased" for email in emails if email.recipient_email == ERASED_ADDRESS}
+    return suppressed | erased
 
 
 def suppression_of(recipient_email: str) -> Suppression | None:

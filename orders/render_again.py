@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from events.models import DomainEvent
-from notifications.by_hand import Refusal
 from notifications.copies import add_copy
+from notifications.manual_actions import Refusal
 from notifications.models import EmailNotification
 from notifications.new_emails import version_of
 from notifications.parts import RenderedEmail
@@ -90,8 +90,8 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
     missing = {*wanted} - {mail.id for mail in mails}
     changes, more = give_up(ids=[*rendered, *missing])  # which refuses those that are missing
     done = [
-        Replaced(mail.id, mail.was, add_copy(rendered[mail.id], content=contents[mail.id]))
-        for mail in changes
+        Replaced(change.id, change.was, add_copy(rendered[change.id], content=contents[change.id]))
+        for change in changes
     ]
     return done, refusals + more
 

@@ -23,7 +23,7 @@ from notifications.models import EmailNotification
 from notifications.template_files import event_types
 from notifications.trials import default_event, start_trial
 from outbox.attention import PERMISSION  # declares tiles, too
-from outbox.process import gate
+from outbox.drain import gate
 from runtime.charts.sums import Steps, Sums
 from runtime.models import BulkJob, Heartbeat
 from web.admin.acts import record_act
@@ -87,9 +87,9 @@ def _force(request: HttpRequest, provider: str, to: str) -> None:
 
 def _try(request: HttpRequest) -> HttpResponse:
     """Start the job that tries a provider, and show its page."""
-    given = {name: request.POST.get(name, "") for name in ("provider", "to", "event")}
+    values = {name: request.POST.get(name, "") for name in ("provider", "to", "event")}
     try:
-        job = start_trial(user=cast("AbstractUser", request.user), **given)
+        job = start_trial(user=cast("AbstractUser", request.user), **values)
     except ValueError as error:
         messages.error(request, f"Nothing was sent. {error}")
         return HttpResponseRedirect(request.path)
@@ -97,9 +97,9 @@ def _try(request: HttpRequest) -> HttpResponse:
         request,
         model=BulkJob,
         id=job.id,
-        subject=f"provider {given['provider']}",
+        subject=f"provider {values['provider']}",
         action="Started a trial.",
-        event=given["event"],
+        event=values["event"],
         to=f"hash:{job.filter['person']}",
     )
     return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))

@@ -8,9 +8,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from outbox.conditions import PROVIDERS, VALKEY_DOWN
+from outbox.drain import gate
 from outbox.gate.breaker import BreakerState
 from outbox.gate.gate import ProviderState
-from outbox.process import gate
 from runtime.conditions import ActiveCondition, Facts, decide
 from web.admin.tiles import Tile, attention, sentences
 
@@ -34,13 +34,13 @@ def breakers(request: HttpRequest) -> Iterator[Tile]:
         for view in views
         if view.state is not BreakerState.CLOSED or view.breaker.forced
     ]
-    found = provider_conditions(views)
+    active = provider_conditions(views)
     url = reverse("admin:providers")
-    yield from sentences(url, (one for one in found if one.condition is VALKEY_DOWN))
+    yield from sentences(url, (item for item in active if item.condition is VALKEY_DOWN))
     yield Tile(
         label=", ".join(wrong) if wrong else "providers",
         url=url,
         words=f"{len(wrong)} of {len(views)}" if wrong else "sending",
-        conditions=[one for one in found if one.condition is not VALKEY_DOWN],
+        conditions=[item for item in active if item.condition is not VALKEY_DOWN],
         help="Circuit breakers that are open, paused or forced.",
     )

@@ -66,7 +66,7 @@ class RowChangeConsumer:
             for wake in self._wakes.values():
                 wake()  # because changes may have been missed
         received = self._consumer.receive(seconds=seconds)
-        for table in {table_of(one.topic) for one in received}:
+        for table in {table_of(message.topic) for message in received}:
             self._wakes[table]()
         self._unacknowledged += received
         if self._unacknowledged and time.monotonic() >= self._acknowledge_at:

@@ -43,9 +43,9 @@ def _takes_mail(providers: Providers) -> bool:
 
 def _failing(providers: Providers | None) -> Iterator[Measurement]:
     """Count the open breakers that no person forced, while another provider accepts e-mails."""
-    known = providers or {}
-    for name, (state, forced) in known.items():
-        yield Measurement(_takes_mail(known) and state is BreakerState.OPEN and not forced, name)
+    takes_mail = _takes_mail(providers or {})
+    for name, (state, forced) in (providers or {}).items():
+        yield Measurement(takes_mail and state is BreakerState.OPEN and not forced, name)
 
 
 VALKEY_DOWN = Condition(
@@ -99,7 +99,7 @@ CDC_LAG = Condition(
     code="CdcLag",
     place=155,
     source=CDC_LAGS,
-    measure=lambda lags: [Measurement(one.seconds, one.topic) for one in lags],
+    measure=lambda lags: [Measurement(lag.seconds, lag.topic) for lag in lags],
     limit=60,
     sentence="row changes of {subject} have waited for more than a minute",
     do="check `consume_cdc`",
@@ -147,6 +147,6 @@ def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
 
 @from_broker("redis")
 def breakers() -> Iterator[GaugeMetricFamily]:
-    now, found = read_breakers(settings.EMAIL_PROVIDERS)
-    states = {name: (one.state(now), one.forced) for name, one in found.items()}
+    now, breakers = read_breakers(settings.EMAIL_PROVIDERS)
+    states = {name: (breaker.state(now), breaker.forced) for name, breaker in breakers.items()}
     return families(Facts({PROVIDERS: states}))

@@ -1,4 +1,4 @@
-"""Between claim and send: find the e-mails that must not be sent now, and count failures of their own."""
+"""Decide which claimed e-mails not to send now: suppressed, held, out of retries."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from notifications.states.attempts import entries_since, last_doubt, time_of
+from notifications.states.claimed import Claimed
+from notifications.states.errors import entries_since, last_doubt, time_of
 from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.suppressions import suppressed_among
 from outbox.gate.neighbours import Neighbours
@@ -25,8 +25,10 @@ WEBHOOKS_IN_USE = dt.timedelta(days=7)
 LONGEST_HOLD = dt.timedelta(days=1)
 
 
-def screen(mails: Sequence[EmailNotification], *, neighbours: Neighbours) -> dict[uuid.UUID, Outcome]:
-    """Return the outcomes of claimed e-mails that must not be sent now, and charge retries to the others.
+def screen(emails: Sequence[Claimed], *, neighbours: Neighbours) -> dict[uuid.UUID, Outcome]:
+    """Return the outcomes of claimed e-mails that must not be sent now.
+
+    In the others, write the retries that their failures have used up into `retry_count`.
 
     Do not send:
 
@@ -34,52 +36,49 @@ def screen(mails: Sequence[EmailNotification], *, neighbours: Neighbours) -> dic
     - an e-mail that a provider may have accepted, while its webhook may still prove it;
     - an e-mail whose own failures used up all retries.
     """
-    reasons = suppressed_among(mails)
+    reasons = suppressed_among(emails)
     outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
-    outcomes |= _held([mail for mail in mails if mail.id not in outcomes])
-    for mail in mails:
-        used = 0 if mail.id in outcomes else retries_used(mail, neighbours)
-        if used > mail.max_retries:
-            mail.charge = max(0, mail.max_retries - mail.retry_count)
-            outcomes[mail.id] = Outcome(Verdict.EXHAUSTED)
-        elif used > mail.retry_count:
-            mail.charge, mail.retry_count = used - mail.retry_count, used
+    outcomes |= _held([email for email in emails if email.id not in outcomes])
+    for email in emails:
+        used = 0 if email.id in outcomes else count_used_retries(email, neighbours)
+        if used > email.max_retries:
+            outcomes[email.id] = Outcome(Verdict.EXHAUSTED)
+        else:
+            email.retry_count = max(email.retry_count, used)
     return outcomes
 
 
-def retries_used(mail: EmailNotification, neighbours: Neighbours) -> int:
-    """Return how many retries the failed attempts since the last resend use up, judged by their neighbours.
+def count_used_retries(email: Claimed, neighbours: Neighbours) -> int:
+    """Return how many retries the failures since the last resend use up.
 
-    Return 0 until the neighbours prove that the failures are the e-mail's own. Then lost workers count, too.
+    Return 0 until other e-mails prove that failures are the e-mail's own. Then lost workers count, too.
     """
     # The database's clock minus this process's; the claim was a moment ago.
-    ahead = mail.claimed_epoch - time.monotonic()
+    ahead = email.claimed_at.timestamp() - time.monotonic()
     failures: defaultdict[str, list[float]] = defaultdict(list)
-    entries = entries_since(mail.errors, mail.resent_at)
+    entries = entries_since(email.errors, email.resent_at)
     for entry in entries:
         if entry.get("judged") is False:
             failures[str(entry.get("provider", ""))].append(time_of(entry).timestamp() - ahead)
     own = [
-        neighbours.count_own_failures(provider=provider, id=mail.id, at=at)
+        neighbours.count_own_failures(provider=provider, id=email.id, at=at)
         for provider, at in failures.items()
     ]
     lost = sum(entry.get("code") == LEASE_EXPIRED for entry in entries)
     return max(own) + lost if any(own) else 0
 
 
-def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
+def _held(emails: Sequence[Claimed]) -> dict[uuid.UUID, Outcome]:
     """Hold e-mails that may have been accepted.
 
     Time in which no process of ours received webhooks does not count toward the hold.
     """
     left: dict[uuid.UUID, float] = {}
-    for mail in mails:
-        doubt = last_doubt(mail.errors, mail.resent_at)
-        if (
-            doubt
-            and (passed := mail.claimed_epoch - doubt.tried_at.timestamp()) < LONGEST_HOLD.total_seconds()
-        ):
-            left[mail.id] = settings.AMBIGUOUS_HOLD_SECONDS - passed
+    for email in emails:
+        if doubt := last_doubt(email.errors, email.resent_at):
+            passed = email.claimed_at - doubt.tried_at
+            if passed < LONGEST_HOLD:
+                left[email.id] = settings.AMBIGUOUS_HOLD_SECONDS - passed.total_seconds()
     if not left:
         return {}
     missing = _endpoint_missing()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from outbox.drain import gate
 from outbox.gate.breaker import BreakerState
-from outbox.process import gate
 from runtime.charts.sums import sampled
 
 

@@ -10,7 +10,7 @@ from django.db import close_old_connections
 
 from notifications.wake import Reason, wake
 from outbox import drain
-from outbox.process import Drained
+from outbox.drain import DrainReport
 from runtime.jobs.run import wake_for_unfinished
 from runtime.models import BulkJob
 from runtime.process.waker import Waker
@@ -30,13 +30,13 @@ def poll_outbox(**_: Any) -> None:
     _schedule_next_drain(drain.poll())
 
 
-def _schedule_next_drain(done: Drained | None) -> None:
-    """Start the next drain when its first row is due, instead of at the next poll."""
-    if done is None:
+def _schedule_next_drain(report: DrainReport | None) -> None:
+    """Start the next drain when its first e-mail is due, instead of at the next poll."""
+    if report is None:
         return
-    if done.has_more:
+    if report.has_more:
         wake(Reason.MORE)
-    elif settings.FAST_PATH and (seconds := done.pause_seconds or done.next_due_seconds) is not None:
+    elif settings.FAST_PATH and (seconds := report.pause_seconds or report.next_due_seconds) is not None:
         timer.wake(in_seconds=seconds)
 
 
@@ -45,5 +45,5 @@ def _drain_when_due() -> None:
     _schedule_next_drain(drain.drain_due(Reason.DUE))
 
 
-#: Runs a drain in a worker when the earliest waiting row is due.
+#: Runs a drain in a worker when the earliest waiting e-mail is due.
 timer = Waker(_drain_when_due, target="due")

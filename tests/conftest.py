@@ -46,9 +46,9 @@ def no_cached_rows() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def new_drain() -> None:
     """Begin with a new drain, because a drain keeps the providers of the test that first used it."""
-    from outbox import process  # needs Django's settings
+    from outbox import drain  # needs Django's settings
 
-    process.start_anew()
+    drain.reset()
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from django.utils.safestring import SafeString
 
 from notifications.admin.email_preview import mime_of
 from notifications.bulk_actions import GIVE_UP, RESEND
-from notifications.by_hand import held_until
 from notifications.copies import why_not_copied
+from notifications.manual_actions import held_until
 from notifications.models import EmailNotification, EmailTextVersion
 from notifications.services import why_not_given_up, why_not_resent
 from notifications.states.transitions import Status

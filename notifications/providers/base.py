@@ -6,14 +6,16 @@ import dataclasses
 import functools
 import threading
 import time
+import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from email.utils import parseaddr
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 
-from notifications.models import EmailNotification
 from notifications.providers.causes import judge_refusal
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
@@ -23,6 +25,28 @@ from runtime.texts import break_links, one_line
 #: Open a new connection after so many idle seconds. The server may be about to close the old one, and a reset
 #: at that moment looks like a reset after it took the mail.
 IDLE_SECONDS = 15.0
+#: By provider, the options of a profile's account.
+Account = Mapping[str, Mapping[str, str]]
+NO_ACCOUNT: Account = MappingProxyType({})
+
+
+class OutgoingEmail(Protocol):
+    """What a message is built from: a claim, or an `EmailNotification` that is not stored."""
+
+    id: uuid.UUID
+    order_id: uuid.UUID
+    event_type: str
+    recipient_email: str
+    to_name: str
+    subject: str
+    body: str
+    body_text: str
+    from_email: str
+    reply_to: str
+
+
+def always() -> bool:
+    return True
 
 
 class Provider(ABC):
@@ -36,11 +60,18 @@ class Provider(ABC):
     def __init__(self) -> None:
         self._local = threading.local()
 
-    def send(self, mail: EmailNotification) -> Outcome:
-        """Hand `mail` to the provider and return the outcome. Does not raise.
+    def send(
+        self,
+        email: OutgoingEmail,
+        *,
+        account: Account = NO_ACCOUNT,
+        may_continue: Callable[[], bool] = always,
+    ) -> Outcome:
+        """Hand `email` to the provider and return the outcome. Does not raise.
 
-        If a kept connection turns out to have ended, send over a new one at once, because the end has nothing
-        to do with `mail`.
+        If a kept connection turns out to have ended, send over a new one at once: the end has nothing to do
+        with `email`. Once `may_continue` returns false, begin nothing more, and return `RETURNED` if the
+        provider certainly does not have the message.
         """
         kept = getattr(self._local, "connection", None)
         try:
@@ -48,17 +79,19 @@ class Provider(ABC):
         except Exception as error:  # noqa: BLE001 - each provider knows its own errors
             return self.not_connected(error)
         try:
-            message = build_message(mail, connection)
-            self.prepare(message, mail)
-            self._use_account(message, mail)
-            connection.send_messages([message])
+            message = build_message(email, connection)
+            self.prepare(message, email)
+            self._use_account(message, account)
+            self.deliver(connection, message, may_continue)
         except Exception as error:  # noqa: BLE001
             has_ended = connection is kept and self.has_ended(error)
             outcome = self.refused(error)
             self.close()
             if not has_ended:
                 return outcome
-            return self.send(mail) if mail.is_sendable() else Outcome(Verdict.RETURNED, self.name)
+            if not may_continue():
+                return Outcome(Verdict.RETURNED, self.name)
+            return self.send(email, account=account, may_continue=may_continue)
         self._local.used_at = time.monotonic()
         return self.accepted(message)
 
@@ -83,12 +116,17 @@ class Provider(ABC):
         self._local.connection, self._local.used_at = connection, time.monotonic()
         return connection
 
-    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:  # noqa: B027
+    def prepare(self, message: EmailMultiAlternatives, email: OutgoingEmail) -> None:  # noqa: B027
         """Add what only this provider needs to a message. By default, add nothing."""
 
-    def _use_account(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Name the options of the account that the e-mail's profile has."""
-        if options := mail.account.get(self.name):
+    def deliver(
+        self, connection: Any, message: EmailMultiAlternatives, may_continue: Callable[[], bool]
+    ) -> None:
+        """Send over an open connection. One HTTP request cannot stop half way, so ignore `may_continue`."""
+        connection.send_messages([message])
+
+    def _use_account(self, message: EmailMultiAlternatives, account: Account) -> None:
+        if options := account.get(self.name):
             names = declarations()[self.name].account
             extra = {names[name]: value for name, value in options.items() if name in names}
             message.esp_extra = getattr(message, "esp_extra", {}) | extra  # type: ignore[attr-defined]
@@ -122,46 +160,46 @@ class Provider(ABC):
         return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
 
 
-def metadata_of(mail: EmailNotification) -> dict[str, str]:
-    """Return the ids to send with the mail, which the provider's webhooks return."""
+def metadata_of(email: OutgoingEmail) -> dict[str, str]:
+    """Return the ids to send with the e-mail, which the provider's webhooks return."""
     return {
-        "notification_id": str(mail.id),
-        "order_id": str(mail.order_id),
-        "event_type": mail.event_type,
+        "notification_id": str(email.id),
+        "order_id": str(email.order_id),
+        "event_type": email.event_type,
     }
 
 
-def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlternatives:
+def build_message(email: OutgoingEmail, connection: Any) -> EmailMultiAlternatives:
     """Build the message. Its Message-ID is the same in every attempt."""
-    reply_to = mail.reply_to if mail.from_email else settings.REPLY_TO_EMAIL
+    reply_to = email.reply_to if email.from_email else settings.REPLY_TO_EMAIL
     message = EmailMultiAlternatives(
-        subject=mail.subject,
-        body=mail.body_text,
-        from_email=sender_of(mail),
-        to=[recipient_of(mail)],
+        subject=email.subject,
+        body=email.body_text,
+        from_email=sender_of(email),
+        to=[recipient_of(email)],
         reply_to=[reply_to] if reply_to else [],
         # RFC 3834: holiday notices and other responders do not answer such a message.
-        headers={"Message-ID": message_id(mail), "Auto-Submitted": "auto-generated"},
+        headers={"Message-ID": message_id(email), "Auto-Submitted": "auto-generated"},
         connection=connection,
     )
-    message.attach_alternative(mail.body, "text/html")
-    message.metadata = metadata_of(mail)  # type: ignore[attr-defined]  # anymail's attribute
+    message.attach_alternative(email.body, "text/html")
+    message.metadata = metadata_of(email)  # type: ignore[attr-defined]  # anymail's attribute
     return message
 
 
-def recipient_of(mail: EmailNotification) -> str:
+def recipient_of(email: OutgoingEmail) -> str:
     """Return the To header. Mail programs quote it in forwarded e-mails, so its name has no links."""
-    return formatted_address(name=break_links(one_line(mail.to_name)), recipient_email=mail.recipient_email)
+    return formatted_address(name=break_links(one_line(email.to_name)), recipient_email=email.recipient_email)
 
 
-def sender_of(mail: EmailNotification) -> str:
+def sender_of(email: OutgoingEmail) -> str:
     """Return the From header that was stored with the e-mail. A row of an earlier release has none."""
-    return mail.from_email or str(settings.DEFAULT_FROM_EMAIL)
+    return email.from_email or str(settings.DEFAULT_FROM_EMAIL)
 
 
-def message_id(mail: EmailNotification) -> str:
+def message_id(email: OutgoingEmail) -> str:
     """Return the RFC 5322 Message-ID of a notification, at the domain of its sender."""
-    return f"<{mail.id}@{_domain_of(sender_of(mail))}>"
+    return f"<{email.id}@{_domain_of(sender_of(email))}>"
 
 
 @functools.lru_cache(maxsize=1024)

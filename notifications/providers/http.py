@@ -48,8 +48,8 @@ def split_addresses(addresses: str | Sequence[str]) -> list[EmailAddress]:
 
     Mail programs cannot decode the names.
     """
-    found = email.utils.getaddresses([addresses] if isinstance(addresses, str) else addresses)
-    parts = [(name, *address.rpartition("@")) for name, address in found]
+    pairs = email.utils.getaddresses([addresses] if isinstance(addresses, str) else addresses)
+    parts = [(name, *address.rpartition("@")) for name, address in pairs]
     return [
         EmailAddress(break_encoded_words(name), username=user, domain=domain)  # type: ignore[no-untyped-call]
         for name, user, _, domain in parts

@@ -3,7 +3,7 @@
 A POST takes 0.06 ms of CPU instead of 0.38 ms with requests (docs/measurements.md). Answers and errors are
 those of requests, so anymail needs no other change. An error also tells exactly whether the request can have
 reached the provider. A session follows no redirects and keeps no cookies. Only one thread may use it at a
-time. Called by notifications.providers.http.
+time.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def is_open(kept: socket.socket | None) -> bool:
 @functools.cache
 def _tls() -> ssl.SSLContext:
     """Return a context with the certificates that requests would trust."""
-    given = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-    if given and os.path.isdir(given):  # noqa: PTH112
-        return ssl.create_default_context(capath=given)
-    return ssl.create_default_context(cafile=given or certifi.where())
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    if bundle and os.path.isdir(bundle):  # noqa: PTH112
+        return ssl.create_default_context(capath=bundle)
+    return ssl.create_default_context(cafile=bundle or certifi.where())

@@ -37,7 +37,7 @@ from anymail.signals import AnymailTrackingEvent, EventType, RejectReason
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.states.settle_sql import MESSAGE_ID_LIMIT
+from notifications.states.outcomes import MESSAGE_ID_LIMIT
 from runtime.addresses import LONGEST
 from runtime.database.texts import make_storable
 

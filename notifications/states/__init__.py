@@ -1,5 +1,5 @@
-"""The states of an e-mail, the outcomes of its attempts, its retries, and the SQL that settles.
+"""The states of an e-mail, the outcomes of its attempts, its errors, and the value of a claim. All pure.
 
-`notifications.models` has the table and settles. `outbox.claim` claims and recovers. `notifications.by_hand`
+`notifications.settle` writes outcomes, `outbox.claim` claims and recovers, and `notifications.manual_actions`
 does what a person decides.
 """

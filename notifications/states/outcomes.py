@@ -1,16 +1,25 @@
-"""The outcomes of an attempt. Pure values.
+"""The outcome of an attempt, and what it means for the e-mail: the next state, the retries, the wait.
 
-A provider returns an `Outcome`. `notifications.states.decision` decides what it means for the row.
+A failure that may be the provider's uses up no retry here. The screening after the next claim finds out whose
+it was.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import NamedTuple
 
+from django.conf import settings
+
+from notifications.states.transitions import Status
 from runtime.database.texts import make_storable
+from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
 
-TEXT_LIMIT = 1000
+#: The most characters that are stored of an error, and of a provider's message id.
+TEXT_LIMIT, MESSAGE_ID_LIMIT = 1000, 255
+#: After an e-mail has failed more often than it has retries, its wait doubles with every so many attempts.
+SLOWER_EVERY = 10
 
 
 class Verdict(enum.StrEnum):
@@ -54,24 +63,22 @@ SET_ASIDE = "restored"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one attempt.
-
-    `wait_seconds`, if given, replaces the policy's wait, but not the hold of an ambiguous attempt. With
-    `has_used_retry`, a failure uses up a retry at once, because the row itself may be what fails. If
-    `is_probe`, the attempt tested a provider whose breaker is open, so a failure is the provider's. With
-    `has_bounced_before`, the provider no longer sends to the address. `earlier` has the answers of other
-    providers that this attempt asked before.
-    """
+    """The outcome of one attempt."""
 
     verdict: Verdict
     provider: str = ""
     provider_message_id: str = ""
     code: str = ""
     text: str = ""
+    #: Replaces the policy's wait, but not the hold of an ambiguous attempt.
     wait_seconds: float | None = None
+    #: The failure uses up a retry at once: the e-mail may be what kills its workers.
     has_used_retry: bool = False
+    #: The provider's breaker was open, so a failure is the provider's.
     is_probe: bool = False
+    #: The provider no longer sends to the address.
     has_bounced_before: bool = False
+    #: The answers of the providers that were asked before in this attempt.
     earlier: tuple[Outcome, ...] = ()
 
     @property
@@ -83,10 +90,100 @@ class Outcome:
     @property
     def failures(self) -> tuple[Outcome, ...]:
         """The failures of the attempt, which are appended to the row's list of errors."""
-        return tuple(one for one in (*self.earlier, self) if one.verdict in RECORDED)
+        return tuple(answer for answer in (*self.earlier, self) if answer.verdict in RECORDED)
 
     @property
     def is_judged_later(self) -> bool:
-        """Whether the next claim decides if this failure was the message's own or the provider's."""
+        """Whether it is open if this failure was the e-mail's own or the provider's."""
         unclear = self.verdict in (Verdict.TRANSIENT, Verdict.AMBIGUOUS)
         return unclear and not self.is_probe and not self.has_used_retry
+
+
+class Decision(NamedTuple):
+    """What an outcome leads to. `wait_seconds` counts from the database's now; None keeps the due time."""
+
+    status: Status
+    retry_count: int
+    wait_seconds: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EmailPolicy:
+    """The waits of e-mails: `retries` after a failure, `hold_seconds` after an ambiguous attempt."""
+
+    retries: RetryPolicy
+    hold_seconds: float
+
+    def hold(self, *, attempts: int, max_retries: int) -> float:
+        """Return the hold of an ambiguous attempt after `attempts` failed ones.
+
+        It doubles with each attempt beyond the e-mail's retries. A shop without webhooks may never learn that
+        such an e-mail was accepted, and each attempt may reach the customer once more.
+        """
+        longest = max(self.hold_seconds, self.retries.cap_seconds)
+        return min(longest, self.hold_seconds * 2.0 ** min(max(0, attempts - max_retries), 62))
+
+    def draw_wait(self, *, attempt: int, max_retries: int, chance: float) -> float:
+        """Return the wait after failed attempt number `attempt` (1, 2, …). `chance` is drawn from [0, 1).
+
+        The wait grows with each retry, and after the last one with every `SLOWER_EVERY` attempts, so that an
+        e-mail with more failures than retries is tried often enough to find out whose failures they are. The
+        last of a list of delays repeats.
+        """
+        if not self.retries.delays_seconds:
+            retries = max(1, max_retries)
+            attempt = min(attempt, retries) + max(0, attempt - retries) // SLOWER_EVERY
+        return self.retries.delay(attempt=attempt, chance=chance)
+
+
+def current_policy() -> EmailPolicy:
+    """Read the policy from the settings.
+
+    Full jitter spreads the thousands of e-mails that one outage of a provider delays. A list of delays is an
+    operator's plan, so its waits stay near it.
+    """
+    retries = RetryPolicy(
+        base_seconds=settings.RETRY_BACKOFF_BASE,
+        cap_seconds=settings.RETRY_BACKOFF_CAP,
+        delays_seconds=tuple(settings.RETRY_DELAYS),
+        jitter=SLIGHT_JITTER if settings.RETRY_DELAYS else FULL_JITTER,
+    )
+    return EmailPolicy(retries, hold_seconds=settings.AMBIGUOUS_HOLD_SECONDS)
+
+
+def decide(
+    *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: EmailPolicy, chance: float
+) -> Decision:
+    """Decide to what state an attempt leads. `attempts` is the number of failed attempts before this one.
+
+    An e-mail becomes a dead letter after a permanent refusal, if its retries are exhausted, or if the outcome
+    uses up a retry and none is left.
+    """
+    wait = outcome.wait_seconds
+    match outcome.verdict:
+        case Verdict.ACCEPTED:
+            return Decision(Status.SENT, retry_count, None)
+        case Verdict.SUPPRESSED:
+            return Decision(Status.SUPPRESSED, retry_count, None)
+        case Verdict.EXHAUSTED:
+            return Decision(Status.DEAD_LETTERED, max_retries, None)
+        case Verdict.PERMANENT:
+            return Decision(Status.DEAD_LETTERED, retry_count, None)
+        case Verdict.RETURNED:
+            return Decision(Status.PENDING, retry_count, wait)  # without a wait it keeps its place
+        case Verdict.HELD:
+            return Decision(Status.FAILED, retry_count, policy.hold_seconds if wait is None else wait)
+        case Verdict.THROTTLED:
+            wait = policy.retries.base_seconds if wait is None else wait
+        case Verdict.AMBIGUOUS:
+            wait = policy.hold(attempts=attempts, max_retries=max_retries)
+    if outcome.has_used_retry:
+        if retry_count >= max_retries:
+            return Decision(Status.DEAD_LETTERED, retry_count, None)
+        retry_count += 1
+    if wait is None:
+        wait = policy.draw_wait(attempt=attempts + 1, max_retries=max_retries, chance=chance)
+    unclear = any(
+        failure.is_judged_later or failure.verdict is Verdict.AMBIGUOUS for failure in outcome.failures
+    )
+    return Decision(Status.FAILED if unclear else Status.PENDING, retry_count, wait)

@@ -1,8 +1,6 @@
 """The states of an e-mail, how they are shown, and the table of its transitions. Pure values.
 
-Statements, `notifications.by_hand`, the admin, the API, metrics, `status`, `demo` and the model's constraints
-take the states from here, and docs/explain/guarantee.md shows the table. docs/guides/extend.md says how to
-add a state.
+docs/explain/guarantee.md shows the table, and docs/guides/extend.md says how to add a state.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ class Transition:
     """A verb that moves rows out of the states `before` into one of the states `after`.
 
     `by` says who calls it. `columns` are the columns that it may write, besides `status` and `updated_at`.
-    With `has_to_wait`, not while a row is held for a provider's evidence (`by_hand.held_until`).
+    With `has_to_wait`, not while a row is held for a provider's evidence (`manual_actions.held_until`).
     """
 
     verb: str
@@ -91,7 +89,7 @@ CLAIM = Transition(
     after=(S.PROCESSING,),
     columns=("claimed_at", "claim_token"),
 )
-#: `decision.decide` chooses the state.
+#: `outcomes.decide` chooses the state.
 SETTLE = Transition(
     "settle",
     "the drain that claimed it",

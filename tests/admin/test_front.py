@@ -11,7 +11,7 @@ from tests.kit.admin import dead_event, listed
 from tests.kit.mails import make_mail, make_mails
 from tests.kit.months import fill, make_partition
 from tests.kit.people import staff_client
-from tests.kit.words import BulkJob, EmailNotification, Heartbeat, minutes, process, read_database_time
+from tests.kit.words import BulkJob, EmailNotification, Heartbeat, drain, minutes, read_database_time
 from web.admin import tiles
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
@@ -61,7 +61,7 @@ def test_an_open_or_forced_breaker_and_a_late_job_stand_out(admin_client):
         Heartbeat.beat(name=name)
     assert tile(admin_client, "providers")["bad"] is False
     assert tile(admin_client, "regular jobs")["bad"] is False
-    process.gate().force("sendgrid", "open", reason="test")
+    drain.gate().force("sendgrid", "open", reason="test")
     assert tile(admin_client, "sendgrid forced open")["bad"] is True
     Heartbeat.objects.filter(name="poll").update(beat_at=Now() - dt.timedelta(hours=1))
     assert tile(admin_client, "late: poll")["bad"] is True

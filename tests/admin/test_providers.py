@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 
 from notifications import trials
 from tests.kit.people import staff_client
-from tests.kit.words import BulkJob, job_waker, process
+from tests.kit.words import BulkJob, drain, job_waker
 
 pytestmark = pytest.mark.django_db
 
@@ -20,18 +20,18 @@ class TestProviders:
         assert b"closed (sends)" in admin_client.get(self.PAGE).content
         page = admin_client.post(self.PAGE, {"provider": "sendgrid", "to": "open"}, follow=True)
         assert b"forced open" in page.content and b"Forced sendgrid open." in page.content
-        process.start_anew()
-        assert process.gate().enter().provider == ""
+        drain.reset()
+        assert drain.gate().enter().provider == ""
         assert b"open" in admin_client.get("/admin/notifications/emailnotification/").content
         admin_client.post(self.PAGE, {"provider": "sendgrid", "to": ""})
-        assert process.gate().enter().provider == "sendgrid"
+        assert drain.gate().enter().provider == "sendgrid"
         assert LogEntry.objects.count() == 2
 
     def test_without_the_permission_it_is_read_only(self):
         client = staff_client("view_emailnotification")
         assert b"Force open" not in client.get(self.PAGE).content
         assert client.post(self.PAGE, {"provider": "sendgrid", "to": "open"}).status_code == 403
-        assert process.gate().enter().provider == "sendgrid"
+        assert drain.gate().enter().provider == "sendgrid"
         assert staff_client(name="other").get(self.PAGE).status_code == 403
 
     @pytest.mark.parametrize("wrong", [{"provider": "x", "to": "open"}, {"provider": "sendgrid", "to": "x"}])

@@ -26,7 +26,7 @@ from tests.browser.history import MARK, write_history
 from tests.browser.test_texts import PAID, TEXTS
 from tests.kit.months import tidy
 from tests.kit.texts import READY
-from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, minutes, process
+from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, drain, minutes
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 FOLDER = PROJECT / "docs" / "images"
@@ -50,7 +50,7 @@ def mailbox(settings, valkey_url):
     with Sandbox() as sandbox, tidy():
         settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": sandbox.api_url}
         settings.HTTPS = False
-        process.start_anew()
+        drain.reset()
         PROVIDERS["sendgrid"].close()
         yield sandbox
         PROVIDERS["sendgrid"].close()

@@ -14,7 +14,7 @@ from django.db import connections
 
 from local.sandbox import Sandbox
 from tests.kit.waiting import until
-from tests.kit.words import PROVIDERS, EmailNotification, process
+from tests.kit.words import PROVIDERS, EmailNotification, drain
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def provider(settings: Any, valkey_url: str) -> Iterator[Sandbox]:
     """Send this process's e-mails to a sandbox."""
     with Sandbox() as sandbox:
         settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": sandbox.api_url}
-        process.start_anew()
+        drain.reset()
         PROVIDERS["sendgrid"].close()
         yield sandbox
         PROVIDERS["sendgrid"].close()

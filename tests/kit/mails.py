@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import time
 import uuid
@@ -14,10 +15,12 @@ from django.db.models.functions import Now
 from django.utils.text import get_text_list
 
 from local.sandbox import Sandbox
+from notifications.log import EmailChange
 from notifications.states.transitions import Transition
 from tests.kit.words import (
     EACH_SIDE,
     PROVIDERS,
+    Claimed,
     EmailNotification,
     Outcome,
     Status,
@@ -25,8 +28,8 @@ from tests.kit.words import (
     claim,
     drain,
     new_id,
-    process,
     render_again,
+    settle,
 )
 
 #: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
@@ -46,7 +49,7 @@ def sandbox(settings: Any, valkey_url: str) -> Iterator[Sandbox]:
             "SENDGRID_API_URL": sandbox.api_url,
             "REQUESTS_TIMEOUT": (1, 1),
         }
-        process.start_anew()
+        drain.reset()
         PROVIDERS["sendgrid"].close()
         yield sandbox
         PROVIDERS["sendgrid"].close()
@@ -123,15 +126,32 @@ def statuses() -> dict[str, int]:
     return counts
 
 
-def claim_one() -> EmailNotification:
+def claim_one() -> Claimed:
     """Claim the only due e-mail."""
-    (mail,) = claim(limit=1)
-    return mail
+    (email,) = claim(limit=1)
+    return email
 
 
-def settled(mail: EmailNotification, verdict: Verdict, **fields: Any) -> list[Any]:
+def make_claimed(**fields: Any) -> Claimed:
+    """Insert a due e-mail and claim it. No other may be due."""
+    make_mail(**fields)
+    return claim_one()
+
+
+def as_claimed(row: EmailNotification) -> Claimed:
+    """Return a claim of a row that has its token, without a claim of it."""
+    values: dict[str, Any] = {
+        field.name: getattr(row, field.name)
+        for field in dataclasses.fields(Claimed)
+        if hasattr(row, field.name)
+    }
+    values["claim_token"] = row.claim_token or uuid.uuid4()
+    return Claimed(**values, age_seconds=0.0, stored_seconds=None, account={})
+
+
+def settled(email: Claimed, verdict: Verdict, **fields: Any) -> list[EmailChange]:
     """Settle a claimed e-mail with an outcome. Return the changes, none if the claim is lost."""
-    return EmailNotification.objects.settle([(mail, Outcome(verdict, **fields))])
+    return settle([(email, Outcome(verdict, **fields))])
 
 
 def rendered_again(*mails: EmailNotification) -> tuple[list[EmailNotification], list[str]]:
@@ -176,6 +196,6 @@ def accept_around(*, ago: float, each_side: int = EACH_SIDE) -> None:
     """Record accepted first attempts of other e-mails shortly before and after a moment in the past."""
     for seconds in (ago + 2.5, ago - 2.5):
         for _ in range(each_side):
-            process.current().neighbours.record(
+            drain.current().neighbours.record(
                 provider="sendgrid", id=new_id(), is_accepted=True, ended_at=time.monotonic() - seconds
             )

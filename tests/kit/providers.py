@@ -11,7 +11,7 @@ import pytest
 from local.machine import HOST
 from local.sandbox import Sandbox
 from tests.kit.smtp import SmtpServer
-from tests.kit.words import PROVIDERS, declarations, process, session
+from tests.kit.words import PROVIDERS, declarations, drain, session
 
 #: The names of the providers with an API.
 HTTP = [name for name, declared in declarations().items() if declared.dialect]
@@ -68,7 +68,7 @@ def close() -> None:
 
 def end_senders() -> None:
     """Close the connections of the threads that sent for this test, and stop the threads."""
-    if pool := vars(process.current()).get("pool"):
+    if pool := vars(drain.current()).get("pool"):
         threads = len(pool._threads)
         all_at_it = threading.Barrier(threads)
 
@@ -78,7 +78,7 @@ def end_senders() -> None:
 
         list(pool.map(end, range(threads)))
         pool.shutdown()
-    process.start_anew()
+    drain.reset()
 
 
 @pytest.fixture

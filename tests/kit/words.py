@@ -25,7 +25,7 @@ from events.transports import (
     kafka,
 )
 from events.transports.redis import RedisPublisher
-from notifications import by_hand
+from notifications import manual_actions
 from notifications import services as mail_services
 from notifications.bulk_actions import RESEND, email_actions
 from notifications.failure_causes import dead_causes
@@ -41,9 +41,10 @@ from notifications.providers.sending import PROVIDERS
 from notifications.rendering import render_email
 from notifications.restored import mark_sent
 from notifications.services import give_up, resend
+from notifications.settle import accept, set_aside, set_aside_replaced, settle
 from notifications.states import transitions
-from notifications.states.decision import EmailPolicy, decide
-from notifications.states.outcomes import LEASE_EXPIRED, TEXT_LIMIT, Outcome, Verdict
+from notifications.states.claimed import Claimed
+from notifications.states.outcomes import LEASE_EXPIRED, TEXT_LIMIT, EmailPolicy, Outcome, Verdict, decide
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
 from notifications.template_checks import check_templates
@@ -69,13 +70,13 @@ from orders.services import RefundExceedsBalance
 from orders.subscriptions import HANDLERS, NAME, subscribed
 from orders.timeline import read_timeline
 from orders.transitions import Action, InvalidTransition, allowed_actions
-from outbox import cdc, drain, process, tasks
+from outbox import cdc, drain, tasks
 from outbox.claim import claim, claim_untried, next_due_in, recover
+from outbox.drain import Drain, DrainReport
 from outbox.gate import breaker
 from outbox.gate.breaker import Breaker, BreakerState, Rules
 from outbox.gate.gate import Capacity, Gate
 from outbox.gate.neighbours import EACH_SIDE, Neighbours
-from outbox.process import Drain, Drained
 from retention import purge, rollover
 from retention.cold_files import archive, restore
 from retention.cold_files.manifest import Manifest

@@ -60,7 +60,7 @@ def test_it_shows_warnings_and_each_sent_email_and_is_silent_otherwise(
     about = {"recipient": "ann***@example.com", "event_type": "order.paid", "provider": "sendgrid"}
     for entry in (
         line("request", path="/readyz"),
-        line("notification changed", was="pending", now="processing", **about),
+        line("notification changed", was="", now="pending", **about),
         line("notification changed", was="processing", now="sent", **about),
         line("away", "warning"),
         line("detail", "debug"),

@@ -12,7 +12,6 @@ import zstandard
 from django.core.management import CommandError
 from django.db import DatabaseError, transaction
 
-from notifications.log import log_changes
 from notifications.restored import mark_sent
 from tests.kit.brokers import Memory
 from tests.kit.jobs import act
@@ -31,6 +30,7 @@ from tests.kit.words import (
     new_id,
     read_database_time,
     render_again,
+    settle,
     transitions,
 )
 from tests.kit.words import mail_services as services
@@ -45,7 +45,7 @@ def test_the_lines_that_a_send_and_a_relay_really_write_are_evidence(shipped, se
     pay_order(order_id=order.id)
     (mail,) = claim(limit=1)
     accepted = Outcome(Verdict.ACCEPTED, "ses", "message-1")
-    log_changes(EmailNotification.objects.settle([(mail, accepted)]))
+    settle([(mail, accepted)])
     relay = Relay(using="default", transport=Memory())
     assert relay.step() == 2
     relay.close()

@@ -35,9 +35,9 @@ from tests.kit.words import (
     InboundDeadLetter,
     Pause,
     conditions,
+    drain,
     metrics,
     new_id,
-    process,
     start_job,
     subscribed,
 )
@@ -107,15 +107,15 @@ class Breaks:
 
     def BrokerDown(self) -> None:
         self.settings.REDIS_URL = "redis://127.0.0.1:1/0"
-        process.start_anew()
+        drain.reset()
 
     def EmailProvidersDown(self) -> None:
-        process.gate().force("sendgrid", "open", reason="test")
+        drain.gate().force("sendgrid", "open", reason="test")
 
     def EmailProviderDown(self) -> None:
         self.settings.EMAIL_PROVIDERS = ["sendgrid", "ses"]
-        process.start_anew()
-        gate = process.gate()
+        drain.reset()
+        gate = drain.gate()
         gate.failed(gate.enter(only="ses"), message="m", reason="401", at_once=True)
 
     def EmailSenderRefused(self) -> None:
@@ -123,7 +123,7 @@ class Breaks:
         make_mail(profile="shop-a", from_email="a@shop-a.test", errors=[refused])
 
     def EmailBreakerForced(self) -> None:
-        process.gate().force("sendgrid", "closed", reason="test")
+        drain.gate().force("sendgrid", "closed", reason="test")
 
     def PollMissing(self) -> None:
         Heartbeat.objects.all().delete()

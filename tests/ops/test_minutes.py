@@ -18,9 +18,9 @@ from tests.kit.words import (
     Order,
     TrafficSum,
     Window,
+    drain,
     id_floor,
     minutes,
-    process,
     read_database_time,
 )
 
@@ -137,10 +137,10 @@ def test_an_outage_is_made_up_for_a_bounded_number_of_minutes_at_a_time():
 
 
 def test_an_open_breaker_is_seen_while_it_is_open():
-    process.gate().force("sendgrid", "open", reason="test")
+    drain.gate().force("sendgrid", "open", reason="test")
     sum_minutes()
     assert stored()[minutes_ago(1)].samples["open:sendgrid"] == 1
-    process.gate().force("sendgrid", None, reason="test")
+    drain.gate().force("sendgrid", None, reason="test")
     sum_minutes()
     assert stored()[minutes_ago(1)].samples["open:sendgrid"] == 0
 

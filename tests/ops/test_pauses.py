@@ -25,6 +25,7 @@ from tests.kit.words import (
     claim_untried,
     next_due_in,
     recover,
+    settle,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
@@ -62,7 +63,7 @@ def test_what_is_in_flight_is_settled_while_delivery_is_paused():
     make_mail()
     (row,) = claim(limit=1)
     manage("pause", "--all")
-    EmailNotification.objects.settle([(row, Outcome(Verdict.ACCEPTED, "ses"))])
+    settle([(row, Outcome(Verdict.ACCEPTED, "ses"))])
     assert statuses() == {"sent": 1}
 
 

@@ -17,9 +17,10 @@ from tests.kit.words import (
     Pause,
     Verdict,
     claim,
-    process,
+    drain,
     rollover,
     send_copy,
+    settle,
 )
 from tests.kit.words import mail_services as services
 
@@ -75,12 +76,12 @@ def test_a_copy_of_an_email_that_a_provider_may_have_is_not_held(settings):
     mail = make_mail(order_id=order.id, recipient_email=WRONG)
     (row,) = claim(limit=1)
     lost = Outcome(Verdict.AMBIGUOUS, "resend", code="504", text="gateway")
-    EmailNotification.objects.settle([(row, lost)])
+    settle([(row, lost)])
     EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
     copy_id = send_copy(notification_id=mail.id, recipient_email=RIGHT)
     (copy,) = claim(limit=5)
     assert (copy.id, copy.errors) == (copy_id, [])
-    assert process.current().screen([copy]) == {}
+    assert drain.current().screen([copy]) == {}
 
 
 class TestTheWebhookOfTheOriginal:
@@ -113,7 +114,7 @@ class TestTheWebhookOfTheOriginal:
         self.tell("bounce", mail, type="bounce", status="5.1.1")
         claimed = claim(limit=5)
         assert {row.id for row in claimed} == {same.id, other_id}
-        outcomes = process.current().screen(claimed)
+        outcomes = drain.current().screen(claimed)
         assert {id: outcome.verdict for id, outcome in outcomes.items()} == {same.id: Verdict.SUPPRESSED}
         with pytest.raises(NotCopied):
             send_copy(notification_id=mail.id)
@@ -123,7 +124,7 @@ class TestTheWebhookOfTheOriginal:
         (claimed,) = claim(limit=5)
         self.tell("delivered", mail)
         accepted = (claimed, Outcome(Verdict.ACCEPTED, "sendgrid", "second"))
-        (change,) = EmailNotification.objects.settle([accepted])
+        (change,) = settle([accepted])
         assert (change.id, change.status) == (copy.id, "sent")
         ids = EmailNotification.objects.values_list("status", "provider_message_id")
         assert sorted(ids) == [("sent", "first"), ("sent", "second")]

@@ -34,8 +34,7 @@ def payload_of(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(provider, "_connection", Connection)
     monkeypatch.setattr(provider, "accepted", lambda _: None)
     mail = make_mail(from_email="orders@shop-a.test")
-    mail.account = ACCOUNT
-    provider.send(mail)
+    provider.send(mail, account=ACCOUNT)
     backend = import_string(provider.backend)()
     return backend.build_message_payload(messages[0], backend.send_defaults)
 
@@ -54,7 +53,6 @@ def test_every_declared_option_is_tried_here():
 @pytest.mark.parametrize("name", ["sendgrid", "resend", *ACCOUNT])
 def test_an_email_with_options_of_every_account_is_accepted(provider, name):
     mail = make_mail(from_email="orders@shop-a.test")
-    mail.account = ACCOUNT
-    assert PROVIDERS[name].send(mail).verdict is Verdict.ACCEPTED
+    assert PROVIDERS[name].send(mail, account=ACCOUNT).verdict is Verdict.ACCEPTED
     (received,) = provider.mails
     assert received.from_email == "orders@shop-a.test"

@@ -11,10 +11,10 @@ import pytest
 from local.machine import free_port
 from local.sandbox import Sandbox
 from tests.kit.certificates import make_server_context
-from tests.kit.mails import make_mail
+from tests.kit.mails import make_claimed, make_mail
 from tests.kit.providers import REPLY_TO, set_timeouts
 from tests.kit.smtp import SmtpServer
-from tests.kit.words import PROVIDERS, Outcome, Verdict, message_id
+from tests.kit.words import PROVIDERS, Outcome, Verdict, drain, message_id
 
 pytestmark = pytest.mark.django_db
 
@@ -202,10 +202,9 @@ def test_a_kept_connection_that_stays_silent_uses_up_the_time_of_the_send(smtp):
 def test_an_email_is_given_back_if_the_process_stops_when_the_kept_connection_ends(smtp):
     smtp.kept_for, smtp.last_replies = 1, {"RCPT": "drop"}
     assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED
-    mail = make_mail()
-    answers = iter([False, False])  # asked before MAIL and before RCPT
-    mail.should_stop = lambda: next(answers, True)
-    assert PROVIDERS["smtp"].send(mail).verdict is Verdict.RETURNED
+    answers = iter([True, True])  # asked before MAIL and before RCPT
+    outcome = PROVIDERS["smtp"].send(make_mail(), may_continue=lambda: next(answers, False))
+    assert outcome.verdict is Verdict.RETURNED
     assert smtp.connections == 1
 
 
@@ -302,13 +301,6 @@ def server(settings):
         PROVIDERS["smtp"].close()
 
 
-def test_a_message_is_sent_while_its_lease_lasts(server):
-    mail = make_mail()
-    mail.deadline_at = time.monotonic() + 30
-    assert PROVIDERS["smtp"].send(mail).verdict is Verdict.ACCEPTED
-    assert server.accepted == 1
-
-
 def test_a_message_whose_replies_take_longer_than_the_timeouts_together_is_sent(server, settings):
     set_timeouts(settings, seconds=2)
     server.delay = 0.8
@@ -317,22 +309,23 @@ def test_a_message_whose_replies_take_longer_than_the_timeouts_together_is_sent(
     assert time.monotonic() - began > 2 + 2  # else the server was not slow enough
 
 
-def test_no_message_is_sent_once_its_deadline_passed_during_the_dialogue(server):
-    mail = make_mail()
-    mail.deadline_at = time.monotonic() + 0.2  # the greeting and EHLO alone take as long
-    outcome = PROVIDERS["smtp"].send(mail)
+def test_a_dialogue_that_lasts_until_the_deadline_fails_and_sends_no_message(server, settings, valkey_url):
+    settings.EMAIL_PROVIDERS = ["smtp"]
+    drain.reset()
+    email = make_claimed()
+    email.deadline_at = time.monotonic() + 0.2  # the greeting and EHLO alone take as long
+    outcome = drain.current().send(email)
     assert outcome.verdict is Verdict.TRANSIENT and "lease" in outcome.text
     assert server.accepted == 0
-    mail.deadline_at = time.monotonic() + 30
-    assert PROVIDERS["smtp"].send(mail).verdict is Verdict.ACCEPTED
+    email.deadline_at = time.monotonic() + 30
+    assert drain.current().send(email).verdict is Verdict.ACCEPTED
+    assert server.accepted == 1
 
 
 @pytest.mark.parametrize("replies", [0, 1, 2, 3])
-def test_no_message_is_sent_once_the_process_stops_during_the_dialogue(server, replies):
-    mail = make_mail()
-    left = iter([False] * replies)
-    mail.should_stop = lambda: next(left, True)
-    outcome = PROVIDERS["smtp"].send(mail)
+def test_no_message_is_sent_once_it_may_not_continue_during_the_dialogue(server, replies):
+    answers = iter([True] * replies)
+    outcome = PROVIDERS["smtp"].send(make_mail(), may_continue=lambda: next(answers, False))
     assert outcome.verdict is Verdict.RETURNED
     assert server.accepted == 0
     assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED

@@ -19,7 +19,17 @@ from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.plans import plan_of
 from tests.kit.races import together
 from tests.kit.waiting import PATIENCE
-from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand, claim, recover, transitions
+from tests.kit.words import (
+    EmailNotification,
+    Outcome,
+    Status,
+    Verdict,
+    claim,
+    manual_actions,
+    recover,
+    settle,
+    transitions,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 rows = EmailNotification.objects
@@ -58,17 +68,17 @@ def test_settling_overlapping_sets_in_different_orders_never_deadlocks():
     claimed = claim(limit=60)
     before = deadlocks()
 
-    def settle(number):
+    def work(number):
         chance = random.Random(number)
         for _ in range(40):
             some = chance.sample(claimed, 20)
             outcome = Outcome(Verdict.RETURNED) if number % 2 else Outcome(Verdict.TRANSIENT, code="503")
-            rows.settle([(row, outcome) for row in some])
+            settle([(row, outcome) for row in some])
             recover(lease_seconds=0)
-            by_hand.change(ids=[row.id for row in chance.sample(claimed, 5)], act=transitions.RESEND)
+            manual_actions.change(ids=[row.id for row in chance.sample(claimed, 5)], act=transitions.RESEND)
             claim(limit=20)
 
-    together(6, settle)  # a deadlock would raise OperationalError in one of them
+    together(6, work)  # a deadlock would raise OperationalError in one of them
     assert deadlocks() == before
 
 
@@ -113,7 +123,7 @@ def test_a_resend_and_a_claim_at_once_send_the_row_once():
 
     def work(number):
         if number < 3:
-            return [change.id for change in by_hand.change(ids=ids, act=transitions.RESEND)[0]]
+            return [change.id for change in manual_actions.change(ids=ids, act=transitions.RESEND)[0]]
         mine = []
         for _ in range(20):
             mine += [row.id for row in claim(limit=5)]
@@ -150,7 +160,7 @@ def test_a_reader_never_waits_for_a_claim_and_a_claim_never_for_a_reader():
 def test_a_resend_and_giving_up_at_once_leave_each_row_in_one_state_and_say_so():
     ids = [make_mail(status=Status.DEAD_LETTERED).id for _ in range(30)]
     acts = (transitions.RESEND, transitions.DISCARD)
-    results = together(2, lambda number: by_hand.change(ids=ids, act=acts[number]))
+    results = together(2, lambda number: manual_actions.change(ids=ids, act=acts[number]))
     resent, given_up = ({change.id for change in changes} for changes, _ in results)
     now = dict(rows.values_list("id", "status"))
     # A row that was given up may be resent afterwards, never the other way round.
@@ -173,7 +183,7 @@ def rows_read(work: Callable[[], object], mark: str) -> int:
 def test_recovering_settling_and_claiming_read_about_as_many_rows_as_they_change(filled):
     claimed = claim(limit=20)  # before the recovery, which finds only these
     assert rows_read(lambda: recover(lease_seconds=300), "SELECT") <= 40
-    settle = partial(rows.settle, [(row, ACCEPTED) for row in claimed])
-    assert rows_read(settle, "jsonb_to_recordset") <= 100
+    settle_all = partial(settle, [(row, ACCEPTED) for row in claimed])
+    assert rows_read(settle_all, "jsonb_to_recordset") <= 100
     # The fresh quarter steps over the due rows of the first part, and each row is read again by its id.
     assert 200 <= rows_read(lambda: claim(limit=100), "UPDATE") <= 400

@@ -27,7 +27,7 @@ from anymail.backends.base_requests import AnymailRequestsBackend
 from anymail.backends.postmark import EmailBackend
 from django.core.mail import EmailMultiAlternatives
 
-from notifications.models import EmailNotification
+from notifications.providers.base import OutgoingEmail
 from notifications.providers.http import HttpProvider, LeanBackend
 from notifications.states.outcomes import Verdict
 
@@ -62,7 +62,7 @@ class PostmarkProvider(HttpProvider):
             return Verdict.SENDER_REFUSED
         return super().verdict(status=status, name=name, text=text)
 
-    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
+    def prepare(self, message: EmailMultiAlternatives, email: OutgoingEmail) -> None:
         """Ask Postmark to keep our Message-ID."""
         message.extra_headers["X-PM-KeepID"] = "true"
 

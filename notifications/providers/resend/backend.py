@@ -28,8 +28,7 @@ import requests
 from anymail.backends.resend import EmailBackend
 from django.core.mail import EmailMultiAlternatives
 
-from notifications.models import EmailNotification
-from notifications.providers.base import metadata_of
+from notifications.providers.base import OutgoingEmail, metadata_of
 from notifications.providers.http import HttpProvider, LeanBackend
 from notifications.states.outcomes import Verdict
 
@@ -58,11 +57,11 @@ class ResendProvider(HttpProvider):
             return Verdict.SENDER_REFUSED
         return super().verdict(status=status, name=name, text=text)
 
-    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
+    def prepare(self, message: EmailMultiAlternatives, email: OutgoingEmail) -> None:
         """Send the ids as tags, too: by Resend's documents webhooks return tags, but not X-Metadata."""
         tags = [
             {"name": name, "value": re.sub(r"[^A-Za-z0-9_-]", "_", value)}
-            for name, value in metadata_of(mail).items()
+            for name, value in metadata_of(email).items()
         ]
         message.esp_extra = {"tags": tags}  # type: ignore[attr-defined]  # anymail's attribute
 

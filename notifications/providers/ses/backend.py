@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 from anymail.exceptions import AnymailAPIError
 from django.core.mail import EmailMultiAlternatives
 
-from notifications.models import EmailNotification
-from notifications.providers.base import Provider
+from notifications.providers.base import OutgoingEmail, Provider
 from notifications.providers.headers import encode_headers
 from notifications.providers.http import FROM_A_GATEWAY, by_status, has_failed_to_connect, is_raised_in
 from notifications.states.outcomes import Outcome, Verdict
@@ -64,8 +63,8 @@ class SesProvider(Provider):
     name = "ses"
     backend = "notifications.providers.ses.anymail_backend.Backend"
 
-    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Encode the headers. SES gets the whole message as MIME."""
+    def prepare(self, message: EmailMultiAlternatives, email: OutgoingEmail) -> None:
+        """Encode the headers, because SES gets the whole message as MIME."""
         encode_headers(message)
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:

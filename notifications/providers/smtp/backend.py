@@ -26,14 +26,14 @@ import re
 import smtplib
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.core.mail.backends.smtp import EmailBackend
 
-from notifications.models import EmailNotification
-from notifications.providers.base import Provider, metadata_of
+from notifications.providers.base import OutgoingEmail, Provider, always, metadata_of
 from notifications.providers.headers import encode_headers
 from notifications.providers.session import is_open
 from notifications.states.outcomes import Outcome, Verdict
@@ -52,17 +52,18 @@ class SmtpProvider(Provider):
     name = "smtp"
     backend = "notifications.providers.smtp.backend.Backend"
 
-    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Send the ids as headers, for want of metadata in SMTP. Encode texts in headers.
-
-        Give the e-mail to the connection.
-        """
+    def prepare(self, message: EmailMultiAlternatives, email: OutgoingEmail) -> None:
+        """Send the ids as headers, because SMTP has no metadata. Encode texts in headers."""
         encode_headers(message)
-        for key, value in metadata_of(mail).items():
+        for key, value in metadata_of(email).items():
             message.extra_headers[f"X-{key.replace('_', '-').title()}"] = value
-        connection = getattr(message.connection, "connection", None)
-        if isinstance(connection, Connection):
-            connection.carried = mail
+
+    def deliver(
+        self, connection: Any, message: EmailMultiAlternatives, may_continue: Callable[[], bool]
+    ) -> None:
+        """Send, and give up before the final dot once `may_continue` returns false."""
+        connection.connection.may_continue = may_continue
+        super().deliver(connection, message, may_continue)
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
         """Return the outcome with our Message-ID. SMTP answers without an id."""
@@ -93,7 +94,7 @@ class SmtpProvider(Provider):
 
     def refused(self, error: Exception) -> Outcome:
         """Return the outcome by the reply code in smtplib's error, or by the state of the connection."""
-        if isinstance(error, Stopping):
+        if isinstance(error, Interrupted):
             return Outcome(Verdict.RETURNED, self.name)
         if isinstance(error, smtplib.SMTPRecipientsRefused):
             return self._reply(*_reply_of(error))
@@ -143,8 +144,8 @@ def _reply_of(error: smtplib.SMTPException) -> tuple[int, str]:
     return code, text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
-class Stopping(Exception):
-    """The process is stopping before the final dot was sent. The server does not have the message."""
+class Interrupted(Exception):
+    """The dialogue was given up before the final dot, so the server does not have the message."""
 
 
 class Connection(smtplib.SMTP):
@@ -152,8 +153,8 @@ class Connection(smtplib.SMTP):
 
     #: The final dot of the message was sent. A lost connection is ambiguous.
     has_sent_message = False
-    #: The e-mail that the connection sends, or sent last.
-    carried: EmailNotification | None = None
+    #: Whether the message may still be sent.
+    may_continue: Callable[[], bool] = staticmethod(always)
 
     def send(self, s: Any) -> None:
         """Note a final dot. smtplib sends commands as str, and a message with its final dot as one bytes."""
@@ -188,17 +189,14 @@ class Connection(smtplib.SMTP):
         return 221, b""
 
     def _check(self) -> None:
-        """Raise `Stopping` or `TimeoutError` if the next reply could come too late.
+        """Raise `Interrupted` if the next reply could come too late.
 
-        Slow replies could outlast the lease or the grace period of a stop. Close the connection first: a QUIT
-        would wait for one more reply.
+        Slow replies could outlast the lease, or the grace period of a stop. Close the connection first: a
+        QUIT would wait for one more reply.
         """
-        if self.carried is None or self.carried.is_sendable():
-            return
-        self.close()
-        if self.carried.should_stop():
-            raise Stopping
-        raise TimeoutError("the dialogue took so long that the lease could end before the reply")
+        if not self.may_continue():
+            self.close()
+            raise Interrupted
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         connected = super()._get_socket(host, port, timeout)  # type: ignore[misc]  # typeshed leaves it out

@@ -12,10 +12,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
-from outbox import drain, process
+from outbox import drain
 from outbox.claim import next_due_in
+from outbox.drain import SHORT_PAUSE_SECONDS, DrainReport
 from outbox.gate.breaker import BreakerState
-from outbox.process import SHORT_PAUSE_SECONDS, Drained
 from runtime.jobs.run import run_batch
 from runtime.process.backoff import RetryPolicy
 from runtime.process.cached_rows import keep_fresh
@@ -111,15 +111,18 @@ def _send_all(stopped: threading.Event) -> str:
 
 def _describe_outage() -> str:
     """Return a text with each provider's state, or "" if one takes e-mails, now or after a short pause."""
-    providers = process.gate().read_providers()
-    for one in providers:
-        if one.state is not BreakerState.OPEN and one.reopens_in_seconds <= LONGEST_PROVIDER_PAUSE_SECONDS:
+    providers = drain.gate().read_providers()
+    for provider in providers:
+        is_open = provider.state is BreakerState.OPEN
+        if not is_open and provider.reopens_in_seconds <= LONGEST_PROVIDER_PAUSE_SECONDS:
             return ""
-    down = ", ".join(f"{one.provider} is {one.state} ({one.breaker.reason})" for one in providers)
+    down = ", ".join(f"{view.provider} is {view.state} ({view.breaker.reason})" for view in providers)
     return f"E-mails are due, but no provider takes them now: {down}."
 
 
-def _work(stopped: threading.Event, send: Callable[[], Drained | None]) -> tuple[bool, Drained | None]:
+def _work(
+    stopped: threading.Event, send: Callable[[], DrainReport | None]
+) -> tuple[bool, DrainReport | None]:
     """Call `send`, which sends for at most half a minute, then do one batch of a bulk job.
 
     E-mails come first, so that they do not wait for a job that fails or that has a million rows. A worker or

@@ -14,7 +14,7 @@ import pytest
 from events.consuming.envelope import read_envelope
 from events.schemas.schemas import last_release, outdated
 from local.machine import PROJECT
-from notifications.models import TOPICS
+from notifications.settle import TOPICS
 from orders import events, inbound
 from orders.inbound import commands, external
 from orders.inbound.payments import PaymentData, RefundData
@@ -34,7 +34,6 @@ from tests.kit.schemas import validate_published, validator
 from tests.kit.words import (
     HANDLERS,
     DomainEvent,
-    EmailNotification,
     Order,
     OrderBody,
     Outcome,
@@ -43,6 +42,7 @@ from tests.kit.words import (
     claim,
     find_schemas,
     read_schema,
+    settle,
 )
 from web.api.fields import Nothing
 
@@ -148,7 +148,7 @@ def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):
         make_mail(recipient_email=recipient)
         (mail,) = claim(limit=1)
         outcome = Outcome(verdict, "sendgrid", code="400", text="no")
-        EmailNotification.objects.settle([(mail, outcome)])
+        settle([(mail, outcome)])
     dead, sent = DomainEvent.objects.order_by("position")
     assert (dead.event_type, sent.event_type) == (
         "notification.email.dead_lettered.v1",
@@ -162,7 +162,7 @@ def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):
     settings.EMAIL_EVENTS = False
     make_mail()
     (mail,) = claim(limit=1)
-    EmailNotification.objects.settle([(mail, Outcome(Verdict.ACCEPTED))])
+    settle([(mail, Outcome(Verdict.ACCEPTED))])
     assert DomainEvent.objects.count() == 2
 
 

@@ -98,8 +98,8 @@ class TestOfAnyProvider:
     @pytest.mark.parametrize("failed_at", [None, *declarations()])
     def test_counts_while_the_claim_of_the_killed_process_lasts(self, teller, failed_at):
         errors = [entry(failed_at)] if failed_at else []
-        make_mail(provider=failed_at or "", errors=errors)
-        mail = claim_one()  # and then kill -9
+        mail = make_mail(provider=failed_at or "", errors=errors)
+        claim_one()  # and then kill -9
         assert tell(teller, "delivered", mail=mail) == 200
         row = fresh(mail)
         assert (row.status, row.provider) == ("sent", teller) and row.delivered_at
@@ -107,8 +107,8 @@ class TestOfAnyProvider:
     @pytest.mark.parametrize("teller", TELLERS)
     @pytest.mark.parametrize("failed_at", [None, *declarations()])
     def test_counts_after_the_claim_of_the_killed_process_expired(self, teller, failed_at):
-        make_mail(provider=failed_at or "", errors=[entry(failed_at)] if failed_at else [])
-        mail = claim_one()
+        mail = make_mail(provider=failed_at or "", errors=[entry(failed_at)] if failed_at else [])
+        claim_one()
         EmailNotification.objects.update(claimed_at=F("claimed_at") - dt.timedelta(hours=1))
         recover(lease_seconds=300)
         assert fresh(mail).errors[-1]["code"] == "lease expired"

@@ -18,9 +18,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from notifications.states.outcomes import RECORDED
-from tests.kit.mails import make_mail
+from tests.kit.mails import as_claimed, make_mail
 from tests.kit.stateful import many
-from tests.kit.words import EmailNotification, Outcome, Verdict, by_hand, claim, recover, transitions
+from tests.kit.words import (
+    EmailNotification,
+    Outcome,
+    Verdict,
+    accept,
+    claim,
+    manual_actions,
+    recover,
+    settle,
+    transitions,
+)
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects
@@ -67,7 +77,6 @@ class Life(RuleBasedStateMachine):
         assert {row.id for row in claimed} <= due
         for row in claimed:
             mail = self.mails[row.id]
-            assert row.was == mail.status
             mail.status, mail.token = "processing", row.claim_token
         return (claimed[0].id, claimed[0].claim_token) if claimed else (uuid.uuid4(), uuid.uuid4())
 
@@ -100,7 +109,7 @@ class Life(RuleBasedStateMachine):
             case Verdict.SUPPRESSED:
                 mail.status = "suppressed"
             case Verdict.EXHAUSTED:
-                mail.status, mail.retries = "dead_lettered", min(mail.retries, MAX_RETRIES)
+                mail.status, mail.retries = "dead_lettered", MAX_RETRIES
             case Verdict.PERMANENT:
                 mail.status = "dead_lettered"
             case Verdict.TRANSIENT | Verdict.HELD:
@@ -114,7 +123,7 @@ class Life(RuleBasedStateMachine):
     def the_provider_tells_of_a_mail(self, number: int) -> None:
         """Evidence needs no claim."""
         if id := self.pick(number):
-            rows.accept({id: Outcome(Verdict.ACCEPTED, "sendgrid", "m")})
+            accept({id: Outcome(Verdict.ACCEPTED, "sendgrid", "m")})
             self.accept(self.mails[id])
 
     @rule()
@@ -160,7 +169,7 @@ class Life(RuleBasedStateMachine):
         if (id := self.pick(number)) is None:
             return
         mail = self.mails[id]
-        changes, refusals = by_hand.change(ids=[id], act=transitions.RESEND)
+        changes, refusals = manual_actions.change(ids=[id], act=transitions.RESEND)
         held = mail.held and mail.status in ("dead_lettered", "failed")
         may = mail.status in ("dead_lettered", "discarded", "suppressed", "failed") and not held
         assert (len(changes), len(refusals)) == ((1, 0) if may else (0, 1))
@@ -172,16 +181,17 @@ class Life(RuleBasedStateMachine):
         if (id := self.pick(number)) is None:
             return
         mail = self.mails[id]
-        changes, _ = by_hand.change(ids=[id], act=transitions.DISCARD)
+        changes, _ = manual_actions.change(ids=[id], act=transitions.DISCARD)
         assert len(changes) == (mail.status in ("dead_lettered", "failed") and not mail.held)
         if changes:
             mail.status = "discarded"
 
     # --- what the model makes of it ---
     def settle(self, claim: tuple[uuid.UUID, uuid.UUID], outcome: Outcome, charge: int = 0) -> list[Any]:
-        claimed = EmailNotification(id=claim[0], claim_token=claim[1])
-        claimed.charge = charge
-        return rows.settle([(claimed, outcome)])
+        mail = self.mails.get(claim[0])
+        retries = charge + (mail.retries if mail else 0)
+        claimed = EmailNotification(id=claim[0], claim_token=claim[1], retry_count=retries)
+        return settle([(as_claimed(claimed), outcome)])
 
     def accept(self, mail: Mail) -> None:
         mail.accepted, mail.status, mail.token = True, "sent", None

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import math
 import uuid
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 
-from notifications.states import attempts
+from notifications.models import MailProfile
+from notifications.states import errors as entries
 from runtime.telemetry.context import Context, working_for
-from tests.kit.mails import claim_one, due_now, make_mail, make_mails, not_in, settled, statuses
+from tests.kit.mails import as_claimed, claim_one, due_now, make_mail, make_mails, not_in, settled, statuses
 from tests.kit.races import broken
 from tests.kit.words import (
     TEXT_LIMIT,
+    Claimed,
     DomainEvent,
     EmailNotification,
     Outcome,
     Status,
     Verdict,
-    by_hand,
+    accept,
     claim,
+    manual_actions,
     recover,
+    settle,
     transitions,
 )
 
@@ -79,22 +85,38 @@ class TestClaim:
         new = [make_mail(next_attempt_at=ago(10 - n)) for n in range(2)]
         claimed = claim(limit=8, fresh=2)
         assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
-        assert [row.place for row in claimed] == list(range(1, 9))
 
     def test_never_takes_the_same_row_by_both_halves(self):
         make_mails(10)
         claimed = [row.id for row in claim(limit=12, fresh=3)]
         assert len(claimed) == len(set(claimed)) == 10
 
-    def test_brings_all_that_a_sender_reads_and_the_state_it_was_in(self, django_assert_num_queries):
-        make_mail(status=Status.FAILED, retry_count=2, errors=[{"outcome": "transient"}], provider="ses")
-        row = claim_one()
-        with django_assert_num_queries(0):
-            assert (row.was, row.status, row.retry_count, row.max_retries) == ("failed", "processing", 2, 3)
-            assert row.subject and row.body and row.body_text and row.to_name is not None
-            assert row.errors == [{"outcome": "transient"}] and row.provider == "ses"
-            assert row.order_id and row.event_type and row.recipient_email
-            assert row.correlation_id == "test"
+    def test_brings_all_that_a_sender_reads(self):
+        MailProfile.objects.create(source="shop-b", account={"ses": {"configuration_set": "b"}})
+        fields = {
+            "retry_count": 2,
+            "max_retries": 5,
+            "errors": [{"outcome": "transient"}],
+            "profile": "shop-b",
+            "from_email": "b@example.com",
+            "reply_to": "re@example.com",
+            "traceparent": "t",
+            "resent_at": dt.datetime(2026, 10, 1, 12, tzinfo=dt.UTC),
+        }
+        stored = make_mail(status=Status.FAILED, **fields)
+        email = claim_one()
+        computed = {"claim_token", "claimed_at", "age_seconds", "stored_seconds", "account", "deadline_at"}
+        columns = {field.name for field in dataclasses.fields(Claimed)} - computed
+        assert fields.keys() < columns
+        assert {name: getattr(email, name) for name in columns} == {
+            name: getattr(stored, name) for name in columns
+        }
+        assert email.account == {"ses": {"configuration_set": "b"}}
+        assert email.claimed_at == rows.get().claimed_at and email.deadline_at == math.inf
+
+    def test_brings_no_account_if_the_profile_has_no_row(self):
+        make_mail(profile="gone")
+        assert claim_one().account == {}
 
     @pytest.mark.parametrize("limit", [4, 1000])
     def test_needs_one_statement(self, limit, django_assert_num_queries):
@@ -123,7 +145,7 @@ class TestSettle:
         for status in Status:
             row = make_mail(status=status)
             stale = EmailNotification(id=row.id, claim_token=uuid.uuid4())
-            assert len(settled(stale, Verdict.ACCEPTED)) == (status is not Status.SENT)
+            assert len(settled(as_claimed(stale), Verdict.ACCEPTED)) == (status is not Status.SENT)
         assert statuses() == {"sent": len(Status)}
 
     def test_keeps_the_first_acceptance(self):
@@ -152,7 +174,7 @@ class TestSettle:
         old = claim_one()
         settled(old, Verdict.RETURNED)
         failed = (claim_one(), Outcome(Verdict.TRANSIENT, text="503"))
-        rows.settle([(old, Outcome(Verdict.ACCEPTED)), failed])
+        settle([(old, Outcome(Verdict.ACCEPTED)), failed])
         assert statuses() == {"sent": 1}
 
     def test_the_outcome_of_the_present_claim_wins_over_one_of_a_lost_claim_in_one_settlement(self):
@@ -161,7 +183,7 @@ class TestSettle:
         old = claim_one()
         settled(old, Verdict.RETURNED)
         reset = Outcome(Verdict.AMBIGUOUS, text="connection reset")
-        rows.settle([(claim_one(), Outcome(Verdict.TRANSIENT, text="503")), (old, reset)])
+        settle([(claim_one(), Outcome(Verdict.TRANSIENT, text="503")), (old, reset)])
         assert statuses() == {"failed": 1} and rows.get().last_error == "503"
 
     def test_waits_longer_at_each_transient_failure_and_uses_up_no_retry_until_it_is_judged(self):
@@ -181,7 +203,7 @@ class TestSettle:
         settled(claim_one(), Verdict.TRANSIENT, code="503")
         due_now()
         row = claim_one()
-        row.charge = 1
+        row.retry_count = 1
         settled(row, Verdict.TRANSIENT, code="503")
         assert (rows.get().status, rows.get().retry_count) == (Status.FAILED, 1)
         due_now()
@@ -201,7 +223,7 @@ class TestSettle:
         assert (row.status, row.last_error) == (status, error)
         asked = [("sendgrid", "503"), ("resend", error)]
         assert [(one["provider"], one["code"]) for one in row.errors] == asked[: 1 + bool(error)]
-        assert attempts.count_attempts(row.errors, None) == 1
+        assert entries.count_attempts(row.errors, None) == 1
 
     @pytest.mark.parametrize(
         ("verdict", "status", "waits"),
@@ -237,7 +259,7 @@ class TestSettle:
         verdicts = [*Verdict, *Verdict]
         settlements = [(row, Outcome(verdicts[n], code=str(n))) for n, row in enumerate(claim(limit=20))]
         with django_assert_num_queries(4):
-            assert len(rows.settle(settlements)) == 20
+            assert len(settle(settlements)) == 20
 
     def test_writes_hostile_words_of_a_provider_harmlessly(self):
         make_mails(2)
@@ -252,13 +274,13 @@ class TestSettle:
         assert rows.get(id=accepted.id).provider_message_id == clean[:255]
 
     def test_ignores_ids_that_do_not_exist(self):
-        assert rows.accept({uuid.uuid4(): Outcome(Verdict.ACCEPTED)}) == []
+        assert accept({uuid.uuid4(): Outcome(Verdict.ACCEPTED)}) == []
 
 
 @pytest.mark.django_db(transaction=True)
 class TestTheEventOfAnEnd:
     @pytest.fixture
-    def claimed(self, settings) -> EmailNotification:
+    def claimed(self, settings) -> Claimed:
         settings.EMAIL_EVENTS = True
         make_mail()
         return claim_one()
@@ -276,7 +298,7 @@ class TestTheEventOfAnEnd:
         due_now()
         settled(claim_one(), Verdict.EXHAUSTED)  # screened, because the failure was its own
         for verdict in (Verdict.PERMANENT, Verdict.TRANSIENT, Verdict.ACCEPTED):
-            by_hand.change(ids=[claimed.id], act=transitions.RESEND)
+            manual_actions.change(ids=[claimed.id], act=transitions.RESEND)
             settled(claim_one(), verdict, **(refused if verdict is not Verdict.ACCEPTED else {}))
         events = DomainEvent.objects.order_by("position").values_list("event_type", "sequence")
         names, sequences = zip(*events, strict=True)
@@ -324,12 +346,12 @@ class TestRecover:
 
 
 class TestByHand:
-    """test_by_hand proves in which states a person may do what."""
+    """test_manual_actions proves in which states a person may do what."""
 
     def test_a_resend_starts_a_new_round_and_keeps_the_history(self):
         errors = [error(Verdict.TRANSIENT, ago=60)]
         row = make_mail(status=Status.FAILED, retry_count=3, errors=errors, next_attempt_at=ago(-500))
-        changes, refusals = by_hand.change(ids=[row.id], act=transitions.RESEND)
+        changes, refusals = manual_actions.change(ids=[row.id], act=transitions.RESEND)
         row = rows.get()
         assert (len(changes), refusals) == (1, [])
         assert (row.status, row.retry_count, row.errors) == (Status.PENDING, 0, errors)
@@ -337,7 +359,7 @@ class TestByHand:
 
     def test_a_second_press_is_refused_with_the_states_that_would_do(self):
         row = make_mail(status=Status.PENDING)
-        changes, (refusal,) = by_hand.change(ids=[row.id], act=transitions.RESEND)
+        changes, (refusal,) = manual_actions.change(ids=[row.id], act=transitions.RESEND)
         assert changes == []
         assert refusal.text == f"it is pending, {not_in(transitions.RESEND)}"
 
@@ -348,36 +370,38 @@ class TestByHand:
         dead = make_mail(status=Status.DEAD_LETTERED, errors=doubt, next_attempt_at=ago(1))
         over = make_mail(status=Status.FAILED, errors=old, next_attempt_at=ago(-500))
         again = make_mail(status=Status.DEAD_LETTERED, errors=doubt, resent_at=ago(45))
-        changes, refusals = by_hand.change(ids=[held.id, dead.id, over.id, again.id], act=transitions.RESEND)
+        changes, refusals = manual_actions.change(
+            ids=[held.id, dead.id, over.id, again.id], act=transitions.RESEND
+        )
         assert {change.id for change in changes} == {over.id, again.id}
         assert {refusal.id for refusal in refusals} == {held.id, dead.id}
         assert all(55 < wait_until(refusal) < 65 for refusal in refusals)
-        assert [refusal.id for refusal in by_hand.change(ids=[dead.id], act=transitions.DISCARD)[1]] == [
-            dead.id
-        ]
+        assert [
+            refusal.id for refusal in manual_actions.change(ids=[dead.id], act=transitions.DISCARD)[1]
+        ] == [dead.id]
 
     def test_a_hold_that_was_prolonged_lasts_until_the_next_attempt(self):
         errors = [error(Verdict.AMBIGUOUS, ago=600)]
         row = make_mail(status=Status.FAILED, errors=errors, next_attempt_at=ago(-500))
-        _, (refusal,) = by_hand.change(ids=[row.id], act=transitions.RESEND)
+        _, (refusal,) = manual_actions.change(ids=[row.id], act=transitions.RESEND)
         assert refusal.until == row.next_attempt_at
 
     def test_giving_up_keeps_what_was_used_and_planned(self):
         row = make_mail(status=Status.DEAD_LETTERED, retry_count=3, next_attempt_at=ago(77))
-        by_hand.change(ids=[row.id], act=transitions.DISCARD)
+        manual_actions.change(ids=[row.id], act=transitions.DISCARD)
         stored = rows.get()
         assert (stored.status, stored.retry_count) == ("discarded", 3)
         assert stored.next_attempt_at == row.next_attempt_at
 
     def test_withdrawing_takes_what_waits_and_leaves_what_is_under_way_or_done(self):
         made = {status: make_mail(status=status).id for status in Status.values}
-        changes = by_hand.change(ids=made.values(), act=transitions.WITHDRAW)[0]
+        changes = manual_actions.change(ids=made.values(), act=transitions.WITHDRAW)[0]
         assert {change.id for change in changes} == {made[one] for one in transitions.WITHDRAW.before}
         assert {change.status for change in changes} == {"discarded"}
 
     def test_an_id_that_does_not_exist_is_refused(self):
         missing = uuid.uuid4()
-        changes, (refusal,) = by_hand.change(ids=[missing], act=transitions.RESEND)
+        changes, (refusal,) = manual_actions.change(ids=[missing], act=transitions.RESEND)
         assert (changes, refusal.id) == ([], missing)
 
 

@@ -18,7 +18,7 @@ from tests.kit.words import (
     Status,
     Suppression,
     SuppressionReason,
-    process,
+    drain,
     resend,
     suppress,
 )
@@ -40,7 +40,7 @@ def test_a_suppressed_mail_is_not_sent_and_says_why(sandbox):
 
 def test_an_address_that_postmark_refuses_as_inactive_is_suppressed(sandbox, provider, settings):
     settings.EMAIL_PROVIDERS = ["postmark"]
-    process.start_anew()
+    drain.reset()
     provider.fail(kind="status", status=422, message="406 You tried to send to an inactive recipient.")
     mail = make_mail()
     assert drained() == {"dead_lettered": 1}

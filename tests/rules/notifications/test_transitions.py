@@ -29,8 +29,21 @@ from notifications.states.transitions import (
     WITHDRAW,
     Transition,
 )
-from tests.kit.mails import make_mail
-from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand, claim, mark_sent, recover
+from tests.kit.mails import as_claimed, make_mail
+from tests.kit.words import (
+    EmailNotification,
+    Outcome,
+    Status,
+    Verdict,
+    accept,
+    claim,
+    manual_actions,
+    mark_sent,
+    recover,
+    set_aside,
+    set_aside_replaced,
+    settle,
+)
 
 rows = EmailNotification.objects
 PAGE = PROJECT / "docs/explain/guarantee.md"
@@ -40,18 +53,18 @@ ALWAYS = {"status", "updated_at"}
 Verb = Callable[[EmailNotification], object]
 
 
-def settle(verdict: Verdict, *, has_used_retry: bool = False) -> Verb:
+def settling(verdict: Verdict, *, has_used_retry: bool = False) -> Verb:
     outcome = Outcome(verdict, "test", "new", code="500", has_used_retry=has_used_retry)
-    return lambda mail: rows.settle([(mail, outcome)])
+    return lambda mail: settle([(as_claimed(mail), outcome)])
 
 
 def hand(act: Transition) -> Verb:
-    return lambda mail: by_hand.change(ids=[mail.id], act=act)
+    return lambda mail: manual_actions.change(ids=[mail.id], act=act)
 
 
 #: An acceptance of an unclaimed row is `accept`.
 FAILURES = [
-    settle(one, has_used_retry=used)
+    settling(one, has_used_retry=used)
     for one in Verdict
     for used in (False, True)
     if one is not Verdict.ACCEPTED
@@ -62,7 +75,7 @@ CALLS: dict[str, list[Verb]] = {
     CLAIM.verb: [lambda _: claim(limit=1)],
     SETTLE.verb: FAILURES,
     RECOVER.verb: [lambda _: recover(lease_seconds=-60)],
-    ACCEPT.verb: [lambda mail: rows.accept({mail.id: ACCEPTED})],
+    ACCEPT.verb: [lambda mail: accept({mail.id: ACCEPTED})],
     RESEND.verb: [hand(RESEND)],
     DISCARD.verb: [hand(DISCARD)],
     MARK_SENT.verb: [lambda mail: mark_sent(ids=[mail.id])],
@@ -70,9 +83,9 @@ CALLS: dict[str, list[Verb]] = {
 }
 ASIDE: dict[Transition, list[Verb]] = {
     SET_ASIDE_UNPROVEN: [
-        lambda _: rows.set_aside(until=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1), reason="r", limit=1)
+        lambda _: set_aside(until=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1), reason="r", limit=1)
     ],
-    SET_ASIDE_REPLACED: [lambda mail: rows.set_aside_replaced(ids=[mail.id], reason="r")],
+    SET_ASIDE_REPLACED: [lambda mail: set_aside_replaced(ids=[mail.id], reason="r")],
 }
 
 
@@ -111,7 +124,7 @@ def test_a_verb_changes_rows_in_the_tables_states_and_columns(one, settings):
     verbs = ASIDE.get(one) or CALLS[one.verb]
     before, after, columns = set(), set(), set()
     for status in Status:
-        own = [settle(Verdict.ACCEPTED)] if one is SETTLE and status in SETTLE.before else []
+        own = [settling(Verdict.ACCEPTED)] if one is SETTLE and status in SETTLE.before else []
         for new, changed in moved([*verbs, *own], status):
             before.add(status)
             after.add(new)

@@ -63,11 +63,11 @@ class TestEffects:
                 assert (row.provider, row.provider_message_id) == ("sendgrid", "14c5d75ce93")
 
     def test_a_workers_later_word_changes_nothing_after_it(self):
-        offered_mail()
+        mail = offered_mail()
         claimed = claim_one()
-        post([event(claimed, "processed")])
+        post([event(mail, "processed")])
         assert settled(claimed, Verdict.PERMANENT, code="x") == []
-        assert fresh(claimed).status == "sent" and fresh(claimed).errors == []
+        assert fresh(mail).status == "sent" and fresh(mail).errors == []
 
     def test_delivered_keeps_the_earliest_time(self):
         mail = offered_mail(status=Status.SENT)

@@ -23,21 +23,22 @@ from tests.kit.words import (
     Order,
     Outcome,
     Verdict,
-    by_hand,
     claim,
+    manual_actions,
     new_id,
     read_timeline,
     send_copy,
+    settle,
     transitions,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def settle(mail: EmailNotification, outcome: Outcome) -> None:
+def send(mail: EmailNotification, outcome: Outcome) -> None:
     (claimed,) = claim(limit=1)
     assert claimed.id == mail.id
-    EmailNotification.objects.settle([(claimed, outcome)])
+    settle([(claimed, outcome)])
 
 
 @pytest.fixture
@@ -46,8 +47,8 @@ def story(db) -> Order:
     order = make_order(total_amount=4990, currency="EUR")
     pay_order(order_id=order.id)
     mail = EmailNotification.objects.get(order_id=order.id)
-    settle(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400", text="no such user"))
-    by_hand.change(ids=[mail.id], act=transitions.RESEND)
+    send(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400", text="no such user"))
+    manual_actions.change(ids=[mail.id], act=transitions.RESEND)
     LogEntry.objects.create(
         user=User.objects.create(username="rita"),
         content_type=ContentType.objects.get_for_model(EmailNotification),
@@ -56,7 +57,7 @@ def story(db) -> Order:
         action_flag=CHANGE,
         change_message="Resent (was dead_lettered). she called",
     )
-    settle(mail, Outcome(Verdict.ACCEPTED, provider="sendgrid", provider_message_id="m-1"))
+    send(mail, Outcome(Verdict.ACCEPTED, provider="sendgrid", provider_message_id="m-1"))
     EmailNotification.objects.filter(id=mail.id).update(bounced_at=dt.datetime.now(dt.UTC))
     DomainEvent.objects.filter(aggregate_id=order.id).update(published_at=dt.datetime.now(dt.UTC))
     order.refresh_from_db()
@@ -113,7 +114,7 @@ def test_a_copy_names_the_email_that_it_is_a_copy_of(story):
 def test_a_resend_over_the_api_is_told_without_a_person(story):
     cancel_order(order_id=story.id)
     mail = EmailNotification.objects.get(order_id=story.id, event_type="order.cancelled")
-    settle(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400"))
+    send(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400"))
     Api(make_token()).post(f"/api/v1/notifications/{mail.id}/resend")
     resent = [entry for entry in read_timeline(order=story) if entry.what == "resent"]
     assert [(entry.notification_id, entry.by) for entry in resent] == [(mail.id, "")]

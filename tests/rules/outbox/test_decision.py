@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from notifications.models import current_policy
+from notifications.states.outcomes import current_policy
 from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
 from tests.kit.words import TEXT_LIMIT, EmailPolicy, Outcome, Verdict, decide
 
@@ -54,7 +54,7 @@ def decision(
         (V.SUPPRESSED, {}, ("suppressed", 0, None), False),
         (V.HELD, {}, ("failed", 0, 120), False),
         (V.HELD, {"wait_seconds": 0.0}, ("failed", 0, 0.0), False),
-        (V.EXHAUSTED, {}, ("dead_lettered", 0, None), False),
+        (V.EXHAUSTED, {}, ("dead_lettered", 3, None), False),
         (V.THROTTLED, {}, ("pending", 0, 30), False),
         (V.THROTTLED, {"wait_seconds": 0.0}, ("pending", 0, 0.0), False),
         (V.MISCONFIGURED, {"wait_seconds": 9.0}, ("pending", 0, 9.0), True),

@@ -17,12 +17,21 @@ from django.db.models.functions import Now
 from notifications import wake
 from notifications.wake import Reason
 from outbox.claim import claim
-from tests.kit.mails import drained, due_now, let_others_through, make_mail, make_mails, sandbox, statuses
+from tests.kit.mails import (
+    drained,
+    due_now,
+    let_others_through,
+    make_claimed,
+    make_mail,
+    make_mails,
+    sandbox,
+    statuses,
+)
 from tests.kit.waiting import until
 from tests.kit.words import (
     PROVIDERS,
     REGISTRY,
-    Drained,
+    DrainReport,
     EmailNotification,
     Heartbeat,
     Outcome,
@@ -30,8 +39,8 @@ from tests.kit.words import (
     Verdict,
     drain,
     make_client,
-    process,
     resend,
+    settle,
     tasks,
 )
 
@@ -99,7 +108,7 @@ def test_throttling_keeps_every_process_away_until_the_provider_said(sandbox, se
     make_mails(5)
     assert drained() == {"pending": 5}
     assert sandbox.stats()["requests"] == 1
-    process.start_anew()  # another process, as it were
+    drain.reset()  # another process, as it were
     due_now()
     done = drain.drain_emails()
     assert done is not None and done.claimed == 0 and 0 < done.pause_seconds <= 3600
@@ -147,26 +156,34 @@ class TestAStop:
         assert statuses() == {"pending": 1}
 
     def test_lets_no_provider_be_asked(self, sandbox):
-        mail = make_mail()
-        mail.should_stop = lambda: True
-        assert process.current().send(mail).verdict is Verdict.RETURNED
+        email = make_claimed()
+        drain.stop()
+        assert drain.current().send(email).verdict is Verdict.RETURNED
         assert sandbox.stats()["requests"] == 0
 
     def test_gives_back_an_email_that_waits_for_its_slot(self, sandbox, settings):
         settings.EMAIL_RATE_LIMIT = 0.25
-        process.start_anew()
-        here = process.current()
+        drain.reset()
+        here, email = drain.current(), make_claimed()
         assert here.gate.enter().provider  # the next slot is due four seconds later
         threading.Thread(target=drain.stop).start()
-        assert here.send(make_mail()).verdict is Verdict.RETURNED
+        assert here.send(email).verdict is Verdict.RETURNED
         assert sandbox.stats()["requests"] == 0
 
     def test_that_broke_a_send_off_is_no_failure_of_the_provider(self, sandbox, monkeypatch):
-        here, mail = process.current(), make_mail()
-        monkeypatch.setattr(PROVIDERS["sendgrid"], "send", lambda _: Outcome(Verdict.RETURNED))
+        here, email = drain.current(), make_claimed()
+
+        def send(email, *, account, may_continue):
+            assert may_continue()
+            here.stopping.set()
+            assert not may_continue()
+            return Outcome(Verdict.RETURNED)
+
+        monkeypatch.setattr(PROVIDERS["sendgrid"], "send", send)
         monkeypatch.setattr(here.neighbours, "record", lambda **_: pytest.fail("recorded"))
         for _ in range(here.gate.rules.threshold):
-            assert here.send(mail).verdict is Verdict.RETURNED
+            here.stopping.clear()
+            assert here.send(email).verdict is Verdict.RETURNED
         assert here.gate.read_providers()[0].breaker.failed == ()
 
     def test_waits_for_the_drain_of_another_thread(self, sandbox):
@@ -182,7 +199,6 @@ class TestAStop:
         timer = threading.Thread(target=send)
         timer.start()
         until(lambda: sandbox.stats()["requests"])
-        drain.stop()
         drain.finish()
         assert statuses() == {"sent": 1}
         timer.join()
@@ -199,7 +215,7 @@ class TestThePoll:
     def test_leaves_no_mark_next_to_a_stuck_drain(self, sandbox, settings):
         settings.POLL_INTERVAL = 0.2
         drain.drain_emails()
-        with process.current().draining:
+        with drain.current().running:
             time.sleep(0.3)
             drain.poll()
         assert Heartbeat.read_age(name=drain.POLL) is None
@@ -226,13 +242,13 @@ class TestTheDelayOfATrigger:
     def test_does_not_count_a_row_again_that_was_given_back(self):
         make_mail()
         (row,) = claim(limit=1)
-        assert row.unclaimed_seconds is not None and 0 <= row.unclaimed_seconds < 60
-        EmailNotification.objects.settle([(row, process.NOT_TRIED)])
+        assert row.stored_seconds is not None and 0 <= row.stored_seconds < 60
+        settle([(row, drain.NOT_TRIED)])
         (again,) = claim(limit=1)
-        assert again.unclaimed_seconds is None and again.age_seconds > row.age_seconds
+        assert again.stored_seconds is None and again.age_seconds > row.age_seconds
 
     def test_has_the_first_reason_since_the_last_claim(self):
-        current = process.current()
+        current = drain.current()
         current.wake(Reason.RESEND)
         current.wake(Reason.CDC)
         assert current.reason == "resend"
@@ -260,13 +276,13 @@ class TestTheNextDrain:
         return found
 
     def test_starts_when_the_breaker_lets_something_through(self, sandbox, waits):
-        process.gate().force("sendgrid", "open", reason="test")
+        drain.gate().force("sendgrid", "open", reason="test")
         make_mail()
         tasks.drain_emails()
         assert waits and all(0 < seconds <= 30 for seconds in waits)
 
     def test_waits_for_a_provider_although_emails_are_due(self, waits, monkeypatch):
-        done = Drained(pause_seconds=25.0, next_due_seconds=0.0)
+        done = DrainReport(pause_seconds=25.0, next_due_seconds=0.0)
         monkeypatch.setattr(drain, "drain_emails", lambda _: done)
         tasks.drain_emails()
         assert waits == [25.0]
@@ -294,7 +310,7 @@ class TestTheNextDrain:
         finally:
             other.close()
         assert done is not None
-        assert (done.claimed, done.next_due_seconds) == (0, process.SHORT_PAUSE_SECONDS)
+        assert (done.claimed, done.next_due_seconds) == (0, drain.SHORT_PAUSE_SECONDS)
 
 
 def test_wake_ups_do_not_pile_up_while_no_worker_takes_them(valkey_url, settings):

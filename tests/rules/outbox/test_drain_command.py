@@ -15,7 +15,7 @@ from outbox.management.commands import drain_outbox
 from tests.kit.commands import handlers_kept, provider, stopped_when
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn
-from tests.kit.words import EmailNotification, process
+from tests.kit.words import EmailNotification, drain
 
 __all__ = ["provider"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -98,4 +98,4 @@ def test_returns_if_it_is_told_to_stop_while_it_waits(provider):
     with locked(make_mail()), stopped_when(lambda: time.monotonic() > began + 0.5):
         call_command("drain_outbox")
     assert statuses() == {"pending": 1}
-    assert process.current().stopping.is_set()
+    assert drain.current().stopping.is_set()

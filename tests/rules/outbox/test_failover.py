@@ -10,8 +10,8 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from notifications.states.attempts import time_of
-from tests.kit.mails import claim_one, drained, due_now, make_mail, make_mails, statuses
+from notifications.states.errors import time_of
+from tests.kit.mails import claim_one, drained, due_now, make_claimed, make_mail, make_mails, statuses
 from tests.kit.providers import provider
 from tests.kit.words import (
     PROVIDERS,
@@ -21,10 +21,11 @@ from tests.kit.words import (
     Outcome,
     Status,
     Verdict,
+    drain,
     give_up,
-    process,
     recover,
     resend,
+    settle,
 )
 
 __all__ = ["provider"]
@@ -52,7 +53,7 @@ def configure(settings, *providers: str, open_seconds: float = 3600.0) -> None:
     By default no probe becomes due during a test, however slow the machine is.
     """
     settings.EMAIL_PROVIDERS, settings.BREAKER_OPEN_SECONDS = list(providers), open_seconds
-    process.start_anew()
+    drain.reset()
 
 
 def let_the_hold_pass() -> None:
@@ -113,12 +114,12 @@ class TestARefusal:
         make_mails(10)
         drained()
         two.heal()
-        state = {view.provider: view.state for view in process.gate().read_providers()}
+        state = {view.provider: view.state for view in drain.gate().read_providers()}
         assert state == {"sendgrid": BreakerState.OPEN, "resend": BreakerState.CLOSED}
         time.sleep(0.55)
         make_mails(10)
         assert drained() == {"sent": 20}
-        assert process.gate().read_providers()[0].state is BreakerState.CLOSED and asked(two)["sendgrid"] > 5
+        assert drain.gate().read_providers()[0].state is BreakerState.CLOSED and asked(two)["sendgrid"] > 5
 
     def test_by_all_leaves_rows_due_and_nobody_is_asked(self, two):
         two.fail(kind="status", status=503)
@@ -162,7 +163,7 @@ class TestADoubt:
         assert 5 <= held.count() <= ASKED and held.count() == asked(two)["sendgrid"]
         assert statuses()["sent"] == 100 - held.count()
         assert not held.filter(next_attempt_at__lt=Now() + dt.timedelta(seconds=HOLD - 20)).exists()
-        assert process.gate().read_providers()[0].state is BreakerState.OPEN
+        assert drain.gate().read_providers()[0].state is BreakerState.OPEN
         let_the_hold_pass()
         assert drained() == {"sent": 100} and accepted(two) == {1}
 
@@ -248,7 +249,7 @@ class TestADoubt:
         drained()
         let_the_hold_pass()
         row = claim_one()  # by a worker that stops
-        EmailNotification.objects.settle([(row, Outcome(Verdict.RETURNED))])
+        settle([(row, Outcome(Verdict.RETURNED))])
         assert drained() == {"sent": 1} and asked(two) == {"sendgrid": 1, "resend": 1}
 
     @pytest.mark.parametrize("providers", [["sendgrid", "resend"], ["resend", "sendgrid"]])
@@ -299,24 +300,24 @@ class TestAProviderWithKeys:
 
     def test_gets_a_second_request_within_the_rate_limit(self, two, settings, monkeypatch):
         configure(settings, "resend")
-        gate, entries = process.gate(), []
+        gate, entries = drain.gate(), []
         enter = gate.enter
         monkeypatch.setattr(gate, "enter", lambda **options: entries.append(options) or enter(**options))
         two.fail(kind="status", status=504, provider="resend")
-        assert process.current().send(make_mail()).verdict is Verdict.AMBIGUOUS
+        assert drain.current().send(make_claimed()).verdict is Verdict.AMBIGUOUS
         assert len(entries) == 2 and asked(two) == {"resend": 2}
 
     def test_gets_none_when_the_lease_is_too_short_for_it(self, two, settings, monkeypatch):
         configure(settings, "resend")
-        mail, real = make_mail(), PROVIDERS["resend"].send
+        email, real = make_claimed(), PROVIDERS["resend"].send
 
-        def ask(mail):
-            mail.deadline_at = time.monotonic()
-            return real(mail)
+        def ask(email, **options):
+            email.deadline_at = time.monotonic()
+            return real(email, **options)
 
         two.fail(kind="status", status=504, provider="resend")
         monkeypatch.setattr(PROVIDERS["resend"], "send", ask)
-        assert process.current().send(mail).verdict is Verdict.AMBIGUOUS and asked(two) == {"resend": 1}
+        assert drain.current().send(email).verdict is Verdict.AMBIGUOUS and asked(two) == {"resend": 1}
 
 
 class TestAnExpiredLease:
@@ -385,9 +386,9 @@ class TestTheHold:
         doubt = self.entry("ambiguous", ago=60, provider=doubted)
         self.doubtful(errors=[doubt, self.entry("transient", ago=30, provider="resend")])
         row = claim_one()
-        outcome = process.current().screen([row])[row.id]
+        outcome = drain.current().screen([row])[row.id]
         assert outcome.verdict is Verdict.HELD and 50 < outcome.wait_seconds < 65
 
     def test_ends_with_a_resend(self, two):
         self.doubtful(ago=60, resent_at=Now() - dt.timedelta(seconds=30))
-        assert process.current().screen([claim_one()]) == {}
+        assert drain.current().screen([claim_one()]) == {}

@@ -16,14 +16,14 @@ from tests.kit.mails import accept_around, claim_one, due_now, let_others_throug
 from tests.kit.words import (
     EACH_SIDE,
     LEASE_EXPIRED,
-    EmailNotification,
+    Claimed,
     Neighbours,
     Outcome,
     Status,
     Verdict,
     claim,
+    drain,
     new_id,
-    process,
 )
 
 NOW = 10_000.0
@@ -114,7 +114,7 @@ def test_it_forgets_the_oldest_of_many(seen, monkeypatch):
 class TestBeforeASend:
     @pytest.fixture(autouse=True)
     def here(self, valkey_url):
-        return process.current()
+        return drain.current()
 
     @staticmethod
     def entry(
@@ -124,7 +124,7 @@ class TestBeforeASend:
         found = {"at": at, "provider": "sendgrid", "outcome": outcome, "code": code, "text": code}
         return found if judged is None else found | {"judged": judged}
 
-    def failed(self, *, attempts: int = 2, **fields) -> EmailNotification:
+    def failed(self, *, attempts: int = 2, **fields) -> Claimed:
         """Claim an e-mail that failed alone, by default twice."""
         errors = fields.pop("errors", [self.entry(ago=attempts - number) for number in range(attempts)])
         make_mail(status=Status.FAILED, errors=errors, **fields)
@@ -133,18 +133,18 @@ class TestBeforeASend:
 
     def test_failures_among_accepted_neighbours_use_up_a_retry_each(self, here):
         row = self.failed()
-        assert here.screen([row]) == {} and (row.charge, row.retry_count) == (2, 2)
+        assert here.screen([row]) == {} and row.retry_count == 2
 
     def test_one_failure_among_few_neighbours_uses_up_no_retry(self, here):
         make_mail(status=Status.FAILED, errors=[self.entry(ago=10)])
         accept_around(ago=10, each_side=EACH_SIDE_IF_QUIET - 1)
         due_now()
         row = claim_one()
-        assert here.screen([row]) == {} and row.charge == 0
+        assert here.screen([row]) == {} and row.retry_count == 0
 
     def test_past_the_last_retry_it_is_a_dead_letter_without_another_send(self, here):
         row = self.failed(attempts=4, max_retries=3)
-        assert here.screen([row]) == {row.id: Outcome(Verdict.EXHAUSTED)} and row.charge == 3
+        assert here.screen([row]) == {row.id: Outcome(Verdict.EXHAUSTED)}
 
     def test_a_lost_worker_counts_with_failures_that_are_the_mails_own(self, here, settings):
         settings.AMBIGUOUS_HOLD_SECONDS = 1
@@ -179,9 +179,9 @@ class TestBeforeASend:
         make_mail(status=Status.PENDING, errors=errors, retry_count=2)
         due_now()
         row = claim_one()
-        assert here.screen([row]) == {} and row.charge == 0
+        assert here.screen([row]) == {} and row.retry_count == 2
 
     def test_after_a_restart_nothing_is_charged(self):
         row = self.failed()
-        process.start_anew()
-        assert process.current().screen([row]) == {} and row.charge == 0
+        drain.reset()
+        assert drain.current().screen([row]) == {} and row.retry_count == 0

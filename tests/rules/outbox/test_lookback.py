@@ -15,37 +15,30 @@ from outbox import claim as module
 from outbox.claim import Lookback, claim
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn
-from tests.kit.words import Capacity, Drain, EmailNotification, Outcome, Status, Verdict
+from tests.kit.words import Capacity, Drain, EmailNotification, Outcome, Status, Verdict, settle
 
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
 RETURNED = Outcome(Verdict.RETURNED)
 
 
-class ADrain(Drain):
-    """Accepts everything; `outcomes` overrides that by recipient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.outcomes: dict[str, Outcome] = {}
-
-    def send(self, row):
-        return self.outcomes.get(row.recipient_email, ACCEPTED)
-
-    def screen(self, rows):
-        return {}
-
-    def capacity(self):
-        return Capacity(100)
+@pytest.fixture
+def outcomes() -> dict[str, Outcome]:
+    """Outcomes by recipient. All other e-mails are accepted."""
+    return {}
 
 
 @pytest.fixture
-def drain(monkeypatch, settings) -> Iterator[ADrain]:
+def drain(monkeypatch, settings, outcomes) -> Iterator[Drain]:
     """Make a drain that looks at everything once, and again only when it is told to."""
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 1e9)
     monkeypatch.setattr(module, "PAUSE_FACTOR", 1e12)
     with ThreadPoolExecutor(4) as pool:
         settings.EMAIL_CONCURRENCY, settings.LEASE_SECONDS = 4, 60
-        drain = ADrain()
+        drain = Drain(
+            send=lambda email: outcomes.get(email.recipient_email, ACCEPTED),
+            screen=lambda _: {},
+            capacity=lambda: Capacity(100),
+        )
         drain.pool, drain.send_timeout_seconds = pool, 5.0
         yield drain
 
@@ -156,13 +149,13 @@ def test_takes_a_row_that_committed_a_second_late_at_once(drain):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_takes_what_it_gave_back_itself_at_once(drain):
+def test_takes_what_it_gave_back_itself_at_once(drain, outcomes):
     kept = due(age=600, recipient_email="back@example.com")
     due(age=300)
-    drain.outcomes["back@example.com"] = RETURNED
+    outcomes["back@example.com"] = RETURNED
     drain.run(seconds=20)
     assert statuses() == {"pending": 1, "sent": 1}
-    drain.outcomes.clear()
+    outcomes.clear()
     drain.run(seconds=20)
     kept.refresh_from_db()
     assert kept.status == Status.SENT
@@ -189,7 +182,7 @@ def test_a_claim_that_looks_back_takes_the_longest_due_and_the_newest_of_the_las
     claimed = claim(limit=8, fresh=2, lookback_seconds=110)
     assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
     assert claimed[-1].age_seconds == pytest.approx(95, abs=1)
-    EmailNotification.objects.settle((row, ACCEPTED) for row in claimed)
+    settle((row, ACCEPTED) for row in claimed)
     assert len(claim(limit=8, fresh=2, lookback_seconds=110)) == 2
     assert len(claim(limit=8)) == 1
 

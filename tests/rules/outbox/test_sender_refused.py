@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import OperationalError
 
-from notifications.profiles import profiles
 from outbox.gate.refused_senders import LONGEST_WAIT_SECONDS, RefusedSenders
-from tests.kit.mails import drained, due_now, make_mail, sandbox, statuses
-from tests.kit.words import BreakerState, EmailNotification, process
+from tests.kit.mails import drained, due_now, make_mail, sandbox
+from tests.kit.words import BreakerState, EmailNotification, drain
 
 __all__ = ["sandbox"]
 UNVERIFIED: dict[str, Any] = {
@@ -27,7 +25,7 @@ def mails_of(shop: str, count: int) -> None:
 
 
 def breaker() -> BreakerState:
-    return process.gate().read_providers()[0].state
+    return drain.gate().read_providers()[0].state
 
 
 @pytest.mark.django_db(transaction=True)
@@ -74,7 +72,7 @@ class TestOfTwoProfilesOnOneAccount:
     def test_another_provider_that_verified_the_sender_sends_it(self, sandbox, settings):
         settings.EMAIL_PROVIDERS = ["sendgrid", "resend"]
         settings.ANYMAIL = settings.ANYMAIL | {"RESEND_API_URL": f"{sandbox.url}/", "RESEND_API_KEY": "x"}
-        process.start_anew()
+        drain.reset()
         sandbox.fail(**UNVERIFIED, provider="sendgrid")
         mails_of("shop-a", 3)
         assert drained() == {"sent": 3}
@@ -84,9 +82,9 @@ class TestOfTwoProfilesOnOneAccount:
     def test_a_short_pause_of_the_provider_that_verified_it_is_no_long_wait(self, sandbox, settings):
         settings.EMAIL_PROVIDERS = ["sendgrid", "resend"]
         settings.ANYMAIL = settings.ANYMAIL | {"RESEND_API_URL": f"{sandbox.url}/", "RESEND_API_KEY": "x"}
-        process.start_anew()
+        drain.reset()
         sandbox.fail(**UNVERIFIED, provider="sendgrid")
-        process.gate().senders._clock = clock = Clock()
+        drain.gate().senders._clock = clock = Clock()
         for _ in range(2):  # the second e-mail tests the first provider when the stop has lasted for an hour
             mails_of("shop-a", 1)
             assert drained().keys() == {"sent"}
@@ -152,16 +150,3 @@ class TestSenders:
             waits.append(senders.refused("one", **A, reason="403"))
         assert 30 <= waits[0] <= 30 < 300 <= waits[1] <= 600
         assert LONGEST_WAIT_SECONDS / 2 <= waits[2] <= LONGEST_WAIT_SECONDS
-
-
-@pytest.mark.django_db(transaction=True)
-def test_profiles_that_cannot_be_read_leave_the_emails_unclaimed(sandbox, monkeypatch):
-    def refresh() -> None:
-        raise OperationalError("the database is away")
-
-    make_mail()
-    monkeypatch.setattr(profiles, "value", None)
-    monkeypatch.setattr("runtime.process.cached_rows.refresh", refresh)
-    with pytest.raises(OperationalError):
-        drained()
-    assert statuses() == {"pending": 1}

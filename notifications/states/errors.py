@@ -1,8 +1,8 @@
 """Read a row's list of errors: which attempts it had, and which of them may have been accepted. Pure.
 
 An entry is one provider's answer: `at` (ISO 8601), `provider`, `outcome` (a verdict), `code`, `text`. Entries
-of one attempt have the same `at`. `judged: false` marks a failure that the next claim judges. The entry does
-not change then.
+of one attempt have the same `at`. `judged: false` marks a failure that may be the e-mail's own or the
+provider's. An entry never changes.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def find_doubts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> 
 
 def last_doubt(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> Doubt | None:
     """Return the newest attempt since the last resend that may have been accepted."""
-    found = find_doubts(errors, resent_at)
-    return found[-1] if found else None
+    doubts = find_doubts(errors, resent_at)
+    return doubts[-1] if doubts else None
 
 
 def may_have(*, asked: str, provider: str, status: str, errors: Sequence[ErrorEntry]) -> bool:

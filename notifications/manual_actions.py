@@ -1,4 +1,4 @@
-"""Change e-mails by hand, and decide whether a person may."""
+"""Resend, give up or withdraw e-mails, and say why a person may not do so now."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.text import get_text_list
 
+from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
-from notifications.states import attempts
+from notifications.states import errors
 from notifications.states.transitions import RESEND, Status, Transition
 from runtime.personal_data import ERASED_ADDRESS
 
@@ -42,14 +43,16 @@ class Refusal:
 _FRESH = {"retry_count": 0, "next_attempt_at": Now(), "resent_at": Now()}
 
 
-def change(*, ids: Iterable[uuid.UUID], act: Transition) -> tuple[list[EmailNotification], list[Refusal]]:
-    """Change the rows for which `why_not` allows the act. Return them and the refusals.
+def change(
+    *, ids: Iterable[uuid.UUID], act: Transition, hide_address: bool = False
+) -> tuple[list[EmailChange], list[Refusal]]:
+    """Change and log the e-mails for which `why_not` allows the act. Return the changes and the refusals.
 
-    A resent row is due with all its retries, and keeps its list of errors. It is `pending` then, and a second
-    resend refuses it.
+    A resent e-mail is due with all its retries, and keeps its list of errors. A second resend is refused,
+    because the e-mail is `pending` then. `hide_address` keeps the address out of the log.
     """
     wanted = set(ids)
-    changes: list[EmailNotification] = []
+    changes: list[EmailChange] = []
     refusals: list[Refusal] = []
     with transaction.atomic():
         rows = EmailNotification.objects.filter(id__in=list(wanted)).defer(*CONTENT).annotate(now=Now())
@@ -59,12 +62,13 @@ def change(*, ids: Iterable[uuid.UUID], act: Transition) -> tuple[list[EmailNoti
             if refusal is not None:
                 refusals.append(refusal)
             else:
-                row.was, row.status = row.status, act.to
-                changes.append(row)
+                was, row.status = row.status, act.to
+                changes.append(EmailChange.of(row, was=was))
         if changes:
-            EmailNotification.objects.filter(id__in=[row.id for row in changes]).update(
+            EmailNotification.objects.filter(id__in=[change.id for change in changes]).update(
                 status=act.to, updated_at=Now(), **{column: _FRESH[column] for column in act.columns}
             )
+        log_changes(changes, hide_address=hide_address)
     return changes, refusals + [Refusal(id, NO_ROW) for id in sorted(wanted)]
 
 
@@ -82,15 +86,15 @@ def why_not(*, row: EmailNotification, act: Transition, now: dt.datetime) -> Ref
 
 
 def held_until(row: EmailNotification) -> dt.datetime | None:
-    """Return the end of the hold, or None if the row is not held.
+    """Return the end of the hold, or None if the e-mail is not held.
 
-    A row is held for `AMBIGUOUS_HOLD_SECONDS` after an ambiguous attempt, to wait for evidence. If that was
-    the newest attempt of a `failed` row, it is held at least until its next attempt, which screening
-    postpones while no process takes webhooks.
+    A hold ends `AMBIGUOUS_HOLD_SECONDS` after the ambiguous attempt. If that was the newest attempt of a
+    `failed` e-mail, the hold lasts at least until the next one, which screening postpones while no process
+    takes webhooks.
     """
-    doubt = attempts.last_doubt(row.errors, row.resent_at)
+    doubt = errors.last_doubt(row.errors, row.resent_at)
     if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):
         return None
     until = doubt.tried_at + dt.timedelta(seconds=settings.AMBIGUOUS_HOLD_SECONDS)
-    newest = attempts.time_of(row.errors[-1]) == doubt.tried_at
+    newest = errors.time_of(row.errors[-1]) == doubt.tried_at
     return max(until, row.next_attempt_at) if newest and row.status == Status.FAILED else until

@@ -1,0 +1,61 @@
+"""A claimed e-mail: what its send needs, with the token that its outcome must present."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import math
+import uuid
+from collections.abc import Mapping, Sequence
+
+from notifications.states.errors import ErrorEntry
+from notifications.states.outcomes import LEASE_EXPIRED
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Claimed:
+    """One claim of one e-mail. `outbox.claim` reads the fields in this order.
+
+    Two claims of one e-mail are two values, because a send of the first may still hang.
+    """
+
+    id: uuid.UUID
+    order_id: uuid.UUID
+    event_type: str
+    recipient_email: str
+    to_name: str
+    subject: str
+    body: str
+    body_text: str
+    profile: str
+    from_email: str
+    reply_to: str
+    correlation_id: str
+    traceparent: str
+    max_retries: int
+    #: Those used up. Screening adds the retries that earlier failures turn out to have used.
+    retry_count: int
+    errors: Sequence[ErrorEntry]
+    resent_at: dt.datetime | None
+    claim_token: uuid.UUID
+    #: By the database's clock.
+    claimed_at: dt.datetime
+    #: For how long the e-mail had been due.
+    age_seconds: float
+    #: For how long it had been stored, at its first claim only.
+    stored_seconds: float | None
+    #: By provider, the options of the account that the e-mail's profile has.
+    account: Mapping[str, Mapping[str, str]]
+    #: No provider may be asked after this moment of the process's monotonic clock.
+    deadline_at: float = math.inf
+
+    @property
+    def is_untried(self) -> bool:
+        """Whether this is its first attempt: no error is recorded, and nobody has resent it."""
+        return not self.errors and self.resent_at is None
+
+    @property
+    def is_last_chance(self) -> bool:
+        """Whether it may be what kills its workers, and has one attempt left."""
+        was_lost = bool(self.errors) and self.errors[-1].get("code") == LEASE_EXPIRED
+        return was_lost and self.retry_count >= self.max_retries
