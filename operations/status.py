@@ -14,6 +14,7 @@ from events.consuming.consumer import GROUP
 from events.transports import BrokerAway, consumer_lags
 from notifications.conditions import UNFINISHED_EMAILS
 from notifications.evidence import count_unmatched
+from operations.conditions import CONNECTIONS, FAILED_JOBS
 from orders.conditions import STUCK_ORDERS
 from orders.subscriptions import subscribed
 from outbox import cdc
@@ -23,7 +24,7 @@ from outbox.gate.shared_gate import read_breakers
 from retention.conditions import PARTITIONS
 from retention.partitions.partitions import PartitionsAhead
 from runtime.charts.sums import MINUTE, Sums, Window, read_window
-from runtime.conditions import CONNECTIONS, DAY, FAILED_JOBS, HEARTBEATS, PAUSES, decide, read_facts
+from runtime.conditions import DAY, HEARTBEATS, PAUSES, decide, read_facts
 from runtime.database import server
 from runtime.database.clock import read_database_time
 from runtime.telemetry.release import version

@@ -9,9 +9,10 @@ from django.urls import reverse
 
 from events.conditions import DEAD_EVENTS, INBOUND_DEAD_LETTERS
 from events.models import DomainEvent
+from operations.conditions import JOBS_FAILED, SUMS_LATE
 from outbox.conditions import POLL_MISSING
 from retention.conditions import PARTITION_HELD, UPKEEP_LATE
-from runtime.conditions import JOBS_FAILED, SUMS_LATE, declared
+from runtime.conditions import declared
 from web.admin.tiles import FrontPage, Tile, attention, sentences
 
 

@@ -193,7 +193,7 @@ class Breaks:
 
     def DatabaseConnectionsLow(self) -> None:
         few = "SELECT 'idle' AS state, 95 AS number, 0.0 AS oldest, 100 AS most"
-        self.monkeypatch.setattr(conditions, "SESSIONS", few)
+        self.monkeypatch.setattr("operations.conditions.SESSIONS", few)
 
 
 def status(*options: str) -> str:
