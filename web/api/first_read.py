@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import json
 import re
+import uuid
 
 from django.conf import settings
 from django.db import connection
@@ -95,10 +97,16 @@ def read_first(*, digest: str, key: str | None = None) -> FirstRead | None:
     if row is None:
         return None
     token_id, name, scopes, source, now, *answer = row
-    columns = {"id": token_id, "name": name, "scopes": json.loads(scopes), "source": source}
-    token = ApiToken.from_db("default", list(columns), list(columns.values()))
     stored = StoredAnswer(*answer) if answer and answer[0] is not None else None
-    return FirstRead(token, now, stored)
+    return FirstRead(_token(token_id, name, scopes, source), now, stored)
+
+
+@functools.lru_cache(maxsize=256)
+def _token(id: uuid.UUID, name: str, scopes: str, source: str) -> ApiToken:
+    """Return the columns as a token. All requests share the instance and must not change it."""
+    return ApiToken.from_db(
+        "default", ["id", "name", "scopes", "source"], [id, name, json.loads(scopes), source]
+    )
 
 
 _COLUMNS = "token.id, token.name, token.scopes, token.source, statement_timestamp()"
