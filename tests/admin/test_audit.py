@@ -43,8 +43,8 @@ class TestTheLog:
 
     def test_finds_an_act_by_its_object_and_by_its_person(self, admin_client, mail):
         staff_client(name="other")
-        found = [len(listed(admin_client, LOG, q=term)) for term in (str(mail.id), "admin", "other")]
-        assert found == [1, 1, 0]
+        counts = [len(listed(admin_client, LOG, q=term)) for term in (str(mail.id), "admin", "other")]
+        assert counts == [1, 1, 0]
 
     def test_is_narrowed_by_time_and_kind_and_its_file_has_what_the_list_has(self, admin_client, mail):
         for what, count in (("notifications.emailnotification", 1), ("orders.order", 0)):

@@ -33,8 +33,8 @@ def test_a_typo_is_corrected_and_the_email_sent_in_two_steps(admin_client):
     assert f'href="{copy_page(mail)}"' in page
     form = admin_client.get(copy_page(mail)).content.decode()
     assert 'value="alice@exampel.com"' in form
-    given = {"recipient_email": "alice@example.com", "update_order": "on", "reason": "she called"}
-    answer = admin_client.post(copy_page(mail), given)
+    typed = {"recipient_email": "alice@example.com", "update_order": "on", "reason": "she called"}
+    answer = admin_client.post(copy_page(mail), typed)
     copy = EmailNotification.objects.get(resend_of=mail.id)
     assert answer.headers["Location"] == f"{MAILS}{copy.id}/change/"
     assert (copy.recipient_email, copy.status) == ("alice@example.com", "pending")

@@ -97,7 +97,9 @@ def test_a_draft_with_mistakes_is_saved_but_not_published(admin_client):
     assert f'id="{field(answer, SUBJECT).name}-mistake" role="status">{{totl}} is no variable' in page
     assert EmailText.objects.get().sentences[0]["text"] == "Hello {totl}"
     assert not EmailTextVersion.objects.exists()
-    seen = {one.name: one.text for one in answer.context["fields"]} | {field(answer, SUBJECT).name: "Right"}
+    seen = {field.name: field.text for field in answer.context["fields"]} | {
+        field(answer, SUBJECT).name: "Right"
+    }
     seen[field(answer, THANKS).name] = ""
     answer = admin_client.post(
         PAID, seen | {"seen_at": answer.context["seen_at"], "act": "publish", "order": "a&b=c"}, follow=True
@@ -118,11 +120,13 @@ def test_what_attackers_type_into_each_field_is_refused_or_stays_text(admin_clie
     """It fails no page and no e-mail, and is nowhere markup."""
     before = pay_and_read()
     for path in (PAID, f"{TEXTS}edit/layout/en/"):
-        for one in admin_client.get(path).context["fields"]:
+        for field in admin_client.get(path).context["fields"]:
             rows = EmailText.objects.filter(event_type=path.split("/")[-3])
             seen_at = [time.isoformat() for time in rows.values_list("edited_at", flat=True)]
-            answer = admin_client.post(path, {one.name: typed, "act": "publish", "seen_at": "".join(seen_at)})
-            assert answer.status_code in (200, 302, 400), one.key
+            answer = admin_client.post(
+                path, {field.name: typed, "act": "publish", "seen_at": "".join(seen_at)}
+            )
+            assert answer.status_code in (200, 302, 400), field.key
             page = answer.content.decode()
             mail = pay_and_read()
             for evil in ("<script>alert", "<svg onload", "<img src=x"):
@@ -162,7 +166,7 @@ def test_the_preview_shows_a_chosen_order_the_newest_or_a_sample_that_fits(admin
 
 def test_the_script_gets_the_preview_and_the_mistakes(admin_client):
     preview = reverse("admin:notifications_emailtext_preview", args=["order.paid", "en"])
-    fields = {one.key: one.name for one in admin_client.get(PAID).context["fields"]}
+    fields = {field.key: field.name for field in admin_client.get(PAID).context["fields"]}
     answer = admin_client.post(preview, {fields[SUBJECT]: "<b> {x}", fields[READY]: "**Soon**"}).json()
     assert answer["subject"] == "Payment received for your order A-10234"
     assert "<strong>Soon</strong>" in answer["html"] and "Soon" in answer["text"]

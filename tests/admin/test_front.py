@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
 
 def tile(client, label):
     tiles = client.get("/admin/").context["tiles"]
-    (found,) = (one for one in tiles if one["label"].startswith(label))
-    return found
+    (match,) = (tile for tile in tiles if tile["label"].startswith(label))
+    return match
 
 
 def test_each_count_is_that_of_the_list_it_links_to(admin_client):
@@ -43,10 +43,10 @@ def test_each_count_is_that_of_the_list_it_links_to(admin_client):
         "inbound": 0,
     }
     for label, count in counts.items():
-        found = tile(admin_client, label)
-        assert found["value"] == str(count), label
+        shown = tile(admin_client, label)
+        assert shown["value"] == str(count), label
         if count:
-            assert len(listed(admin_client, found["url"])) == count, label
+            assert len(listed(admin_client, shown["url"])) == count, label
     assert tile(admin_client, "failed jobs")["bad"] is True
 
 

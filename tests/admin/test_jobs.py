@@ -21,8 +21,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def wakes():
-    with small_batches(rows=500) as found:
-        yield found
+    with small_batches(rows=500) as wakes:
+        yield wakes
 
 
 @pytest.fixture

@@ -67,11 +67,11 @@ def test_each_part_of_the_file_of_a_period_reads_only_its_own_rows(admin_client)
     emptied("orders")
     make_orders(8 * CHUNK, owner="mixed")
     answer = f"{ORDERS}csv/?since=2020-01-01&until=2099-01-01"
-    found = [one for one in statements_of(admin_client, answer) if f"LIMIT {CHUNK}" in one]
-    assert len(found) > 8
+    statements = [sql for sql in statements_of(admin_client, answer) if f"LIMIT {CHUNK}" in sql]
+    assert len(statements) > 8
     with connection.cursor() as cursor:  # because PostgreSQL may rather sort a table as small as this one
         cursor.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
-    for plan in map(plan_of, found):
+    for plan in map(plan_of, statements):
         assert plan.visited <= CHUNK and plan.buffers <= CHUNK + 20, plan
 
 

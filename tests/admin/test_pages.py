@@ -69,7 +69,7 @@ class TestTokens:
         values = {"name": "shop", "scopes": ["orders:read"], "expires_at_0": "", "expires_at_1": ""}
         page = admin_client.post(f"{TOKENS}add/", values, follow=True)
         token = ApiToken.objects.get()
-        (message,) = (str(one) for one in page.context["messages"] if "shown only" in str(one))
+        (message,) = (str(message) for message in page.context["messages"] if "shown only" in str(message))
         secret = message.split()[-1]
         assert ApiToken.digest_of(secret) == token.digest
         headers = {"Authorization": f"Bearer {secret}"}

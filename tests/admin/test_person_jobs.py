@@ -148,18 +148,18 @@ def test_a_request_for_many_rows_reads_what_one_for_ten_reads(admin_client):
 
     def statements(email: str) -> list[tuple[str, int]]:
         """Return each statement without its values, and the number of rows that it returned or changed."""
-        order, found = Order.objects.filter(email=email)[0], []
+        order, executed = Order.objects.filter(email=email)[0], []
 
         def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
             result = execute(sql, params, many, context)
-            found.append((sql, context["cursor"].rowcount))
+            executed.append((sql, context["cursor"].rowcount))
             return result
 
         with connection.execute_wrapper(note):
             for action in ("export_person", "erase_person"):
                 for fields in ({}, {"confirmed": "yes"}):
                     ask(admin_client, action, order, **fields)
-        return found
+        return executed
 
     statements("bob@example.com")  # fills the caches of permissions and content types
     bob, alice = statements("bob@example.com"), statements("alice@example.com")

@@ -225,8 +225,8 @@ class TestTheCommand:
     def test_changes_and_deletes_as_the_file_says(self, tmp_path):
         save_profile("shop-a")
         save_profile("shop-b")
-        (one,) = [part for part in printed().split("- ") if "source: shop-a" in part]
-        changed = f"- {one}".replace("The shop-a", "Tea")
+        (document,) = [part for part in printed().split("- ") if "source: shop-a" in part]
+        changed = f"- {document}".replace("The shop-a", "Tea")
         assert load(tmp_path, changed) == "shop-a: changed\nshop-b: deleted\n"
         assert MailProfile.objects.get().shop_name == "Tea"
 

@@ -34,7 +34,7 @@ def asked(request: Callable[[], Any]) -> tuple[list[str], list[str]]:
         assert answer.status_code in (200, 201, 202, 302), answer.content
         if answer.streaming:
             b"".join(answer.streaming_content)
-    return [one["sql"] for one in primary], [one["sql"] for one in replica]
+    return [query["sql"] for query in primary], [query["sql"] for query in replica]
 
 
 @pytest.mark.parametrize("path", ["/orders", "/orders?status=paid", "/notifications"])
@@ -87,14 +87,14 @@ def test_after_a_change_the_primary_answers_its_user_for_a_while(admin_client):
 
 def test_a_csv_file_goes_on_at_the_primary_with_each_row_once(fake):
     orders = [make_order().id for _ in range(6)]
-    found = []
+    places = []
     for row in rows_by_key(queryset=Order.objects.all(), size=2, may_be_late=True):
-        found.append((row.id, row._state.db))
-        if len(found) == 3:
+        places.append((row.id, row._state.db))
+        if len(places) == 3:
             fake.fail()
             make_order()
-    assert [id for id, _ in found] == orders[::-1]
-    assert [database for _, database in found] == [ALIAS] * 4 + ["default"] * 2
+    assert [id for id, _ in places] == orders[::-1]
+    assert [database for _, database in places] == [ALIAS] * 4 + ["default"] * 2
 
 
 def test_a_scrape_reads_the_facts_from_the_replica_and_the_servers_own_from_the_primary():
@@ -102,9 +102,9 @@ def test_a_scrape_reads_the_facts_from_the_replica_and_the_servers_own_from_the_
         CaptureQueriesContext(connections["default"]) as primary,
         CaptureQueriesContext(connections[ALIAS]) as replica,
     ):
-        names = {one.name for one in metrics.families(with_readers=True)}
+        names = {family.name for family in metrics.families(with_readers=True)}
     assert {"orderpost_condition", "orderpost_database_connections", "orderpost_unfinished"} <= names
-    facts = [one["sql"] for one in replica if "email_notifications" in one["sql"]]
+    facts = [query["sql"] for query in replica if "email_notifications" in query["sql"]]
     assert facts and not any("pg_stat_activity" in sql for sql in facts)
-    assert any("pg_stat_activity" in one["sql"] for one in primary)
-    assert not any("FROM email_notifications" in one["sql"] for one in primary)
+    assert any("pg_stat_activity" in query["sql"] for query in primary)
+    assert not any("FROM email_notifications" in query["sql"] for query in primary)

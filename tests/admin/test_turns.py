@@ -41,8 +41,8 @@ def expensive_paths() -> list[str]:
     assert len(lists) > 3
     return [
         "/admin/search/?q=ann@example.com",
-        *(f"{reverse(f'admin:{one.app_label}_{one.model_name}_changelist')}?q=x" for one in lists),
-        *(reverse(f"admin:{one.app_label}_{one.model_name}_csv") for one in lists),
+        *(f"{reverse(f'admin:{model.app_label}_{model.model_name}_changelist')}?q=x" for model in lists),
+        *(reverse(f"admin:{model.app_label}_{model.model_name}_csv") for model in lists),
         reverse("admin:admin_logentry_csv"),
         reverse("admin:runtime_bulkjob_result", args=[job.id]),
         reverse("admin:orders_order_emails", args=[order.id]),

@@ -48,8 +48,8 @@ class Server:
 
     def close(self) -> None:
         for held in self.admission.slots._free:
-            for one in held.values():
-                one.close()
+            for database in held.values():
+                database.close()
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
         return together(1, lambda _: self.ask_here(method, path, body, **headers))[0]
@@ -108,7 +108,10 @@ def in_flight(
     with ThreadPoolExecutor(count) as pool:
         try:
             asked = [pool.submit(ask, number) for number in range(count)]
-            until(lambda: stuck.inside and sum(one.done() for one in asked) == refused, "the rest is refused")
+            until(
+                lambda: stuck.inside and sum(future.done() for future in asked) == refused,
+                "the rest is refused",
+            )
             yield asked
         finally:
             stuck.release()
@@ -273,7 +276,7 @@ def test_a_process_hashes_one_password_of_thirty_and_accepts_orders_meanwhile(mo
         assert hashes.inside == 1
         placed = [server.ask("POST", "/api/v1/orders", order_body()).status_code for _ in range(5)]
         assert placed == [201] * 5
-    assert Counter(one.result() for one in logins) == {429: LOGINS - 1, 200: 1}
+    assert Counter(login.result() for login in logins) == {429: LOGINS - 1, 200: 1}
     assert hashes.most == 1
 
 
@@ -292,7 +295,7 @@ def test_a_person_has_one_preview_in_work_and_the_newest_waits_while_orders_are_
         assert (renders.inside, TURNS.waiting) == (1, 1)
         placed = [server.ask("POST", "/api/v1/orders", order_body()).status_code for _ in range(5)]
         assert placed == [201] * 5
-    assert Counter(one.result() for one in asked) == {409: PREVIEWS - 2, 200: 2}
+    assert Counter(future.result() for future in asked) == {409: PREVIEWS - 2, 200: 2}
     assert (renders.most, TURNS.in_work, TURNS.waiting) == (1, 0, 0)
 
 
@@ -310,5 +313,5 @@ def test_a_process_has_two_expensive_pages_in_work_and_tells_others_to_wait(monk
 
     with in_flight(renders, len(sessions), preview, refused=len(sessions) - 2) as asked:
         assert server.ask("POST", "/api/v1/orders", order_body()).status_code == 201
-    assert Counter(one.result() for one in asked) == {429: len(sessions) - 2, 200: 2}
+    assert Counter(future.result() for future in asked) == {429: len(sessions) - 2, 200: 2}
     assert renders.most == 2

@@ -31,14 +31,14 @@ def _views(patterns=None, prefix=""):
 
 
 def test_the_matrix_of_scopes_below_names_every_endpoint():
-    known = {(method, path.replace(str(ID), "<str:id>")) for method, path, _ in ENDPOINTS}
-    found = {
+    listed = {(method, path.replace(str(ID), "<str:id>")) for method, path, _ in ENDPOINTS}
+    routed = {
         (method.upper(), f"/{route}")
         for route, view in _views()
         for method in ("get", "post")
         if hasattr(view, method)
     }
-    assert found == known
+    assert routed == listed
 
 
 def test_the_reference_has_each_endpoint_with_its_scope():

@@ -17,14 +17,14 @@ ITEM = {"sku": "s", "name": "n", "quantity": 1, "unit_amount": 1}
 CONTROLS = ["\x00", "\r", "\n", "\t", "\x1b", "\x7f", "\x85", "\u2028", "\ud800", "a\r\nBcc: x@example.com"]
 
 
-def values(*given: Any) -> tuple[Any, ...]:
+def values(*cases: Any) -> tuple[Any, ...]:
     """Return the values, of whatever types."""
-    return given
+    return cases
 
 
-def each(name: str, *given: Any) -> list[tuple[str, Any]]:
+def each(name: str, *cases: Any) -> list[tuple[str, Any]]:
     """Return a case of `name` for each value."""
-    return [(name, value) for value in given]
+    return [(name, value) for value in cases]
 
 
 FIELDS = [

@@ -44,11 +44,11 @@ def post(api: Api, message: Any) -> Any:
 
 
 def test_structured_and_binary_events_of_the_sdk_are_one_event(api):
-    one = order()
-    event = made(PAID, {"orderId": str(one.id)}, subject=str(one.id), correlationid="sdk-1")
+    placed = order()
+    event = made(PAID, {"orderId": str(placed.id)}, subject=str(placed.id), correlationid="sdk-1")
     assert post(api, to_structured_event(event)).json()["result"] == "processed"
     assert post(api, to_binary_event(event)).json()["result"] == "repeated"
-    assert status(one) == "paid"
+    assert status(placed) == "paid"
 
 
 def test_a_shops_order_in_binary_mode_has_its_sequence(api):
@@ -62,16 +62,16 @@ def test_a_shops_order_in_binary_mode_has_its_sequence(api):
 def test_a_batch_of_the_sdks_events(api):
     """The SDK has no function for a batch, which is a list of structured events."""
     orders = [order() for _ in range(3)]
-    events = [made(PAID, {"orderId": str(one.id)}) for one in orders]
+    events = [made(PAID, {"orderId": str(order.id)}) for order in orders]
     batch = [json.loads(to_structured_event(event).body) for event in events]
     answer = api.post(
         URL, json.dumps(batch).encode(), **{"Content-Type": "application/cloudevents-batch+json"}
     )
-    assert [one["result"] for one in answer.json()["results"]] == ["processed"] * 3
+    assert [result["result"] for result in answer.json()["results"]] == ["processed"] * 3
 
 
 def test_data_that_the_sdk_sends_as_bytes(api):
-    one = order()
-    event = made(PAID, json.dumps({"orderId": str(one.id)}).encode())
+    placed = order()
+    event = made(PAID, json.dumps({"orderId": str(placed.id)}).encode())
     answer = post(api, to_structured_event(event))
     assert answer.json()["result"] == "processed", answer.content

@@ -17,20 +17,20 @@ from tests.kit.words import EmailNotification, Order
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-@pytest.mark.parametrize("given", ["a", "A1._-", "x" * 128])
-def test_a_well_formed_id_comes_back_and_is_stored_with_all_that_follows(api, given):
+@pytest.mark.parametrize("id", ["a", "A1._-", "x" * 128])
+def test_a_well_formed_id_comes_back_and_is_stored_with_all_that_follows(api, id):
     path = api.place()
-    response = api.post(f"{path}/pay", X_Correlation_ID=given, traceparent=TRACE)
-    assert response.headers["X-Correlation-ID"] == given
+    response = api.post(f"{path}/pay", X_Correlation_ID=id, traceparent=TRACE)
+    assert response.headers["X-Correlation-ID"] == id
     mail = EmailNotification.objects.get()
-    assert (mail.correlation_id, mail.traceparent) == (given, TRACE)
+    assert (mail.correlation_id, mail.traceparent) == (id, TRACE)
     metadata = api.get(f"{path}/events").json()["results"][-1]["metadata"]
-    assert metadata["correlationId"] == given
+    assert metadata["correlationId"] == id
     assert metadata["traceId"] == TRACE[3:35]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "traceparent",
     [
         f"00-{'0' * 32}-{'1' * 16}-01",
         f"00-{'1' * 32}-{'0' * 16}-01",
@@ -41,17 +41,17 @@ def test_a_well_formed_id_comes_back_and_is_stored_with_all_that_follows(api, gi
         "",
     ],
 )
-def test_a_malformed_trace_is_ignored(api, given):
+def test_a_malformed_trace_is_ignored(api, traceparent):
     path = api.place()
-    assert api.post(f"{path}/pay", traceparent=given).status_code == 200
+    assert api.post(f"{path}/pay", traceparent=traceparent).status_code == 200
     assert EmailNotification.objects.get().traceparent == ""
     metadata = api.get(f"{path}/events").json()["results"][-1]["metadata"]
     assert metadata["traceId"] is None and "traceparent" not in metadata
 
 
-@pytest.mark.parametrize("given", ["", "x" * 129, "a b", "a/b", "é", "a\r\nb", None])
-def test_any_other_id_is_ignored_and_one_is_made(api, given):
-    headers = {} if given is None else {"X_Correlation_ID": given}
+@pytest.mark.parametrize("sent", ["", "x" * 129, "a b", "a/b", "é", "a\r\nb", None])
+def test_any_other_id_is_ignored_and_one_is_made(api, sent):
+    headers = {} if sent is None else {"X_Correlation_ID": sent}
     ids = {api.post("/api/v1/orders", {}, **headers).headers["X-Correlation-ID"] for _ in range(2)}
     assert len(ids) == 2
     assert all(len(id) == 32 and id.isalnum() for id in ids)
@@ -111,8 +111,8 @@ def test_a_line_has_the_id_of_the_admins_user_and_not_the_name(db, lines):
     client.get("/admin/logout/")  # answers 405
     Client().get("/admin/login/")
     Client().get("/admin/orders/order/")
-    known, refused, login, stranger = lines()
-    assert known["user"] == User.objects.get().pk and "ann" not in str(known)
+    staff, refused, login, stranger = lines()
+    assert staff["user"] == User.objects.get().pk and "ann" not in str(staff)
     assert "user" not in login and "user" not in stranger
     assert "ann" not in str(refused)
 

@@ -66,16 +66,16 @@ def test_the_document_answers_get_and_head_alone():
 
 
 def test_every_topic_is_there_once_in_each_of_its_directions(document):
-    found = []
+    pairs = []
     for operation in document["operations"].values():
         channel = resolve(document, operation["channel"]["$ref"])
-        (message,) = (resolve(document, one["$ref"]) for one in operation["messages"])
+        (message,) = (resolve(document, message["$ref"]) for message in operation["messages"])
         assert operation["messages"][0]["$ref"].startswith(operation["channel"]["$ref"] + "/messages/")
         payload = resolve(document, message["$ref"])["payload"]
         topic = payload["properties"]["eventType"].get("const", "{topic}.dlt")
         assert channel["address"] == topic
-        found.append(({"receive": "in", "send": "out"}[operation["action"]], topic))
-    assert sorted(found) == sorted([*TOPICS, ("out", "{topic}.dlt")]) and len(found) > 20
+        pairs.append(({"receive": "in", "send": "out"}[operation["action"]], topic))
+    assert sorted(pairs) == sorted([*TOPICS, ("out", "{topic}.dlt")]) and len(pairs) > 20
     addresses = [channel["address"] for channel in document["channels"].values()]
     assert len(addresses) == len(set(addresses))
     both = document["channels"]["order.order.paid.v1"]["messages"]
@@ -115,7 +115,9 @@ def test_what_is_published_fits_its_message_and_no_other(document):
         assert not validator(document, message).is_valid(sent | {"metadata": {}})
         assert not validator(document, message).is_valid(sent | {"data": {}})
     dead = document["channels"]["dlt"]
-    assert f"{PAID}.dlt" in {dead["address"].format(topic=one) for one in dead["parameters"]["topic"]["enum"]}
+    assert f"{PAID}.dlt" in {
+        dead["address"].format(topic=topic) for topic in dead["parameters"]["topic"]["enum"]
+    }
 
 
 def test_what_is_taken_fits_its_message(document):

@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def result(answer) -> str | None:
-    found: str | None = answer.json().get("result")
-    return found
+    text: str | None = answer.json().get("result")
+    return text
 
 
 def test_an_order_with_the_id_of_a_dead_letter_does_not_show_it(bound):
@@ -148,14 +148,14 @@ def test_an_unreadable_event_of_one_source_swallows_no_event_of_another(bound, b
 def test_two_sources_with_one_event_id_have_a_dead_letter_each(two_shops):
     first = told("paid", new_id(), 1, totalAmount="x")
     second = told("paid", new_id(), 1, source=OTHER, totalAmount="x") | {"eventId": first["eventId"]}
-    given = [give(event) for event in (first, second, first, second)]
-    assert given == ["dead", "dead", "repeat", "repeat"]
+    outcomes = [give(event) for event in (first, second, first, second)]
+    assert outcomes == ["dead", "dead", "repeat", "repeat"]
     assert InboundDeadLetter.objects.count() == 2
 
 
 def test_a_letter_that_the_inbox_forgot_is_not_replayed_after_its_event_came_over_http(api):
-    one = order()
-    event = envelope(REFUNDED, {"orderId": str(one.id), "amount": 100})
+    placed = order()
+    event = envelope(REFUNDED, {"orderId": str(placed.id), "amount": 100})
     assert handle(received(REFUNDED, event)) == "dead"
     letter = InboundDeadLetter.objects.get()
     old = dt.datetime.now(dt.UTC) - dt.timedelta(days=40)
@@ -164,26 +164,26 @@ def test_a_letter_that_the_inbox_forgot_is_not_replayed_after_its_event_came_ove
     InboundDeadLetter.objects.filter(id=letter.id).update(id=letter_id)
     ProcessedEvent.objects.all().delete()
     for call in ("pay", "confirm", "complete"):
-        assert api.post(f"/api/v1/orders/{one.id}/{call}").status_code == 200
+        assert api.post(f"/api/v1/orders/{placed.id}/{call}").status_code == 200
     assert result(api.post(URL, event)) == "processed"
     InboundDeadLetter.objects.request_replay(ids=[letter_id])
     assert replay_next(consumer=NAME, handlers=HANDLERS) is not None
-    one.refresh_from_db()
-    assert one.refunded_amount == 100
+    placed.refresh_from_db()
+    assert placed.refunded_amount == 100
     assert "was processed at" in InboundDeadLetter.objects.get().error
 
 
 def test_a_letter_that_the_inbox_forgot_can_be_replayed(api):
-    one = order()
-    event = envelope(REFUNDED, {"orderId": str(one.id), "amount": 100})
+    placed = order()
+    event = envelope(REFUNDED, {"orderId": str(placed.id), "amount": 100})
     assert handle(received(REFUNDED, event)) == "dead"
     ProcessedEvent.objects.all().delete()
     for call in ("pay", "confirm", "complete"):
-        api.post(f"/api/v1/orders/{one.id}/{call}")
+        api.post(f"/api/v1/orders/{placed.id}/{call}")
     InboundDeadLetter.objects.request_replay(ids=[InboundDeadLetter.objects.get().id])
     assert replay_next(consumer=NAME, handlers=HANDLERS) is not None
-    one.refresh_from_db()
-    assert one.refunded_amount == 100
+    placed.refresh_from_db()
+    assert placed.refunded_amount == 100
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_refusals_quote_no_values_and_their_lines_are_short(api, caplog):
 def test_a_value_that_no_row_could_hold_refuses_its_event_alone(api, bad):
     good = json.dumps(envelope(PAID, {"orderId": str(order().id)})).encode()
     answer = api.post(URL, b'[{"n": ' + bad.encode() + b"}, " + good + b"]")
-    assert [one["result"] for one in answer.json()["results"]] == ["refused", "processed"]
+    assert [result["result"] for result in answer.json()["results"]] == ["refused", "processed"]
 
 
 def test_the_headers_of_binary_mode_may_be_quoted_strings(api):

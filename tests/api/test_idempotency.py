@@ -310,7 +310,7 @@ def test_refunds_under_other_keys_at_once_are_told_what_is_left(api):
     answers = together(3, lambda n: api.post(f"{path}/refund", {"amount": 4000}, key=f"k{n}"))
     done, *refused = sorted(answers, key=lambda answer: answer.status_code)
     assert done.json()["refunded_amount"] == Order.objects.get().refunded_amount == 4000
-    assert [assert_problem(one, 409, "refund-exceeds-balance")["left"] for one in refused] == [990, 990]
+    assert [assert_problem(answer, 409, "refund-exceeds-balance")["left"] for answer in refused] == [990, 990]
     assert IdempotencyKey.objects.filter(key__in=[key_hash(f"k{n}") for n in range(20)]).count() == 1
 
 

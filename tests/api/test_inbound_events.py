@@ -55,7 +55,7 @@ def paid(order: Order | str, **more: Any) -> dict[str, Any]:
 
 def cloud(event: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return an envelope's event as a CloudEvent."""
-    found = {
+    attributes = {
         "specversion": "1.0",
         "id": event["eventId"],
         "type": event["eventType"],
@@ -65,49 +65,49 @@ def cloud(event: dict[str, Any], **more: Any) -> dict[str, Any]:
         "data": event["data"],
     }
     if "sequence" in event["metadata"]:
-        found["sequence"] = str(event["metadata"]["sequence"])
-    return found | more
+        attributes["sequence"] = str(event["metadata"]["sequence"])
+    return attributes | more
 
 
 def results(answer: Any) -> list[str]:
     assert answer.status_code == 200, answer.content
-    return [one["result"] for one in answer.json()["results"]]
+    return [result["result"] for result in answer.json()["results"]]
 
 
 def test_one_event_has_its_effect_once(api):
-    one = order()
-    event = paid(one)
+    placed = order()
+    event = paid(placed)
     answer = api.post(URL, event)
     assert (answer.status_code, answer.json()) == (200, {"event_id": event["eventId"], "result": "processed"})
     assert api.post(URL, event).json()["result"] == "repeated"
-    assert status(one) == "paid"
-    mails = EmailNotification.objects.filter(order_id=one.id, event_type="order.paid")
+    assert status(placed) == "paid"
+    mails = EmailNotification.objects.filter(order_id=placed.id, event_type="order.paid")
     assert mails.get().correlation_id == "saga-1"
 
 
 def test_a_refused_event_is_not_stored_and_can_be_corrected(api):
-    one = order()
+    placed = order()
     event = paid(new_id())
     problem = assert_problem(api.post(URL, event), 422, "unusable-event")
     assert problem["event_id"] == event["eventId"] and "There is no order" in problem["detail"]
     assert not ProcessedEvent.objects.exists() and not InboundDeadLetter.objects.exists()
-    assert api.post(URL, event | {"data": {"orderId": str(one.id)}}).json()["result"] == "processed"
+    assert api.post(URL, event | {"data": {"orderId": str(placed.id)}}).json()["result"] == "processed"
 
 
 def test_a_payment_of_another_amount_is_refused_with_both_amounts(api):
-    one = order()
-    event = envelope(PAID, {"orderId": str(one.id), "amount": 1, "currency": "USD"})
+    placed = order()
+    event = envelope(PAID, {"orderId": str(placed.id), "amount": 1, "currency": "USD"})
     problem = assert_problem(api.post(URL, event), 422, "unusable-event")
     assert problem["detail"] == (
         "The payment is of 1 USD, the order of 1000 USD (in minor units): return it, or correct the order"
     )
-    assert status(one) == "pending"
-    assert results(api.post(URL, [event, paid(one)])) == ["refused", "processed"]
+    assert status(placed) == "pending"
+    assert results(api.post(URL, [event, paid(placed)])) == ["refused", "processed"]
 
 
 def test_the_same_event_over_a_broker_and_over_http_has_one_effect(api):
-    one, other = order(), order()
-    first, second = paid(one), paid(other)
+    placed, other = order(), order()
+    first, second = paid(placed), paid(other)
     assert handle(received(PAID, first)) == "done"
     assert results(api.post(URL, [first, second])) == ["repeated", "processed"]
     assert handle(received(PAID, second)) == "repeat"
@@ -123,8 +123,8 @@ def test_a_refused_event_is_a_dead_letter_when_the_broker_brings_it(api):
 
 
 def test_bad_events_in_a_list_stop_no_others_and_keep_the_order_of_the_answers(api):
-    one = order()
-    good, last = paid(one), envelope(RESERVED, {"orderId": str(one.id)})
+    placed = order()
+    good, last = paid(placed), envelope(RESERVED, {"orderId": str(placed.id)})
     events: list[Any] = [
         "text",
         None,
@@ -133,8 +133,8 @@ def test_bad_events_in_a_list_stop_no_others_and_keep_the_order_of_the_answers(a
         good | {"eventId": "x"},
         paid(new_id()),
         good,
-        paid(one, eventType="payment.payment.lost.v1"),
-        paid(one, data={"orderId": str(one.id), "note": "\x00"}),
+        paid(placed, eventType="payment.payment.lost.v1"),
+        paid(placed, data={"orderId": str(placed.id), "note": "\x00"}),
         last,
     ]
     answer = api.post(URL, events).json()["results"]
@@ -147,7 +147,7 @@ def test_bad_events_in_a_list_stop_no_others_and_keep_the_order_of_the_answers(a
         assert ("problem" in each) is (each["result"] == "refused")
         assert each.get("problem") is None or isinstance(each["problem"], str)
     assert "payment.payment.lost.v1" in answer[7]["problem"] and "NUL" in answer[8]["problem"]
-    assert status(one) == "confirmed"
+    assert status(placed) == "confirmed"
     assert ProcessedEvent.objects.count() == 2
 
 
@@ -187,8 +187,8 @@ def test_an_old_event_is_refused_as_over_a_broker(api):
 
 
 def test_the_idempotency_key_is_ignored_even_if_it_is_malformed(api):
-    one, other = order(), order()
-    assert api.post(URL, paid(one), key="same").json()["result"] == "processed"
+    placed, other = order(), order()
+    assert api.post(URL, paid(placed), key="same").json()["result"] == "processed"
     assert api.post(URL, paid(other), key="same").json()["result"] == "processed"
     assert api.post(URL, paid(order()), key="ä" * 300).status_code == 200
 
@@ -226,9 +226,9 @@ def test_the_limits_are_for_each_event_where_they_can_be(api):
 
 
 def test_a_cloud_event_in_each_mode_is_the_same_event(api):
-    one = order()
-    event = paid(one)
-    structured = cloud(event, subject=str(one.id), correlationid="their-work")
+    placed = order()
+    event = paid(placed)
+    structured = cloud(event, subject=str(placed.id), correlationid="their-work")
     del structured["data"]["orderId"]  # the subject is the order's id
     assert api.post(URL, structured, **{"Content-Type": CE}).json()["result"] == "processed"
     assert EmailNotification.objects.get(event_type="order.paid").correlation_id == "their-work"
@@ -242,13 +242,13 @@ def test_a_cloud_event_in_each_mode_is_the_same_event(api):
 
 
 def test_the_attributes_of_binary_mode_are_percent_encoded_and_its_data_may_be_empty(api):
-    one, source = order(), "Kasse 1 ä"
+    placed, source = order(), "Kasse 1 ä"
     headers = {
         "ce-specversion": "1.0",
         "ce-id": new_id(),
         "ce-type": PAID,
         "ce-source": "Kasse%201%20%C3%A4",
-        "ce-subject": str(one.id),
+        "ce-subject": str(placed.id),
     }
     answer = api.post(URL, None, **headers)
     assert answer.json()["result"] == "processed", answer.content
@@ -260,8 +260,8 @@ def test_the_attributes_of_binary_mode_are_percent_encoded_and_its_data_may_be_e
 def test_an_order_of_a_shop_as_a_cloud_event(api):
     event = cloud(told("paid", "A-1", 7))
     assert api.post(URL, event, **{"Content-Type": CE}).json()["result"] == "processed"
-    found = Order.objects.get(source=SHOP)
-    assert (found.reference, found.version) == ("A-1001", 7)
+    stored = Order.objects.get(source=SHOP)
+    assert (stored.reference, stored.version) == ("A-1001", 7)
 
 
 @pytest.mark.parametrize(
@@ -291,11 +291,11 @@ def test_a_cloud_event_that_cannot_be_used_says_why(api, change, said):
 
 
 def test_the_data_of_a_cloud_event_may_be_base64(api):
-    one = order()
-    event = cloud(paid(one))
+    placed = order()
+    event = cloud(paid(placed))
     event["data_base64"] = base64.b64encode(json.dumps(event.pop("data")).encode()).decode()
     assert api.post(URL, event, **{"Content-Type": CE}).json()["result"] == "processed"
-    assert status(one) == "paid"
+    assert status(placed) == "paid"
 
 
 @pytest.mark.parametrize("error", [OperationalError("server closed"), InternalError("read-only transaction")])
@@ -303,7 +303,7 @@ def test_a_database_lost_in_the_middle_of_a_list_is_a_503_and_the_list_can_be_re
     api, monkeypatch, error
 ):
     orders = [order() for _ in range(3)]
-    events = [paid(one) for one in orders]
+    events = [paid(order) for order in orders]
     pay = subscriptions.OTHER_SERVICES[PAID]
 
     def lost(event: Envelope) -> None:
@@ -336,11 +336,11 @@ def test_a_fault_of_ours_stops_no_other_event_and_is_not_shown(api, monkeypatch)
 
 def test_two_requests_with_the_same_list_have_one_effect(api):
     orders = [order() for _ in range(10)]
-    events = [paid(one) for one in orders]
-    found: list[str] = []
+    events = [paid(order) for order in orders]
+    outcomes: list[str] = []
 
     def send() -> None:
-        found.extend(results(api.post(URL, events)))
+        outcomes.extend(results(api.post(URL, events)))
         connection.close()
 
     threads = [threading.Thread(target=send) for _ in range(3)]
@@ -348,18 +348,18 @@ def test_two_requests_with_the_same_list_have_one_effect(api):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == ["processed"] * 10 + ["repeated"] * 20
+    assert sorted(outcomes) == ["processed"] * 10 + ["repeated"] * 20
     assert EmailNotification.objects.filter(event_type="order.paid").count() == 10
 
 
 def test_while_consumers_are_paused_no_event_is_taken(api, monkeypatch):
     monkeypatch.setattr(inbound, "_pause", PauseWatch(Pause.Part.CONSUMERS))
-    one = order()
-    event = paid(one)
+    placed = order()
+    event = paid(placed)
     Pause.objects.pause(parts=["consumers"], reason="", username="")
     answer = api.post(URL, event)
     assert_problem(answer, 503, "paused")
-    assert answer.headers["Retry-After"] and status(one) == "pending"
+    assert answer.headers["Retry-After"] and status(placed) == "pending"
     Pause.objects.resume(parts=["consumers"], username="")
     monkeypatch.setattr(inbound, "_pause", PauseWatch(Pause.Part.CONSUMERS))
     assert api.post(URL, event).json()["result"] == "processed"
@@ -369,8 +369,8 @@ def test_a_bad_token_is_refused_before_a_bad_body(api):
     for secret in ("op_unknown", ""):
         for body in ({"eventType": PAID}, "not an object", [1]):
             assert_problem(Api(secret).post(URL, body), 401, "unauthenticated")
-        assert_problem(Api(secret).post(URL, paid(one := order())), 401, "unauthenticated")
-        assert status(one) == "pending"
+        assert_problem(Api(secret).post(URL, paid(placed := order())), 401, "unauthenticated")
+        assert status(placed) == "pending"
 
 
 def test_it_needs_its_scope_and_a_token():
@@ -381,10 +381,10 @@ def test_it_needs_its_scope_and_a_token():
 
 
 def test_stock_that_is_missing_cancels_with_the_customers_message(api):
-    one = order()
-    event = envelope(INSUFFICIENT, {"orderId": str(one.id), "customerMessage": "Sold out"})
+    placed = order()
+    event = envelope(INSUFFICIENT, {"orderId": str(placed.id), "customerMessage": "Sold out"})
     assert api.post(URL, event).json()["result"] == "processed"
-    assert status(one) == "cancelled"
+    assert status(placed) == "cancelled"
     assert "Sold out" in EmailNotification.objects.get(event_type="order.cancelled").body_text
 
 
@@ -393,7 +393,7 @@ def test_a_list_costs_the_token_and_a_transaction_of_three_statements_for_each_e
     monkeypatch.setattr(inbound, "_check_pause", lambda: None)
     monkeypatch.setattr(inbound, "TOKEN_SECONDS", math.inf)
     orders = [order() for _ in range(50)]
-    events = [*map(paid, orders), *(envelope(RESERVED, {"orderId": str(one.id)}) for one in orders)]
+    events = [*map(paid, orders), *(envelope(RESERVED, {"orderId": str(order.id)}) for order in orders)]
     with CaptureQueriesContext(connection) as captured:
         assert results(api.post(URL, events)) == ["processed"] * 100
     assert len(captured) <= 1 + 100 * (3 + 2)  # Django counts BEGIN and COMMIT

@@ -248,7 +248,7 @@ def test_a_write_that_postgres_refuses_for_its_own_state_is_one_line_and_counted
     with broken("orders", f"RAISE EXCEPTION 'no space' USING ERRCODE = '{state}'"):
         assert_problem(api.post("/api/v1/orders", order_body()), 503, "unavailable")
         connection.close()  # as Django does after a real request
-    (line,) = (one for one in written() if one["event"] == "database did not answer")
+    (line,) = (record for record in written() if record["event"] == "database did not answer")
     assert "exception" not in line and line["error"].startswith("no space"), line
     assert counted() > before
 

@@ -125,15 +125,15 @@ def test_a_serializer_is_made_once_and_its_texts_are_formatted_before_threads_sh
 
 def test_two_threads_that_validate_at_once_get_their_own_values_and_errors():
     barrier = threading.Barrier(2)
-    found: dict[str, list[Any]] = {"right": [], "wrong": []}
+    outcomes: dict[str, list[Any]] = {"right": [], "wrong": []}
 
     def validate(name: str, data: dict[str, Any]) -> None:
         barrier.wait(10)
         for _ in range(300):
             try:
-                found[name].append(cached_serializer(OrderBody).run_validation(data))
+                outcomes[name].append(cached_serializer(OrderBody).run_validation(data))
             except ValidationError as error:
-                found[name].append(error.detail)
+                outcomes[name].append(error.detail)
 
     item = {"sku": "s", "name": "Pen", "quantity": 1, "unit_amount": 1}
     right = order_body(name="Ann", items=[item])
@@ -143,10 +143,10 @@ def test_two_threads_that_validate_at_once_get_their_own_values_and_errors():
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found["right"]) == len(found["wrong"]) == 300
-    assert all(value["name"] == "Ann" and value["items"] == [item] for value in found["right"])
-    assert all(set(errors) == {"more", "total_amount", "currency", "items"} for errors in found["wrong"])
-    assert all(errors == found["wrong"][0] for errors in found["wrong"])
+    assert len(outcomes["right"]) == len(outcomes["wrong"]) == 300
+    assert all(value["name"] == "Ann" and value["items"] == [item] for value in outcomes["right"])
+    assert all(set(errors) == {"more", "total_amount", "currency", "items"} for errors in outcomes["wrong"])
+    assert all(errors == outcomes["wrong"][0] for errors in outcomes["wrong"])
 
 
 def test_what_one_request_gets_is_no_part_of_the_next():

@@ -36,8 +36,8 @@ def test_a_notification_shows_its_state_and_not_its_body(api):
 def test_a_dead_letter_has_the_time_of_its_last_failed_attempt(api):
     errors = [{"at": "2026-11-20T10:00:00+00:00"}, {"at": "2026-11-21T10:00:00.5+00:00"}]
     shown = [
-        api.get(f"/api/v1/notifications/{make_mail(status=status, errors=found).id}").json()["failed_at"]
-        for status, found in (("dead_lettered", errors), ("failed", errors), ("dead_lettered", []))
+        api.get(f"/api/v1/notifications/{make_mail(status=status, errors=attempts).id}").json()["failed_at"]
+        for status, attempts in (("dead_lettered", errors), ("failed", errors), ("dead_lettered", []))
     ]
     assert shown == ["2026-11-21T10:00:00.500000Z", None, None]
 

@@ -28,9 +28,9 @@ def test_healthz_is_200_and_asks_no_database():
 def test_readyz_is_200_when_all_is_there(db):
     response = Api().get("/readyz")
     assert response.status_code == 200
-    found = response.json()
-    assert re.fullmatch(r"\d+ left", found["checks"].pop("connections"))
-    assert found == {
+    body = response.json()
+    assert re.fullmatch(r"\d+ left", body["checks"].pop("connections"))
+    assert body == {
         "status": "ready",
         "checks": {"database": "ok", "broker": "ok", "migrations": "ok", "partitions": "ok"},
     }

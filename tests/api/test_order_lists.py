@@ -35,12 +35,12 @@ def walk(
     api: Api, address: str, link: str = "next", between: Callable[[], object] = lambda: None
 ) -> list[str]:
     """Return the ids of all pages. Call `between` after each page."""
-    found: list[str] = []
+    ids: list[str] = []
     for _ in range(100):
         page = api.get(address).json()
-        found += [row["id"] for row in page["results"]]
+        ids += [row["id"] for row in page["results"]]
         if not page[link]:
-            return found
+            return ids
         address = relative(page[link])
         between()
     raise AssertionError("The walk has no end.")
@@ -89,9 +89,9 @@ def test_an_imported_order_takes_its_place_by_the_time_at_which_it_was_placed(ap
         assert tell("placed", id, 1, placedAt=at.isoformat(), notify=False) == "done"
 
     arrivals = iter([(ahead, NOON + 30.5 * SECOND), (behind, NOON + 58.5 * SECOND)])
-    found = walk(api, f"{URL}?page_size=7", between=lambda: [place(*one) for one in arrivals])
-    assert [id for id in found if id != ahead] == newest_first(mixed)
-    assert found[29] == ahead and behind not in found
+    ids = walk(api, f"{URL}?page_size=7", between=lambda: [place(*arrival) for arrival in arrivals])
+    assert [id for id in ids if id != ahead] == newest_first(mixed)
+    assert ids[29] == ahead and behind not in ids
     assert walk(api, URL) == newest_first(list(Order.objects.all()))
 
 
@@ -103,11 +103,11 @@ def test_only_an_order_whose_time_moves_during_a_walk_is_repeated(api, mixed, se
         earlier = (NOON + 10.5 * SECOND).isoformat()
         assert tell("placed", str(moved.id), 1, placedAt=earlier) == "done"
 
-    found = walk(api, f"{URL}?page_size=7", between=move)
-    assert found.count(str(moved.id)) == 2
-    found.reverse()
-    found.remove(str(moved.id))
-    assert found[::-1] == newest_first(mixed)
+    ids = walk(api, f"{URL}?page_size=7", between=move)
+    assert ids.count(str(moved.id)) == 2
+    ids.reverse()
+    ids.remove(str(moved.id))
+    assert ids[::-1] == newest_first(mixed)
 
 
 def test_orders_of_the_same_moment_are_each_on_one_page(api, db):
@@ -195,7 +195,7 @@ class TestEmail:
 
     def test_is_in_the_schema(self, api):
         schema = api.get("/api/schema?format=json").json()
-        parameters = {one["name"]: one for one in schema["paths"][URL]["get"]["parameters"]}
+        parameters = {parameter["name"]: parameter for parameter in schema["paths"][URL]["get"]["parameters"]}
         assert parameters["email"]["description"] == "The whole address, in any case"
 
 
@@ -223,12 +223,12 @@ def visits(api: Api, address: str) -> tuple[dict[str, Any], Plan]:
     """
     with CaptureQueriesContext(connection) as queries:
         page = api.get(address).json()
-    found = [plan_of(one["sql"]) for one in queries.captured_queries if 'FROM "orders"' in one["sql"]]
+    plans = [plan_of(query["sql"]) for query in queries.captured_queries if 'FROM "orders"' in query["sql"]]
     return page, Plan(
-        indexes=found[-1].indexes,
-        visited=sum(plan.visited for plan in found),
-        buffers=sum(plan.buffers for plan in found),
-        kinds=set().union(*(plan.kinds for plan in found)),
+        indexes=plans[-1].indexes,
+        visited=sum(plan.visited for plan in plans),
+        buffers=sum(plan.buffers for plan in plans),
+        kinds=set().union(*(plan.kinds for plan in plans)),
     )
 
 
@@ -294,6 +294,6 @@ def test_emails_are_sorted_by_their_id_which_this_system_makes(api, settings, db
     mails = [make_mail() for _ in range(2)]
     for change, number in (("placed", 1), ("paid", 2)):
         assert tell(change, str(uuid.UUID(int=7)), number) == "done"
-    found = walk(api, "/api/v1/notifications?page_size=1")
-    assert found == sorted(found, reverse=True) and found[2:] == [str(mail.id) for mail in mails[::-1]]
-    assert all(uuid.UUID(id).version == 7 for id in found) and len(found) == 4
+    ids = walk(api, "/api/v1/notifications?page_size=1")
+    assert ids == sorted(ids, reverse=True) and ids[2:] == [str(mail.id) for mail in mails[::-1]]
+    assert all(uuid.UUID(id).version == 7 for id in ids) and len(ids) == 4

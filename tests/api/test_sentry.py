@@ -86,7 +86,7 @@ def test_the_row_of_a_broken_constraint_does_not_leave(db, caught, monkeypatch, 
     assert Api(make_token()).post("/api/v1/orders", order_body(email=EMAIL, name=NAME)).status_code == 500
     sentry_sdk.flush()
     (event,) = [event for event in caught.events if "exception" in event]
-    assert any("violates check constraint" in one["value"] for one in event["exception"]["values"])
+    assert any("violates check constraint" in value["value"] for value in event["exception"]["values"])
     for hidden in HIDDEN:
         assert hidden not in caught.text, hidden
 

@@ -52,25 +52,25 @@ def test_a_change_takes_three_statements_in_five_trips(api, settings, tmp_path, 
         for earlier in before:
             api.post(f"{path}/{earlier}")
     for path in (first, second):  # at the first one the statements are still to be prepared
-        found, trips = _cost(lambda path=path: api.post(f"{path}/{action}", key=key and path), tmp_path)
-    assert len(found) <= 3 + BEGIN_AND_COMMIT and trips <= 5, "\n".join(found)
+        statements, trips = _cost(lambda path=path: api.post(f"{path}/{action}", key=key and path), tmp_path)
+    assert len(statements) <= 3 + BEGIN_AND_COMMIT and trips <= 5, "\n".join(statements)
 
 
 def test_a_change_whose_email_has_own_texts_takes_as_many(api, tmp_path):
     version = publish_texts(event_type="order.paid")
     for path in (api.place(), api.place()):
-        found, trips = _cost(lambda path=path: api.post(f"{path}/pay"), tmp_path)
-    assert len(found) <= 3 + BEGIN_AND_COMMIT and trips <= 5, "\n".join(found)
+        statements, trips = _cost(lambda path=path: api.post(f"{path}/pay"), tmp_path)
+    assert len(statements) <= 3 + BEGIN_AND_COMMIT and trips <= 5, "\n".join(statements)
     assert list(EmailNotification.objects.values_list("text_versions", flat=True)) == [[str(version.id)]] * 2
 
 
 @pytest.mark.parametrize("key", [None, "k"])
 def test_placing_takes_two_statements_in_four_trips(api, tmp_path, key):
     for number in (1, 2):
-        found, trips = _cost(
+        statements, trips = _cost(
             lambda number=number: api.post("/api/v1/orders", order_body(), key=key and f"{number}"), tmp_path
         )
-    assert len(found) <= 2 + BEGIN_AND_COMMIT and trips <= 4, "\n".join(found)
+    assert len(statements) <= 2 + BEGIN_AND_COMMIT and trips <= 4, "\n".join(statements)
 
 
 def test_only_the_statements_of_a_change_are_prepared_and_planned_once_for_all_values(api):
@@ -94,9 +94,9 @@ def _cost(request, tmp_path) -> tuple[list[str], int]:
     path = tmp_path / "trace"
     with path.open("w") as file:
         connection.connection.pgconn.trace(file.fileno())
-        found = _statements(request)
+        statements = _statements(request)
         connection.connection.pgconn.untrace()
-    return found, path.read_text().count("ReadyForQuery")
+    return statements, path.read_text().count("ReadyForQuery")
 
 
 def test_a_payment_that_confirms_the_order_takes_three_statements_as_well(api):

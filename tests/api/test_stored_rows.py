@@ -189,16 +189,16 @@ def test_each_change_publishes_these_values_and_owes_its_email(api, settings):
     done, cancelled = path[-36:], other[-36:]
 
     common = {"orderId", "userId", "currency", "totalAmount", "status", "refundedAmount"}
-    found = {done: [], cancelled: []}
+    stored = {done: [], cancelled: []}
     for row in rows("outbox_events", "position"):
         payload = row["payload"]
         assert common <= set(payload)
-        found[row["aggregate_id"]].append(
+        stored[row["aggregate_id"]].append(
             (row["event_type"], payload["status"], payload["refundedAmount"], without(payload, *common))
         )
         key = f"{row['aggregate_id']}:{row['event_type']}:{row['sequence']}"
         assert without(row["metadata"], "userId", "correlationId") == {"traceId": None, "idempotencyKey": key}
-    assert found[done] == [
+    assert stored[done] == [
         ("order.order.placed.v1", "pending", 0, {"items": []}),
         ("order.order.paid.v1", "paid", 0, {}),
         ("order.order.confirmed.v1", "confirmed", 0, {}),
@@ -206,7 +206,7 @@ def test_each_change_publishes_these_values_and_owes_its_email(api, settings):
         ("order.order.completed.v1", "part_refunded", 7, {"trackingUrl": url}),
         ("order.order.refunded.v1", "refunded", 100, {"amount": 93}),
     ]
-    assert found[cancelled][2:] == [
+    assert stored[cancelled][2:] == [
         ("order.order.cancelled.v1", "cancelled", 0, {"wasPaid": True, "hasReason": True})
     ]
 

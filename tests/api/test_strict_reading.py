@@ -184,8 +184,8 @@ class TestEarly:
     """The inbox knows an unreadable event by its id and its producer, which are read before the rest."""
 
     def early(self, text: str) -> tuple[Any, str]:
-        known = inbox.open_message(Received("t.v1", "k", text.encode(), None)).any_envelope
-        return known.id, known.producer
+        opened = inbox.open_message(Received("t.v1", "k", text.encode(), None)).any_envelope
+        return opened.id, opened.producer
 
     def test_it_knows_an_event_by_its_id_although_another_part_is_unfit(self) -> None:
         event = envelope(REFUNDED, {})

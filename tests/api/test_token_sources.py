@@ -34,33 +34,33 @@ def theirs(kind: str) -> Order:
 
 @pytest.mark.parametrize("kind", ["ours", "another shop's"])
 def test_each_call_with_the_id_of_others_answers_as_for_an_unknown_id(bound, api, kind):
-    one = theirs(kind)
-    mail = EmailNotification.objects.filter(order_id=one.id).first() or _mail_of(one)
+    foreign = theirs(kind)
+    mail = EmailNotification.objects.filter(order_id=foreign.id).first() or _mail_of(foreign)
     EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
     before = row_counts()
     for method, path, _ in ENDPOINTS:
         if str(ID) not in path:
             continue
-        found = mail.id if "/notifications/" in path and not path.endswith("notifications") else one.id
-        here, unknown = path.replace(str(ID), str(found)), path.replace(str(ID), str(uuid.uuid4()))
+        id = mail.id if "/notifications/" in path and not path.endswith("notifications") else foreign.id
+        here, unknown = path.replace(str(ID), str(id)), path.replace(str(ID), str(uuid.uuid4()))
         answer, same = bound.request(method, here), bound.request(method, unknown)
         assert_problem(answer, 404, "not-found")
         assert answer.content == same.content, path
     assert row_counts() == before
-    assert api.get(f"/api/v1/orders/{one.id}").status_code == 200
+    assert api.get(f"/api/v1/orders/{foreign.id}").status_code == 200
 
 
-def _mail_of(one: Order) -> EmailNotification:
-    Api(make_token()).post(f"/api/v1/orders/{one.id}/pay")
-    return EmailNotification.objects.get(order_id=one.id)
+def _mail_of(placed: Order) -> EmailNotification:
+    Api(make_token()).post(f"/api/v1/orders/{placed.id}/pay")
+    return EmailNotification.objects.get(order_id=placed.id)
 
 
 def test_lists_have_the_rows_of_its_own_source(bound, api):
     theirs("ours"), theirs("another shop's")
     tell("paid", id := new_id(), 1)
     orders, mails = bound.get("/api/v1/orders").json(), bound.get("/api/v1/notifications").json()
-    assert [one["id"] for one in orders["results"]] == [id]
-    assert [one["order_id"] for one in mails["results"]] == [id]
+    assert [result["id"] for result in orders["results"]] == [id]
+    assert [result["order_id"] for result in mails["results"]] == [id]
     assert len(api.get("/api/v1/orders").json()["results"]) == 3
     for path in ("", "/notifications", "/events", "/timeline"):
         assert bound.get(f"/api/v1/orders/{id}{path}").status_code == 200
@@ -80,33 +80,33 @@ def test_it_changes_its_orders_by_events_alone(bound):
 
 
 def test_it_sends_order_events_of_its_own_source_alone(bound):
-    one = order()
+    placed = order()
     own, others = told("paid", new_id(), 1), told("paid", new_id(), 1, source=OTHER)
-    payment = envelope(PAID, {"orderId": str(one.id)}) | {"source": SHOP}
+    payment = envelope(PAID, {"orderId": str(placed.id)}) | {"source": SHOP}
     mixed = told("paid", new_id(), 1) | {"source": OTHER}
     gateway = told("paid", new_id(), 1, source=OTHER) | {"source": SHOP}
     for refused in (others, payment, mixed, gateway):
         assert_problem(bound.post(URL, refused), 403, "forbidden")
     answer = bound.post(URL, [others, own, payment, mixed, gateway]).json()["results"]
     assert [each["result"] for each in answer] == ["refused", "processed", *["refused"] * 3]
-    assert ProcessedEvent.objects.count() == 1 and status_of(one) == "pending"
+    assert ProcessedEvent.objects.count() == 1 and status_of(placed) == "pending"
 
 
 @pytest.mark.parametrize("kind", ["ours", "another shop's"])
 def test_it_is_not_told_who_owns_an_order_with_the_same_id(bound, api, kind):
-    one = theirs(kind)
-    event: dict[str, Any] = told("paid", str(one.id), 9)
+    foreign = theirs(kind)
+    event: dict[str, Any] = told("paid", str(foreign.id), 9)
     problem = assert_problem(bound.post(URL, event), 422, "unusable-event")
     assert OTHER not in problem["detail"] and "this system" not in problem["detail"]
     assert "belongs to" in api.post(URL, event).json()["detail"]
 
 
 def test_a_token_without_a_source_speaks_for_all(api):
-    one = order()
+    placed = order()
     events = [
         told("paid", new_id(), 1),
         told("paid", new_id(), 1, source=OTHER),
-        envelope(PAID, {"orderId": str(one.id)}),
+        envelope(PAID, {"orderId": str(placed.id)}),
     ]
     answer = api.post(URL, events).json()["results"]
     assert [each["result"] for each in answer] == ["processed"] * 3
@@ -156,8 +156,8 @@ SECRETS = (COLLEAGUE, "olga", "VIP", "thief")
 
 
 def test_no_answer_has_an_operators_reason_name_or_colleague(bound, api, copied):
-    one, mail = copied.order_id, copied.id
-    paths = [f"/orders/{one}{path}" for path in ("", "/notifications", "/events", "/timeline")]
+    order_id, mail = copied.order_id, copied.id
+    paths = [f"/orders/{order_id}{path}" for path in ("", "/notifications", "/events", "/timeline")]
     paths += ["/orders", "/notifications", f"/notifications/{mail}"]
     answers = [bound.get(f"/api/v1{path}") for path in paths]
     # Without an address, a copy of the copy goes to the colleague, too.
@@ -166,13 +166,15 @@ def test_no_answer_has_an_operators_reason_name_or_colleague(bound, api, copied)
     assert {answer.status_code for answer in answers} == {200, 201, 202}
     for answer in answers:
         assert not [secret for secret in SECRETS if secret in answer.content.decode()]
-    everything = api.get(f"/api/v1/orders/{one}/timeline").content.decode()
+    everything = api.get(f"/api/v1/orders/{order_id}/timeline").content.decode()
     assert [secret for secret in SECRETS if secret in everything] == [*SECRETS]
 
 
 def test_a_timeline_still_tells_that_a_copy_was_sent(bound, copied):
     entries = bound.get(f"/api/v1/orders/{copied.order_id}/timeline").json()["results"]
-    told_of = [(one["text"], one["by"]) for one in entries if one["notification_id"] == str(copied.id)]
+    told_of = [
+        (entry["text"], entry["by"]) for entry in entries if entry["notification_id"] == str(copied.id)
+    ]
     assert (f"Sent as a copy of {copied.resend_of}", "") in told_of
     assert (f"E-mail order.paid for another address saved, a copy of {copied.resend_of}", "") in told_of
 
@@ -180,9 +182,9 @@ def test_a_timeline_still_tells_that_a_copy_was_sent(bound, copied):
 def test_a_filter_does_not_find_a_copy_by_an_address_that_it_hides(bound, api, copied):
     path = f"/api/v1/notifications?recipient_email={COLLEAGUE}"
     assert bound.get(path).json()["results"] == []
-    assert [one["id"] for one in api.get(path).json()["results"]] == [str(copied.id)]
+    assert [result["id"] for result in api.get(path).json()["results"]] == [str(copied.id)]
     theirs_too = f"/api/v1/notifications?recipient_email={Order.objects.get().email.upper()}"
-    assert [one["resend_of"] for one in bound.get(theirs_too).json()["results"]] == [None]
+    assert [result["resend_of"] for result in bound.get(theirs_too).json()["results"]] == [None]
 
 
 def test_it_reads_the_address_of_a_copy_to_the_orders_own(bound, copied):

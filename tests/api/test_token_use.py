@@ -146,12 +146,12 @@ def test_tokens_lists_each_without_its_secret():
 def test_tokens_revokes_one_by_its_prefix_or_id(by):
     first, second = make_token(), make_token()
     token = ApiToken.objects.get(prefix=first[:12])
-    given = str(getattr(token, by))
-    assert "revoked" in tokens("revoke", given)
+    shown = str(getattr(token, by))
+    assert "revoked" in tokens("revoke", shown)
     assert Api(first).get("/api/v1/orders").status_code == 401
     assert Api(second).get("/api/v1/orders").status_code == 200
     at = ApiToken.objects.get(id=token.id).revoked_at
-    assert "was revoked already" in tokens("revoke", given)
+    assert "was revoked already" in tokens("revoke", shown)
     assert ApiToken.objects.get(id=token.id).revoked_at == at
 
 

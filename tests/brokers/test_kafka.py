@@ -121,7 +121,7 @@ def grant(shared_kafka: brokers.Shared, kind: admin.ResourceType, name: str, *op
             admin.AclOperation[operation.upper()],
             admin.AclPermissionType.ALLOW,
         )
-        for user, operation in [("nobody", "All"), *((brokers.USER, one) for one in operations)]
+        for user, operation in [("nobody", "All"), *((brokers.USER, operation) for operation in operations)]
     ]
     by_admin(shared_kafka, "create_acls", *rights)
 
@@ -141,10 +141,10 @@ def write(topic: str, count: int = 1) -> None:
 
 def receive_some(topics: list[str], count: int) -> list[Received]:
     consumer = transports.consumer(topics=topics, group=f"g-{uuid.uuid4()}", name="a")
-    found = receive(consumer, count)
-    consumer.done(found)
+    messages = receive(consumer, count)
+    consumer.done(messages)
     consumer.close()
-    return found
+    return messages
 
 
 def relay_until(relay: Relay, topic: str) -> None:
@@ -164,7 +164,7 @@ def test_events_pass_over_tls_with_a_password(topic):
     relay = Relay()
     relay_until(relay, topic)
     relay.close()
-    assert {one.topic for one in receive_some([topic], 5)} == {topic}
+    assert {message.topic for message in receive_some([topic], 5)} == {topic}
 
 
 @pytest.mark.parametrize(
@@ -244,8 +244,8 @@ def test_topics_are_made_by_the_policy_and_others_are_told(shared_kafka, monkeyp
     (theirs,) = [line for line in said if line.startswith(other)]
     assert "2 partitions, not 3" in theirs and "min.insync.replicas" not in theirs
     resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, also)
-    found = by_admin(shared_kafka, "describe_configs", resource)
-    assert found["retention.ms"].value == str(7 * 24 * 60 * 60 * 1000)
+    config = by_admin(shared_kafka, "describe_configs", resource)
+    assert config["retention.ms"].value == str(7 * 24 * 60 * 60 * 1000)
     wanted.append(f"more.{also}")
     out = io.StringIO()
     with pytest.raises(CommandError, match="1 topics could not be made"):

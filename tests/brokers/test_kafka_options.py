@@ -14,11 +14,11 @@ from tests.kit.words import kafka
 def made(monkeypatch, settings) -> list[dict[str, Any]]:
     """Return the configuration of a producer and of a consumer, which connect to nobody."""
     settings.KAFKA_BOOTSTRAP_SERVERS = "kafka:9092"
-    found: list[dict[str, Any]] = []
+    configs: list[dict[str, Any]] = []
 
     class Client:
         def __init__(self, options: dict[str, Any], **_: Any) -> None:
-            found.append(options)
+            configs.append(options)
 
         def list_topics(self, *_: Any, **__: Any) -> None: ...
 
@@ -26,7 +26,7 @@ def made(monkeypatch, settings) -> list[dict[str, Any]]:
 
     monkeypatch.setattr("confluent_kafka.Producer", Client)
     monkeypatch.setattr("confluent_kafka.Consumer", Client)
-    return found
+    return configs
 
 
 def make() -> None:

@@ -46,14 +46,14 @@ def client(valkey_url, settings, fast, monkeypatch) -> Iterator[redis.Redis]:
     fast.streams()
     monkeypatch.setattr(streams, "LEASE_SECONDS", 10 * PATIENCE)
     monkeypatch.setattr(streams, "READ_SECONDS", 10 * PATIENCE)
-    with redis.Redis.from_url(valkey_url) as one:
-        yield one
+    with redis.Redis.from_url(valkey_url) as connected:
+        yield connected
 
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as one:
-        yield one
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
 
 
 def consumer(name: str, *topics: str) -> RedisConsumer:
@@ -66,8 +66,8 @@ def wait_in(pool: ThreadPoolExecutor, it: RedisConsumer, client: redis.Redis) ->
 
     def is_blocked() -> bool:
         return any(
-            one["db"] == database and one["cmd"] == "xread" and "b" in one["flags"]
-            for one in client.client_list()
+            session["db"] == database and session["cmd"] == "xread" and "b" in session["flags"]
+            for session in client.client_list()
         )
 
     receiving = pool.submit(it.receive, seconds=2 * PATIENCE)
@@ -81,8 +81,8 @@ def publish(*numbers: int, topic: str = "t.v1") -> None:
     assert answers == [None] * len(numbers)
 
 
-def numbers(found: list[Received]) -> list[int]:
-    return [int(one.value) for one in found]
+def numbers(messages: list[Received]) -> list[int]:
+    return [int(message.value) for message in messages]
 
 
 def owners(client: redis.Redis) -> Counter[str]:
@@ -152,32 +152,32 @@ def test_an_owner_that_slept_reads_what_another_read_meanwhile_and_left(client):
 def test_an_owner_keeps_its_stream_while_it_works_on_a_batch(client):
     publish(*range(3))
     first, second = consumer("a"), consumer("b")
-    found = first.receive(seconds=0.1)
-    assert len(found) == 3
-    for one in found:
+    messages = first.receive(seconds=0.1)
+    assert len(messages) == 3
+    for message in messages:
         client.expire(LEASE, int(PATIENCE))  # most of its time passes
-        first.done([one])
+        first.done([message])
         assert client.ttl(LEASE) > PATIENCE
         assert second.receive(seconds=0.01) == []
 
 
 def test_consumers_share_the_streams_and_a_new_one_gets_some(client):
     topics = [f"t{n}.v1" for n in range(4)]
-    one, two, three = (consumer(name, *topics) for name in "abc")
-    one.receive(seconds=0.01)
+    first, second, third = (consumer(name, *topics) for name in "abc")
+    first.receive(seconds=0.01)
     assert owners(client) == {"a": 4}
     for _ in range(3):
-        for each in (one, two):
+        for each in (first, second):
             each.receive(seconds=0.01)
     assert owners(client) == {"a": 2, "b": 2}
     for _ in range(3):
-        for each in (one, two, three):
+        for each in (first, second, third):
             each.receive(seconds=0.01)
-    found = owners(client).values()
-    assert sum(found) == 4 and max(found) == 2
-    two.close()
-    three.close()
-    one.receive(seconds=0.01)
+    counts = owners(client).values()
+    assert sum(counts) == 4 and max(counts) == 2
+    second.close()
+    third.close()
+    first.receive(seconds=0.01)
     assert owners(client) == {"a": 4}
 
 
@@ -220,9 +220,9 @@ def test_an_entry_that_was_trimmed_before_it_was_done_does_not_stop_the_next_own
     client.xdel("t.v1", got[0].token[1], got[1].token[1])
     first.close()
     second = consumer("b")
-    found = second.receive(seconds=0.1)
-    assert numbers(found) == [2, 3, 4]
-    second.done(found)
+    messages = second.receive(seconds=0.1)
+    assert numbers(messages) == [2, 3, 4]
+    second.done(messages)
     assert client.xpending("t.v1", GROUP)["pending"] == 0
 
 
@@ -234,11 +234,11 @@ def test_entries_that_were_trimmed_before_any_owner_read_them_are_logged_once(cl
     publish(*range(1, 6))
     client.xtrim("t.v1", maxlen=2, approximate=False)
     for name in ("b", "c"):
-        one = consumer(name)
-        found = one.receive(seconds=0.1)
-        assert numbers(found) == ([4, 5] if name == "b" else [])
-        one.done(found)
-        one.close()
+        member = consumer(name)
+        messages = member.receive(seconds=0.1)
+        assert numbers(messages) == ([4, 5] if name == "b" else [])
+        member.done(messages)
+        member.close()
     publish(6)
     assert numbers(receive(consumer("d"), 1)) == [6]
     lines = [record.msg for record in caplog.records if "trimmed before" in str(record.msg)]
@@ -259,8 +259,8 @@ def test_entries_that_were_trimmed_after_they_were_done_are_not_logged(client, c
 
 def test_an_entry_of_another_shape_is_received_as_it_can_be(client):
     client.xadd("t.v1", {"other": "x"})
-    (found,) = consumer("a").receive(seconds=0.1)
-    assert (found.key, found.value) == ("", b"")
+    (message,) = consumer("a").receive(seconds=0.1)
+    assert (message.key, message.value) == ("", b"")
 
 
 def test_an_entry_that_has_a_field_twice_has_no_value_of_its_own(client):
@@ -278,34 +278,34 @@ def test_two_keys_that_are_not_utf_8_are_two_keys(client):
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_key_of_another_type_stops_its_own_stream_alone_and_only_while_it_is_there(client, late):
-    one = consumer("a", "t.v1", "wrong.v1")
+    member = consumer("a", "t.v1", "wrong.v1")
     if late:
-        one.receive(seconds=0.01)
+        member.receive(seconds=0.01)
         client.delete("wrong.v1")
     client.set("wrong.v1", "no stream")
     publish(1)
-    found = receive(one, 1)
-    assert numbers(found) == [1]
-    one.done(found)
+    messages = receive(member, 1)
+    assert numbers(messages) == [1]
+    member.done(messages)
     client.delete("wrong.v1")
     publish(2, topic="wrong.v1")
     with contextlib.suppress(BrokerAway):  # once, for the group that went with its stream
-        assert numbers(receive(one, 1)) == [2]
+        assert numbers(receive(member, 1)) == [2]
         return
-    assert numbers(receive(one, 1)) == [2]
+    assert numbers(receive(member, 1)) == [2]
 
 
 def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
-    one = consumer("a")
-    assert one.receive(seconds=0.01) == []
+    member = consumer("a")
+    assert member.receive(seconds=0.01) == []
     client.flushdb()
     for _ in range(3):
         try:
-            one.receive(seconds=0.01)
+            member.receive(seconds=0.01)
         except BrokerAway:
             break
     publish(5)
-    assert numbers(receive(one, 1)) == [5]
+    assert numbers(receive(member, 1)) == [5]
 
 
 @pytest.mark.parametrize(
@@ -329,8 +329,8 @@ def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
 )
 def test_an_answer_is_about_the_entry_its_stream_or_the_broker(answer, kind, monkeypatch):
     monkeypatch.setattr("redis.client.Pipeline.execute", lambda *_, **__: [answer])
-    (found,) = RedisPublisher().publish([Message("t.v1", "k", b"{}")])
-    assert type(found) is kind
+    (reported,) = RedisPublisher().publish([Message("t.v1", "k", b"{}")])
+    assert type(reported) is kind
 
 
 def test_an_event_that_too_few_replicas_have_is_not_published(settings):
@@ -347,8 +347,8 @@ def paid(it) -> dict[str, str]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("id", IDS)
 def test_an_entry_of_any_id_holds_back_no_later_one_and_no_other_topic(client, id):
-    one, later, elsewhere = order(), order(), order()
-    client.xadd(PAID, paid(one), id=id)
+    earlier, later, elsewhere = order(), order(), order()
+    client.xadd(PAID, paid(earlier), id=id)
     if id != LAST:  # nobody can add an entry behind that one
         client.xadd(PAID, paid(later))
     refund = envelope(REFUNDED, {"orderId": str(elsewhere.id)})
@@ -366,7 +366,7 @@ def test_an_entry_of_any_id_holds_back_no_later_one_and_no_other_topic(client, i
     if id == "0-1":
         assert "it is of 1970-01-01 00:00 UTC" in InboundDeadLetter.objects.get(topic=PAID).error
     else:
-        assert status(one) == "paid"
+        assert status(earlier) == "paid"
     if id not in (LAST, "0-1"):
         assert status(later) == "paid"
     assert InboundDeadLetter.objects.get(topic=REFUNDED).error.startswith("An order"), (
@@ -377,11 +377,11 @@ def test_an_entry_of_any_id_holds_back_no_later_one_and_no_other_topic(client, i
 @pytest.mark.parametrize("id", IDS)
 def test_the_next_owner_gets_an_unacknowledged_entry_of_any_id_once(client, id):
     client.xadd("t.v1", {"key": "k", "value": "0"}, id=id)
-    one, two = (consumer(name) for name in "ab")
-    assert [received.value for received in one.receive(seconds=0.05)] == [b"0"]
-    one.close()
-    assert [received.value for received in two.receive(seconds=0.05)] == [b"0"]
-    assert two.receive(seconds=0.05) == []
+    first, second = (consumer(name) for name in "ab")
+    assert [received.value for received in first.receive(seconds=0.05)] == [b"0"]
+    first.close()
+    assert [received.value for received in second.receive(seconds=0.05)] == [b"0"]
+    assert second.receive(seconds=0.05) == []
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -391,9 +391,9 @@ def test_the_lag_of_a_stream_with_any_id_is_counted(client, id):
     for read in (False, True):
         if read:
             consumer("a", "t.v1", "u.v1").receive(seconds=0.05)
-        found = consumer_lags(topics=["t.v1", "u.v1"], group=GROUP)
-        assert [(one.topic, one.events) for one in found] == [("t.v1", 1), ("u.v1", 1)]
-        assert all(one.seconds >= 0 for one in found)
+        lags = consumer_lags(topics=["t.v1", "u.v1"], group=GROUP)
+        assert [(lag.topic, lag.events) for lag in lags] == [("t.v1", 1), ("u.v1", 1)]
+        assert all(lag.seconds >= 0 for lag in lags)
 
 
 @pytest.mark.parametrize(
@@ -406,5 +406,5 @@ def test_the_lag_of_a_stream_with_any_id_is_counted(client, id):
 )
 def test_an_id_is_a_time_if_it_can_be_one(client, id, written_at):
     client.xadd("t.v1", {"key": "k", "value": "0"}, id=id)
-    (found,) = consumer("a").receive(seconds=0.05)
-    assert found.written_at == written_at
+    (message,) = consumer("a").receive(seconds=0.05)
+    assert message.written_at == written_at

@@ -80,8 +80,8 @@ def test_the_example_shop_publishes_as_this_user(
         check=True,
         capture_output=True,
     )
-    found = {change: ours.xlen(f"order.order.{change}.v1") for change in ("placed", "paid", "completed")}
-    assert found == {"placed": 2, "paid": 1, "completed": 1}
+    lengths = {change: ours.xlen(f"order.order.{change}.v1") for change in ("placed", "paid", "completed")}
+    assert lengths == {"placed": 2, "paid": 1, "completed": 1}
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ def cluster(request) -> Iterator[str]:
         yield request.getfixturevalue("shared_kafka").url
         return
     mock = confluent_kafka.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
-    found = mock.list_topics(timeout=10).brokers.values()
-    yield ",".join(f"{broker.host}:{broker.port}" for broker in found)
+    played = mock.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in played)
 
 
 @pytest.fixture(params=["redis", "kafka"])
@@ -86,12 +86,12 @@ def publish(topic: str, count: int, *, keys: int = 3) -> None:
 def test_messages_arrive_whole_and_in_order_for_each_key(broker, topic):
     publish(topic, 30)
     consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = receive(consumer, 30)
+    messages = receive(consumer, 30)
     for key in "012":
-        numbers = [int(one.value) for one in found if one.key == key]
+        numbers = [int(message.value) for message in messages if message.key == key]
         assert numbers == sorted(numbers) and len(numbers) == 10
-    assert {one.topic for one in found} == {topic}
-    consumer.done(found)
+    assert {message.topic for message in messages} == {topic}
+    consumer.done(messages)
     assert consumer.receive(seconds=0.2) == []
     consumer.close()
 
@@ -99,19 +99,19 @@ def test_messages_arrive_whole_and_in_order_for_each_key(broker, topic):
 def test_what_was_not_acknowledged_comes_again_and_the_rest_does_not(broker, topic):
     publish(topic, 10, keys=1)
     first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = receive(first, 10)
-    first.done(found[:4])
+    messages = receive(first, 10)
+    first.done(messages[:4])
     first.close()
     second = transports.consumer(topics=[topic], group=f"g-{topic}", name="b")
-    assert [int(one.value) for one in receive(second, 6)] == [4, 5, 6, 7, 8, 9]
+    assert [int(message.value) for message in receive(second, 6)] == [4, 5, 6, 7, 8, 9]
     second.close()
 
 
 def test_one_that_is_held_back_is_not_lost_when_later_ones_are_acknowledged(broker, topic):
     publish(topic, 5, keys=1)
     first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = receive(first, 5)
-    first.done([found[0], *found[2:]])  # the second waits for its retry, and the process dies
+    messages = receive(first, 5)
+    first.done([messages[0], *messages[2:]])  # the second waits for its retry, and the process dies
     first.close()
     second = transports.consumer(topics=[topic], group=f"g-{topic}", name="b")
     assert int(receive(second, 1 if broker == "redis" else 4)[0].value) == 1
@@ -154,10 +154,10 @@ def test_a_topic_that_takes_nothing_is_unavailable_and_the_others_get_theirs(bro
         confluent_kafka.Producer({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS}).list_topics(topic)
     publisher = transports.publisher()
     for _ in range(2):
-        one, wrong, two = publisher.publish(
+        first, wrong, last = publisher.publish(
             [Message(name, "k", b"x") for name in (topic, f"wrong.{topic}", topic)]
         )
-        assert one is two is None
+        assert first is last is None
         assert isinstance(wrong, TopicUnavailable) and wrong.reason
     publisher.close()
 
@@ -165,8 +165,8 @@ def test_a_topic_that_takes_nothing_is_unavailable_and_the_others_get_theirs(bro
 def test_what_the_broker_said_when_it_was_written_comes_with_a_message(broker, topic):
     publish(topic, 1)
     consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    (found,) = receive(consumer, 1)
-    assert found.written_at and abs(dt.datetime.now(dt.UTC) - found.written_at) < dt.timedelta(minutes=5)
+    (message,) = receive(consumer, 1)
+    assert message.written_at and abs(dt.datetime.now(dt.UTC) - message.written_at) < dt.timedelta(minutes=5)
     consumer.close()
 
 
@@ -196,10 +196,10 @@ def test_kafka_messages_of_any_timestamp_are_received_and_have_a_lag(kafka_topic
     assert not refused
     count = len(TIMESTAMPS) + 1
     consumer = transports.consumer(topics=[kafka_topic], group="g", name="a")
-    found = receive(consumer, count)
+    messages = receive(consumer, count)
     consumer.close()
-    assert len(found) == count and found[-1].written_at is not None
-    assert [one.written_at for one in found[:-1]] == [None] * (count - 1)
+    assert len(messages) == count and messages[-1].written_at is not None
+    assert [message.written_at for message in messages[:-1]] == [None] * (count - 1)
     (lag,) = consumer_lags(topics=[kafka_topic], group="g")
     assert lag.events == count and lag.seconds >= 0
 
@@ -216,11 +216,11 @@ def test_the_lag_is_what_the_group_has_not_acknowledged(broker, topic):
     before = lag_of(topic)  # nobody has ever consumed
     assert before.events == 5 and before.seconds > 0
     consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = receive(consumer, 5)
-    consumer.done(found[:2])
+    messages = receive(consumer, 5)
+    consumer.done(messages[:2])
     between = lag_of(topic)
     assert between.events == 3 and between.seconds > 0
-    consumer.done(found[2:])
+    consumer.done(messages[2:])
     assert lag_of(topic) == (topic, 0, 0.0)
     consumer.close()
     publish(topic, 1, keys=1)

@@ -75,7 +75,7 @@ def make_page(browser: Browser, console_errors: list[str]) -> Iterator[Callable[
         context.set_default_timeout(PATIENCE)
         if client is not None:
             context.add_cookies(
-                [{"name": name, "value": one.value, "url": url} for name, one in client.cookies.items()]
+                [{"name": name, "value": cookie.value, "url": url} for name, cookie in client.cookies.items()]
             )
         page = context.new_page()
         page.on("console", note)
@@ -103,5 +103,5 @@ def open_page(live_server: Any, make_page: Callable[..., Page]) -> Callable[...,
 
 
 def _superuser() -> User:
-    found = User.objects.filter(username="admin").first()
-    return found or User.objects.create_superuser("admin", password="x")
+    user = User.objects.filter(username="admin").first()
+    return user or User.objects.create_superuser("admin", password="x")

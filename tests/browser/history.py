@@ -98,7 +98,7 @@ def make_history(
                 history[DomainEvent].append(_event(change, order, details, now=now, chance=chance))
         history[Order].append(order)
     suppressed = (address_hash(mail.recipient_email) for mail in mails if mail.status == "suppressed")
-    history[Suppression] = [Suppression(address_hash=one, reason="hard_bounce") for one in suppressed]
+    history[Suppression] = [Suppression(address_hash=hashed, reason="hard_bounce") for hashed in suppressed]
     for hours, error in enumerate(ERRORS, start=1):
         dead = InboundDeadLetter(key=MARK, consumer="orders", envelope="{}", error=error)
         dead.topic, dead.event_id = "payment.payment.succeeded.v1", uuid.uuid4()
@@ -272,7 +272,9 @@ def _copy(model: type[Model], rows: Sequence[Model]) -> None:
     if not rows:
         return
     connection, everything = connections["default"], model._meta.concrete_fields
-    fields = [one for one in everything if not isinstance(getattr(rows[0], one.attname), DatabaseDefault)]
+    fields = [
+        field for field in everything if not isinstance(getattr(rows[0], field.attname), DatabaseDefault)
+    ]
     columns = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
     statement = f"COPY {model._meta.db_table} ({columns}) FROM STDIN"
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -284,11 +286,11 @@ def _copy(model: type[Model], rows: Sequence[Model]) -> None:
 def _oldest(model: PartitionedModel, *, days: int) -> dt.datetime:
     """Make the partitions of the last `days` that would still be attached. Return the start of the oldest."""
     back = days + 1 if model.retention.interval == "day" else days // 28 + 1
-    now, found = read_database_time(), partitioned.attached(model=model, using="owner")
-    names = {partition.name for partition in found}
+    now, present = read_database_time(), partitioned.attached(model=model, using="owner")
+    names = {partition.name for partition in present}
     for steps in range(2, back + 1):  # migrate has made the one before the present one
-        one = partitions.partition_at(model=model, when=now, steps=-steps)
-        if one.until + model.hot() > now and one.name not in names:
+        partition = partitions.partition_at(model=model, when=now, steps=-steps)
+        if partition.until + model.hot() > now and partition.name not in names:
             make_partition(model, back=steps)
     return partitioned.attached(model=model, using="owner")[0].since
 
@@ -297,7 +299,7 @@ def _sum(span: int, since: dt.datetime, until: dt.datetime, *, now: dt.datetime)
     """Write the sums of the history, with an open breaker during its outages. `span` is in seconds."""
     sums = minutes.read_window(Window(since=since, until=until, span=span))
     breaker = f"open:{settings.EMAIL_PROVIDERS[0]}"
-    for start, one in sums.items():
+    for start, summed in sums.items():
         minutes_open = span // 60 if outage_end(start, now=now) else 0
-        sums[start] = dataclasses.replace(one, samples={breaker: minutes_open})
+        sums[start] = dataclasses.replace(summed, samples={breaker: minutes_open})
     minutes.store(span, sums)

@@ -49,14 +49,14 @@ BARE = """() => {
 
 def found_on(page: Page, paths: list[str], script: str, *arguments: object, first: str = "0") -> Any:
     """Open each page, run `first`, and return by path what the script finds wrong there."""
-    found = {}
+    wrong_by_path = {}
     for path in paths:
         answer = page.goto(path)
         assert answer and answer.ok, path
         page.evaluate(first)
         if wrong := page.evaluate(script, *arguments):
-            found[path] = wrong
-    return found
+            wrong_by_path[path] = wrong
+    return wrong_by_path
 
 
 @pytest.mark.parametrize("dark", [False, True])

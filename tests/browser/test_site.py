@@ -46,9 +46,9 @@ def test_the_search_finds_an_alert_and_asks_no_other_server(
     # The box opens when the index has arrived. Keys that come before are lost.
     expect(page.get_by_role("combobox", name="Search")).to_be_focused()
     page.keyboard.type("backlog")
-    found = page.get_by_role("option", name="EmailBacklog").first
-    expect(found).to_be_visible()
-    found.click()
+    hit = page.get_by_role("option", name="EmailBacklog").first
+    expect(hit).to_be_visible()
+    hit.click()
     page.wait_for_url("**/guides/alerts.html*#emailbacklog")
     assert len(requests) > 5
     assert [url for url in requests if not url.startswith((base, "data:", "blob:"))] == []

@@ -31,16 +31,16 @@ def main() -> int:
     parser.add_argument(
         "--only", help="only these faults, once each, in this order, such as kill,tls_garbage"
     )
-    given = parser.parse_args()
-    seed = random.randrange(10**6) if given.seed is None else given.seed
+    options = parser.parse_args()
+    seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     report = run(
         seed=seed,
-        seconds=given.minutes * 60,
-        providers=given.providers.split(",") if given.providers else None,
-        webhooks=not given.no_webhooks,
-        rate=given.rate,
-        faults=[getattr(faults, name) for name in given.only.split(",")] if given.only else None,
+        seconds=options.minutes * 60,
+        providers=options.providers.split(",") if options.providers else None,
+        webhooks=not options.no_webhooks,
+        rate=options.rate,
+        faults=[getattr(faults, name) for name in options.only.split(",")] if options.only else None,
         say=lambda line: print(line, flush=True),
     )
     print(f"\n{report.text()}\n{'passed' if report.passed else 'FAILED'}")

@@ -57,6 +57,6 @@ def check_cold_files(world: World) -> None:
     """Restore each archived month, and find it incomplete unless it has all rows."""
     for month in world.months:
         _manage(world, "partitions", "restore", month)
-        [(found,)] = world.shop.query(f"SELECT count(*) FROM {month}_restored")
-        if found != ROWS:
-            world.wrong.append(f"the archive of {month} has {found} rows of {ROWS}")
+        [(count,)] = world.shop.query(f"SELECT count(*) FROM {month}_restored")
+        if count != ROWS:
+            world.wrong.append(f"the archive of {month} has {count} rows of {ROWS}")

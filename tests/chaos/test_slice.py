@@ -63,9 +63,9 @@ def test_the_auditor_sees_each_kind_of_damage(shared_shop):
     shop.until(shop.all_published, "both events are published")
 
     def counts(**changed: object) -> dict[str, int]:
-        given = {"acknowledged": told, "accepted": {mail: 1}, "seen": events(), "losses": []}
-        found = audit(database=shop.postgres.url, **(given | changed))
-        return {kind: count for kind, count in found.counts().items() if count}
+        facts = {"acknowledged": told, "accepted": {mail: 1}, "seen": events(), "losses": []}
+        findings = audit(database=shop.postgres.url, **(facts | changed))
+        return {kind: count for kind, count in findings.counts().items() if count}
 
     assert counts() == {}
     assert counts(accepted={}) == {"lost": 1}

@@ -18,13 +18,13 @@ DAY = 480.0
 def week(*, daily: float = 0.0, noise: float = 0.0, restarts: bool = False) -> list[Sample]:
     """Return samples of a worker that begins with 100 MB and grows by `daily` MB a day."""
     chance = random.Random(1)
-    found = []
+    samples = []
     for number in range(1, int(7 * DAY / 30)):
         at = number * 30.0
         own = 100 + daily * at / DAY + chance.uniform(-noise, noise)
         age = at % DAY if restarts else at
-        found.append(Sample(at, {"worker": {"own memory": own * MB, "age": age}}))
-    return found
+        samples.append(Sample(at, {"worker": {"own memory": own * MB, "age": age}}))
+    return samples
 
 
 def grows(samples: list[Sample]) -> list[Trend]:

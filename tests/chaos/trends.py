@@ -46,7 +46,7 @@ def look_at_group(leader: int) -> dict[str, float] | None:
     """Return what the processes of a session use together, or None without a process."""
     names = [path.name for path in Path("/proc").iterdir()]
     pids = [int(name) for name in names if name.isdigit() and _session(name) == leader]
-    found: dict[str, float] = defaultdict(float)
+    used: dict[str, float] = defaultdict(float)
     for pid in pids:
         try:
             memory = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -56,11 +56,11 @@ def look_at_group(leader: int) -> dict[str, float] | None:
             continue
         lines = dict(line.split(":", 1) for line in memory.splitlines()[1:])
         # Without files such as libraries, which all programs of the machine share that use the same ones.
-        found["own memory"] += int(lines["Pss_Anon"].split()[0]) * 1024
-        found["files"] += files
-        found["threads"] += threads
-        found["processes"] += 1
-    return dict(found) or None
+        used["own memory"] += int(lines["Pss_Anon"].split()[0]) * 1024
+        used["files"] += files
+        used["threads"] += threads
+        used["processes"] += 1
+    return dict(used) or None
 
 
 def _count(folder: Path) -> int:
@@ -102,8 +102,8 @@ class Sampler:
         values: dict[str, dict[str, float]] = {}
         for name, process in list(self._shop.processes.items()):
             age = now - self._started.setdefault(process.pid, now)
-            if (found := look_at_group(process.pid)) is not None:
-                values[name] = found | {"age": age}
+            if (used := look_at_group(process.pid)) is not None:
+                values[name] = used | {"age": age}
         return Sample(now - self._began, values | self._postgres() | self._valkey())
 
     def _postgres(self) -> dict[str, dict[str, float]]:
@@ -208,15 +208,15 @@ def _trend(what: str, metric: str, points: Sequence[tuple[float, float]]) -> Tre
     )
 
 
-def describe(found: Sequence[Trend]) -> Iterator[str]:
+def describe(trends: Sequence[Trend]) -> Iterator[str]:
     """Return lines about the metrics that grow, or about those that are nearest to their bounds."""
-    if not found:
+    if not trends:
         return
-    growing = [trend for trend in found if not trend.flat]
-    yield f"{len(found)} trends, {len(growing)} grow:"
-    for one in growing or sorted(found, key=lambda one: one.growth / one.bound)[-8:]:
-        unit = MB if BOUNDS[one.metric][0] >= 1e6 else 1.0
+    growing = [trend for trend in trends if not trend.flat]
+    yield f"{len(trends)} trends, {len(growing)} grow:"
+    for trend in growing or sorted(trends, key=lambda trend: trend.growth / trend.bound)[-8:]:
+        unit = MB if BOUNDS[trend.metric][0] >= 1e6 else 1.0
         yield (
-            f"  {one.what}, {one.metric}: {one.early / unit:.1f} to {one.late / unit:.1f}, growth"
-            f" {one.growth / unit:+.2f} of {one.bound / unit:.2f} allowed, {one.samples} samples"
+            f"  {trend.what}, {trend.metric}: {trend.early / unit:.1f} to {trend.late / unit:.1f}, growth"
+            f" {trend.growth / unit:+.2f} of {trend.bound / unit:.2f} allowed, {trend.samples} samples"
         )

@@ -60,9 +60,9 @@ exec {sys.executable} -m podman_compose "$@"
 
 def blocks() -> list[str]:
     """Return the page's commands: start, a first e-mail, further on, Kafka and Debezium, TLS, the end."""
-    found = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
-    assert len(found) == 6, found
-    return found
+    parts = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert len(parts) == 6, parts
+    return parts
 
 
 class Reader:
@@ -106,8 +106,8 @@ def name_of(service: str) -> str:
 
 
 def inspect(service: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(call("inspect", name_of(service)))[0]
-    return found
+    document: dict[str, Any] = json.loads(call("inspect", name_of(service)))[0]
+    return document
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -137,8 +137,8 @@ def post(path: str, *, token: str, key: str, body: dict[str, Any]) -> dict[str, 
     headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
     answer = requests.post(f"{WEB}/api/v1{path}", json=body, headers=headers, timeout=30)
     assert answer.ok, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    document: dict[str, Any] = answer.json()
+    return document
 
 
 def mails() -> int:
@@ -174,7 +174,7 @@ def main() -> None:
         finally:
             reader.follow(end)
         words = (["ps", "-aq"], ["volume", "ls", "-q"], ["network", "ls", "--format", "{{.Name}}"])
-        left = [call(*one) for one in words]
+        left = [call(*arguments) for arguments in words]
         assert left[:2] == ["", ""] and NAME not in left[2], left
     print("down --volumes leaves nothing")
 

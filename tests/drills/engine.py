@@ -105,8 +105,8 @@ def trouble(name: str) -> str:
 
 def inspect(name: str) -> dict[str, Any]:
     """Return podman's data about a container or an image."""
-    found: dict[str, Any] = json.loads(podman("inspect", name))[0]
-    return found
+    document: dict[str, Any] = json.loads(podman("inspect", name))[0]
+    return document
 
 
 def has_image(name: str) -> bool:

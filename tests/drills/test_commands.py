@@ -36,11 +36,11 @@ def test_orders_of_another_system_and_commands_come_over_kafka():
         publish(place, key="till")
         publish(place, key="till")
         until = "the order is refunded and the command has placed one"
-        found = (
+        newest = (
             "SELECT id::text, status, version, coalesce(source, '') FROM orders ORDER BY total_amount DESC"
         )
-        shop.until(lambda: [row[1] for row in shop.query(found)] == ["refunded", "pending"], until)
-        (first, _, version, source), (second, _, _, own) = shop.query(found)
+        shop.until(lambda: [row[1] for row in shop.query(newest)] == ["refunded", "pending"], until)
+        (first, _, version, source), (second, _, _, own) = shop.query(newest)
         assert (first, version, source, own) == (order, len(events), SHOP, "")
         complete = envelope(COMPLETE, {"orderId": second, "trackingUrl": "https://parcel.example/1"})
         publish(complete, key=second)

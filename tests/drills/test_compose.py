@@ -43,8 +43,8 @@ NAMESPACES = [
 
 
 def services() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = yaml.safe_load(images.COMPOSE.read_text())["services"]
-    return found
+    document: dict[str, dict[str, Any]] = yaml.safe_load(images.COMPOSE.read_text())["services"]
+    return document
 
 
 def run_flow(*arguments: str) -> str:
@@ -110,19 +110,19 @@ def test_the_web_trusts_the_address_that_only_the_proxy_can_have() -> None:
     assert all(volume.endswith(":ro") for volume in proxy["volumes"])
     assert all(port.startswith("${PROXY_BIND:-127.0.0.1}:") for port in proxy["ports"])
 
-    addresses = [one["networks"]["proxy"]["ipv4_address"] for one in (proxy, web)]
+    addresses = [service["networks"]["proxy"]["ipv4_address"] for service in (proxy, web)]
     (subnet,) = yaml.safe_load(images.COMPOSE.read_text())["networks"]["proxy"]["ipam"]["config"]
     network = ipaddress.ip_network(default_of(subnet["subnet"]))
-    address, of_web = (ipaddress.ip_address(default_of(one)) for one in addresses)
+    address, of_web = (ipaddress.ip_address(default_of(address)) for address in addresses)
     assert address != of_web and {address, of_web} <= set(network.hosts())
     page = (PROJECT / "docs" / "guides" / "one-machine.md").read_text()
     assert f"export HTTPS=on TRUSTED_PROXIES={address}\n" in page
     comments = images.COMPOSE.read_text()
     assert f"this service's address, {address}." in comments and f"If {network} is taken" in comments
-    for one in services().values():
-        if one["image"] == "orderpost":
-            given = {name: default_of(one["environment"][name]) for name in ("HTTPS", "TRUSTED_PROXIES")}
-            assert given == {"HTTPS": "off", "TRUSTED_PROXIES": ""}
+    for service in services().values():
+        if service["image"] == "orderpost":
+            values = {name: default_of(service["environment"][name]) for name in ("HTTPS", "TRUSTED_PROXIES")}
+            assert values == {"HTTPS": "off", "TRUSTED_PROXIES": ""}
 
 
 def default_of(value: str) -> str:
@@ -133,7 +133,9 @@ def default_of(value: str) -> str:
 def test_the_archives_go_to_the_role_that_writes_them_and_where_a_volume_may_be_shared_to_the_worker() -> (
     None
 ):
-    mounting = {name for name, one in services().items() if "archive:/archive" in one.get("volumes", [])}
+    mounting = {
+        name for name, service in services().items() if "archive:/archive" in service.get("volumes", [])
+    }
     chart = {name for name, role in chart_values()["roles"].items() if role.get("archive")}
     page = (PROJECT / "docs" / "guides" / "production.md").read_text()
     documented = set(re.findall(r"`--volume archive:/archive` for `(\w+)`[^.]* and for `(\w+)`", page)[0])

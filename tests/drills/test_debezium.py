@@ -63,10 +63,10 @@ class World:
         """Return the messages of the topic of e-mails."""
         settings = {"bootstrap.servers": self.broker.url, "group.id": "test", "enable.partition.eof": True}
         reader = confluent_kafka.Consumer(settings)
-        found = reader.list_topics(MAILS, timeout=20).topics[MAILS].partitions
-        reader.assign([confluent_kafka.TopicPartition(MAILS, number, 0) for number in found])
+        partitions = reader.list_topics(MAILS, timeout=20).topics[MAILS].partitions
+        reader.assign([confluent_kafka.TopicPartition(MAILS, number, 0) for number in partitions])
         messages, ended = [], 0
-        while ended < len(found):
+        while ended < len(partitions):
             message = reader.poll(20)
             assert message is not None
             if message.error() is not None:

@@ -119,8 +119,15 @@ def files(image: str, folder: Path) -> dict[str, tuple[object, ...]]:
     podman("rm", name)
     with tarfile.open(archive) as tar:
         return {
-            one.name: (one.type, one.mode, one.uid, one.gid, one.linkname, content_hash(tar, one))
-            for one in tar
+            member.name: (
+                member.type,
+                member.mode,
+                member.uid,
+                member.gid,
+                member.linkname,
+                content_hash(tar, member),
+            )
+            for member in tar
         }
 
 

@@ -70,11 +70,11 @@ def load(shop: Shop, *, path: str) -> Iterator[list[str]]:
 def chart_command() -> list[str]:
     """Return the command of web's liveness probe, with this Python in place of the image's."""
     template = (CHART / "templates" / "_pod.tpl").read_text()
-    found = re.search(
+    match = re.search(
         r'\$command := printf "\[python, (.+), %s\]" \(\.role\.health \| default \.name\)', template
     )
-    assert found and "exec: {command: {{ $command }}}" in template
-    return [sys.executable, *found[1].split(", "), "web"]
+    assert match and "exec: {command: {{ $command }}}" in template
+    return [sys.executable, *match[1].split(", "), "web"]
 
 
 def healthz_answers(shop: Shop) -> bool:

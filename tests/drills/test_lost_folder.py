@@ -28,7 +28,7 @@ def find(address: str) -> list[str]:
 
 def left_out(address: str) -> list[str]:
     document = export_person(email=address, report=Steps())
-    return [one["cold_file"] for one in document["cold_files_left_out"]]
+    return [part["cold_file"] for part in document["cold_files_left_out"]]
 
 
 def records() -> list[tuple[object, ...]]:

@@ -35,8 +35,8 @@ def has_tools() -> bool:
     if not PROGRAM or not shutil.which("faketime"):
         return False
     said = subprocess.run([PROGRAM, "version"], capture_output=True, text=True, timeout=30).stdout
-    found = re.search(r"(\d+)\.(\d+)", said)
-    return found is not None and (int(found[1]), int(found[2])) >= (2, 55)
+    match = re.search(r"(\d+)\.(\d+)", said)
+    return match is not None and (int(match[1]), int(match[2])) >= (2, 55)
 
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill, needs("pgbackrest", has_tools())]
@@ -50,8 +50,8 @@ def settings() -> str:
 
 def commands() -> list[list[str]]:
     """Return the lines of the page's two blocks of commands: to back up, and to restore."""
-    found = re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-    return [text.splitlines() for text in found if text.startswith("pgbackrest ")]
+    parts = re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    return [text.splitlines() for text in parts if text.startswith("pgbackrest ")]
 
 
 class Postgres(EmbeddedPostgres):
@@ -147,7 +147,7 @@ class Backups:
     def wal(self, repository: str) -> list[str]:
         """Return the names of a repository's WAL files, the oldest first."""
         paths = self.paths[repository].glob("archive/orderpost/*/*/*")
-        return sorted({found[0] for path in paths if (found := WAL.match(path.name))})
+        return sorted({match[0] for path in paths if (match := WAL.match(path.name))})
 
     @contextmanager
     def restored(self, command: str) -> Iterator[list[int]]:

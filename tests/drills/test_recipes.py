@@ -42,9 +42,9 @@ class Recipe:
     @property
     def text(self) -> str:
         """The section of the page."""
-        found = re.search(rf"^## {re.escape(self.section)}\n(.*?)(?=^## )", PAGE.read_text(), re.M | re.S)
-        assert found is not None, f"{PAGE.name} has no section {self.section}"
-        return found[1]
+        match = re.search(rf"^## {re.escape(self.section)}\n(.*?)(?=^## )", PAGE.read_text(), re.M | re.S)
+        assert match is not None, f"{PAGE.name} has no section {self.section}"
+        return match[1]
 
     @property
     def listed(self) -> list[str]:
@@ -120,22 +120,22 @@ def apply(name: str, *options: str, clone: Path) -> None:
 
 def test_each_patch_is_a_recipe() -> None:
     names = {file.stem for file in (PROJECT / "tests" / "recipes").glob("*.patch")}
-    assert names == {one.name for one in RECIPES}
+    assert names == {recipe.name for recipe in RECIPES}
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.name)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_a_patch_applies_to_this_tree(recipe: Recipe) -> None:
     apply(recipe.name, "--check", *(["--reverse"] if recipe.is_done else []), clone=PROJECT)
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.name)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_a_patch_touches_the_few_files_that_the_page_lists(recipe: Recipe) -> None:
     files = list(changed(path_of(recipe.name)))
     counted = [file for file in files if not NOT_COUNTED.search(file)]
     assert len(counted) <= recipe.most
     listed = recipe.listed
-    assert [file for file in counted if not any(fnmatch(file, one) for one in listed)] == []
-    assert [one for one in listed if not any(fnmatch(file, one) for file in files)] == []
+    assert [file for file in counted if not any(fnmatch(file, pattern) for pattern in listed)] == []
+    assert [pattern for pattern in listed if not any(fnmatch(file, pattern) for file in files)] == []
     assert f"(../../{path_of(recipe.name)})" in recipe.text
 
 
@@ -146,7 +146,7 @@ def test_a_provider_is_its_folder_and_one_line() -> None:
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda one: one.name)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_a_recipe_works_as_the_page_says(recipe: Recipe, clone: Path) -> None:
     if recipe.is_done:
         apply(recipe.name, "--reverse", clone=clone)

@@ -36,13 +36,13 @@ def run(postgres: EmbeddedPostgres, *arguments: str | Path) -> str:
 def buy(shop: Shop, count: int) -> set[str]:
     """Place and pay so many orders, four at a time; return their ids."""
 
-    def one(_: int) -> str:
+    def buy_one(_: int) -> str:
         order = shop.place()
         shop.pay(order)
         return order
 
     with ThreadPoolExecutor(4) as pool:
-        return set(pool.map(one, range(count)))
+        return set(pool.map(buy_one, range(count)))
 
 
 def test_a_database_restored_to_a_moment_has_lost_nothing_up_to_it_and_doubles_nothing():
@@ -96,12 +96,12 @@ def work(shop: Shop) -> None:
 
     logs = [str(shop.folder / f"{name}.log") for name in ("web", "worker", "beat", "relay")]
     lost = [json.loads(line) for line in shop.manage("after_restore", "--log", *logs).splitlines()]
-    lost_orders = {one["order_id"] for one in lost if one.get("order_known") is False}
+    lost_orders = {change["order_id"] for change in lost if change.get("order_known") is False}
     assert lost_orders == after
     held = {str(id) for id, status in shop.rows("id, status") if status == "dead_lettered"}
     unsettled = {str(id) for id, status in shop.rows("id, status") if status != "sent"}
     # A person asks the provider about each that is held, and decides.
-    shop.manage("shell", "-c", decide(known=[id for id in held if accepted.get(id)], held=sorted(held)))
+    shop.manage("shell", "-c", decide(accepted=[id for id in held if accepted.get(id)], held=sorted(held)))
     shop.manage("resume", "--all")
     wanted = before | fresh
     shop.until(lambda: finished(shop, len(wanted)), "all is sent")
@@ -127,11 +127,11 @@ def polls(shop: Shop) -> int:
 _seen: set[dt.datetime] = set()
 
 
-def decide(*, known: list[str], held: list[str]) -> str:
+def decide(*, accepted: list[str], held: list[str]) -> str:
     """Return the code that marks as sent what the provider has, and resends the others."""
-    others = sorted(set(held) - set(known))
+    others = sorted(set(held) - set(accepted))
     return (
         "from notifications import restored, services; "
-        f"restored.mark_sent(ids=[__import__('uuid').UUID(id) for id in {known!r}]); "
+        f"restored.mark_sent(ids=[__import__('uuid').UUID(id) for id in {accepted!r}]); "
         f"services.resend(ids=[__import__('uuid').UUID(id) for id in {others!r}])"
     )

@@ -37,11 +37,11 @@ def shop_on(transport: str) -> Iterator[Shop]:
 
 def latest(shop: Shop, since: float, until: float) -> float:
     """Return the longest time from commit to effect of events written in a span of the machine's time."""
-    found = shop.query(
+    rows = shop.query(
         "SELECT max(at - created_at) FROM recorded JOIN outbox_events AS e ON e.id = event_id"
         f" WHERE created_at >= to_timestamp({since}) AND created_at < to_timestamp({until})"
     )
-    return float(found[0][0].total_seconds())
+    return float(rows[0][0].total_seconds())
 
 
 @pytest.mark.parametrize("transport", ["redis", "kafka"])

@@ -39,9 +39,9 @@ needs_monitoring = needs(
 
 def faster(duration: str) -> str:
     """Divide a duration such as `5m` by `FACTOR`."""
-    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", duration)
-    assert found is not None, duration
-    number, unit = found.groups()
+    match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", duration)
+    assert match is not None, duration
+    number, unit = match.groups()
     return f"{max(1, int(number) * UNITS[unit] // FACTOR)}ms"
 
 
@@ -50,10 +50,10 @@ def faster_query(query: str) -> str:
 
     Keep limits of a day or more, because days have their real length. Keep the age of loops, too.
     """
-    query = re.sub(r"\[(\d+[a-z]+)(:?)\]", lambda found: f"[{faster(found[1])}{found[2]}]", query)
+    query = re.sub(r"\[(\d+[a-z]+)(:?)\]", lambda match: f"[{faster(match[1])}{match[2]}]", query)
     return re.sub(
         r"((?<!loop_age)_seconds(?:_bucket)?\b[^<>\n]*?[<>]=? )(\d+)(?![\d.])",
-        lambda found: f"{found[1]}{int(found[2]) / (FACTOR if int(found[2]) < DAY else 1):g}",
+        lambda match: f"{match[1]}{int(match[2]) / (FACTOR if int(match[2]) < DAY else 1):g}",
         query,
     )
 
@@ -198,8 +198,8 @@ class Monitoring:
         """Return the present samples of a query."""
         answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=10).json()
         assert answer["status"] == "success", answer
-        found: list[dict[str, Any]] = answer["data"]["result"]
-        return found
+        series: list[dict[str, Any]] = answer["data"]["result"]
+        return series
 
     def heard(self, name: str, status: str, *, since: float = 0.0) -> dict[str, Any] | None:
         """Return a message about an alert that the receiver got after `since`, or None."""

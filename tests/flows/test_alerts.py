@@ -100,13 +100,17 @@ def test_a_receiver_is_told_of_a_failure_and_of_its_end():
 
 @pytest.mark.drill
 def test_each_panel_of_the_dashboards_finds_data():
-    asked = [(one["title"], title, query) for one in DASHBOARDS.values() for title, query in queries(one)]
+    asked = [
+        (dashboard["title"], title, query)
+        for dashboard in DASHBOARDS.values()
+        for title, query in queries(dashboard)
+    ]
     with running(*RUNNING) as world, redis.Redis.from_url(world.shop.valkey.url) as broker:
         for _ in range(5):
             broker.xadd(PAYMENT, payment_event(world.shop.place()))
 
         def empty() -> list[tuple[str, str, str]]:
-            return [one for one in asked if not world.monitoring.ask(faster_query(one[2]))]
+            return [panel for panel in asked if not world.monitoring.ask(faster_query(panel[2]))]
 
         world.shop.until(lambda: not empty(), f"each panel has data: {empty()}")
     assert len(asked) > 30

@@ -49,7 +49,7 @@ def bad_events(chance: random.Random) -> list[Any]:
 
 
 def wait_for_answers(answers: list[Future[list[str]]], *, more_than: int) -> None:
-    until(lambda: sum(one.done() for one in answers) > more_than, "some lists are answered")
+    until(lambda: sum(answer.done() for answer in answers) > more_than, "some lists are answered")
 
 
 def wait_until_processed(shop: Shop, events: list[Event]) -> None:
@@ -69,16 +69,16 @@ def send_all(
         lists.append(mixed)
     results: Counter[str] = Counter()
     with ThreadPoolExecutor(4) as senders:
-        answers: list[Future[list[str]]] = [senders.submit(shop.send_events, one) for one in lists]
+        answers: list[Future[list[str]]] = [senders.submit(shop.send_events, events) for events in lists]
         for number in range(kills):
             wait_for_answers(answers, more_than=number * len(answers) // (kills + 1))
             for name in victims:
                 shop.kill(name)
             shop.start(*victims)
         for events_sent, answer in zip(lists, answers, strict=True):
-            found = answer.result()
-            assert len(found) == len(events_sent)
-            results.update(found)
+            outcomes = answer.result()
+            assert len(outcomes) == len(events_sent)
+            results.update(outcomes)
     assert results["refused"] == 3 * len(lists), results  # and no good one
     return results
 
@@ -141,15 +141,15 @@ def run(broker: str, *, orders: int, kills: int) -> None:
             for event in events
             if (name := event["eventType"].removeprefix("order.").removesuffix(".v1")) in MAILS
         )
-        found = Counter(key for (key,) in shop.rows("idempotency_key") if key.split(":")[0] not in own)
-        assert found == owed
+        keys = Counter(key for (key,) in shop.rows("idempotency_key") if key.split(":")[0] not in own)
+        assert keys == owed
         ours = Counter(
             key.split(":")[1] for (key,) in shop.rows("idempotency_key") if key.split(":")[0] in own
         )
         assert ours == {"order.paid": len(own), "order.cancelled": len(lost), "order.refunded": len(lost)}
         states = dict(shop.query("SELECT id::text, status || version FROM orders WHERE source <> ''"))
         assert states == {
-            one[0]["data"]["orderId"]: f"{one[-1]['data']['status']}{len(one)}" for one in stories
+            story[0]["data"]["orderId"]: f"{story[-1]['data']['status']}{len(story)}" for story in stories
         }
         shop.until(lambda: shop.all_sent(sum(owed.values()) + ours.total()), "every e-mail is sent")
         assert set(shop.accepted().values()) == {1}

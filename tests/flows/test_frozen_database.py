@@ -50,8 +50,8 @@ def log_in(shop: Shop) -> str:
     login = f"http://127.0.0.1:{shop.port}/admin/login/"
     with requests.Session() as session:
         session.get(login, timeout=30)
-        given = {"username": "ada", "password": PASSWORD, "csrfmiddlewaretoken": session.cookies["csrftoken"]}
-        session.post(login, data=given, timeout=30, allow_redirects=False)
+        typed = {"username": "ada", "password": PASSWORD, "csrfmiddlewaretoken": session.cookies["csrftoken"]}
+        session.post(login, data=typed, timeout=30, allow_redirects=False)
         return str(session.cookies["sessionid"])
 
 

@@ -76,15 +76,15 @@ def test_all_but_the_requests_under_way_are_refused_while_the_database_is_locked
             holder.execute("LOCK TABLE orders IN SHARE MODE")
             answers = {key: pool.submit(place, shop, key) for key in keys}
             shop.until(
-                lambda: sum(one.done() for one in answers.values()) == CLIENTS - THREADS,
+                lambda: sum(answer.done() for answer in answers.values()) == CLIENTS - THREADS,
                 "the others are refused",
             )
-            for one in answers.values():
-                if one.done():
-                    assert_refused(one.result())
+            for answer in answers.values():
+                if answer.done():
+                    assert_refused(answer.result())
             assert shop.session.get(f"http://{HOST}:{shop.port}/healthz", timeout=60).status_code == 200
             holder.rollback()
-        statuses = Counter(one.result().status_code for one in answers.values())
+        statuses = Counter(answer.result().status_code for answer in answers.values())
     assert statuses == {201: THREADS, 503: CLIENTS - THREADS}
     assert placed(shop) == dict.fromkeys((key for key in keys if answers[key].result().ok), 1)
     for key in keys:

@@ -45,8 +45,8 @@ def orders_by_status(shop: Shop) -> dict[str, int]:
 
 
 def stuck(shop: Shop) -> dict[str, int]:
-    found = json.loads(shop.manage("status", "--json"))["stuck_orders"]
-    return {state: one["orders"] for state, one in found.items()}
+    stuck = json.loads(shop.manage("status", "--json"))["stuck_orders"]
+    return {state: group["orders"] for state, group in stuck.items()}
 
 
 def run(*, orders: int) -> None:

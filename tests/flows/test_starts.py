@@ -90,12 +90,12 @@ def stop(shop: Shop, *roles: str) -> dict[str, tuple[int, list[str]]]:
     """Send SIGTERM to processes. Return the exit status and the warnings of each, and delete its log."""
     for role in roles:
         shop.processes[role].terminate()
-    found = {}
+    ends = {}
     for role in roles:
         code = shop.processes.pop(role).wait(60)
-        found[role] = code, warnings(shop, role)
+        ends[role] = code, warnings(shop, role)
         (shop.folder / f"{role}.log").unlink()
-    return found
+    return ends
 
 
 @pytest.mark.parametrize("refuses", [False, pytest.param(True, marks=pytest.mark.drill)])

@@ -23,12 +23,12 @@ PAID = "order.order.paid.v1"
 def read(shop: Shop, topic: str, order: str) -> dict[str, str]:
     """Wait for an order's event and return the fields of its message."""
 
-    def found() -> list[dict[str, str]]:
+    def read_fields() -> list[dict[str, str]]:
         with redis.Redis.from_url(shop.valkey.url, decode_responses=True) as client:
             return [fields for _, fields in client.xrange(topic) if fields["key"] == order]
 
-    shop.until(lambda: bool(found()), f"{topic} is published")
-    return found()[0]
+    shop.until(lambda: bool(read_fields()), f"{topic} is published")
+    return read_fields()[0]
 
 
 def paid_by_another_service(order: str, placed: dict[str, str]) -> Any:
@@ -81,9 +81,9 @@ def assert_one_trace(receiver: Receiver, environment: Any) -> None:
         shop.until(lambda: shop.all_sent(1), "the e-mail is sent")
         names = {f"publish {PLACED}", f"process {PAYMENT}", f"publish {PAID}", "send", "record evidence"}
 
-        def complete(found: list[Received]) -> bool:  # the drain ends after the sends that link to it
-            links = {link for span in found if span.name == "send" for link in span.links}
-            return names <= {span.name for span in found} and links <= {span.span_id for span in found}
+        def complete(spans: list[Received]) -> bool:  # the drain ends after the sends that link to it
+            links = {link for span in spans if span.name == "send" for link in span.links}
+            return names <= {span.name for span in spans} and links <= {span.span_id for span in spans}
 
         spans = receiver.until(complete)
         stored = shop.query(

@@ -80,7 +80,7 @@ def audit(
     it off `in_flight`; by default no notification may. `entries` must be dead letters, once each, and `jobs`
     must be in one of their states. `other_shops_orders` were paid, and have no events of ours.
     """
-    found = Findings()
+    findings = Findings()
     with psycopg.connect(database, autocommit=True) as connection:
 
         def rows(sql: str) -> list[tuple[Any, ...]]:
@@ -99,51 +99,58 @@ def audit(
         )
         letters = Counter(key for (key,) in rows("SELECT key FROM inbound_dead_letters"))
         states = dict(rows("SELECT id::text, state FROM bulk_jobs"))
-    _acknowledged(found, acknowledged, orders, events, mails)
-    _other_shops(found, other_shops_orders, orders, mails)
-    _mails(found, mails, accepted, lost_answers or {}, in_flight or {})
+    _acknowledged(findings, acknowledged, orders, events, mails)
+    _other_shops(findings, other_shops_orders, orders, mails)
+    _mails(findings, mails, accepted, lost_answers or {}, in_flight or {})
     own = {id: orders[id] for id in orders.keys() - {*other_shops_orders}}
-    _events(found, events, own, [one for one in seen if one.event not in other_shops_events], losses, held)
-    _entries(found, entries, letters, losses)
+    _events(
+        findings,
+        events,
+        own,
+        [event for event in seen if event.event not in other_shops_events],
+        losses,
+        held,
+    )
+    _entries(findings, entries, letters, losses)
     for id, allowed in (jobs or {}).items():
         if states.get(id) not in allowed:
-            found.stuck.append(f"the job {id} is {states.get(id)} and not {' or '.join(allowed)}")
-    return found
+            findings.stuck.append(f"the job {id} is {states.get(id)} and not {' or '.join(allowed)}")
+    return findings
 
 
 def _acknowledged(
-    found: Findings,
+    findings: Findings,
     acknowledged: Sequence[Acknowledged],
     orders: Mapping[str, tuple[str, int]],
     events: Sequence[tuple[Any, ...]],
     mails: Sequence[tuple[Any, ...]],
 ) -> None:
     """Check that every order is as its customer was told, and that no other order exists."""
-    told = {(one.order, one.event, one.version) for one in acknowledged}
+    told = {(change.order, change.event, change.version) for change in acknowledged}
     written = {
         (order, topic[len("order.") : -len(".v1")], sequence) for _, order, topic, sequence, _ in events
     }
     keys = {key for _, _, _, key, _ in mails}
     for order, event, version in sorted(told - written):
-        found.lost.append(f"{event} #{version} of {order} was acknowledged and has no event")
+        findings.lost.append(f"{event} #{version} of {order} was acknowledged and has no event")
     for order, event, version in sorted(written - told):
-        found.wrong.append(f"{event} #{version} of {order} was done and never acknowledged")
+        findings.wrong.append(f"{event} #{version} of {order} was done and never acknowledged")
     for order, event, version in sorted(told):
         if event in MAILS and f"{order}:{event}:{version}" not in keys:
-            found.lost.append(f"{event} #{version} of {order} was acknowledged and has no e-mail")
-    last = {one.order: one for one in sorted(acknowledged, key=lambda one: one.version)}
-    for order, one in last.items():
-        if orders.get(order) != (one.status, one.version):
-            found.wrong.append(
-                f"{order} is {orders.get(order)}, acknowledged was {one.status} #{one.version}"
+            findings.lost.append(f"{event} #{version} of {order} was acknowledged and has no e-mail")
+    last = {change.order: change for change in sorted(acknowledged, key=lambda change: change.version)}
+    for order, change in last.items():
+        if orders.get(order) != (change.status, change.version):
+            findings.wrong.append(
+                f"{order} is {orders.get(order)}, acknowledged was {change.status} #{change.version}"
             )
     for key, count in Counter(key for _, _, _, key, _ in mails).items():
         if count > 1:
-            found.doubled.append(f"there are {count} e-mails for {key}")
+            findings.doubled.append(f"there are {count} e-mails for {key}")
 
 
 def _other_shops(
-    found: Findings,
+    findings: Findings,
     paid: Collection[str],
     orders: Mapping[str, tuple[str, int]],
     mails: Sequence[tuple[Any, ...]],
@@ -152,13 +159,13 @@ def _other_shops(
     keys = {key for _, _, _, key, _ in mails}
     for order in paid:
         if orders.get(order) != ("paid", 2):
-            found.wrong.append(f"{order} of the other shop is {orders.get(order)}, and was paid")
+            findings.wrong.append(f"{order} of the other shop is {orders.get(order)}, and was paid")
         if f"{order}:order.paid:2" not in keys:
-            found.lost.append(f"the payment of {order} of the other shop has no e-mail")
+            findings.lost.append(f"the payment of {order} of the other shop has no e-mail")
 
 
 def _mails(
-    found: Findings,
+    findings: Findings,
     mails: Sequence[tuple[Any, ...]],
     accepted: Mapping[str, int],
     lost_answers: Mapping[str, int],
@@ -167,24 +174,24 @@ def _mails(
     for id, order, event, _, status in mails:
         count = accepted.get(id, 0)
         if status != "sent":
-            found.stuck.append(f"the e-mail {event} of {order} is {status}")
+            findings.stuck.append(f"the e-mail {event} of {order} is {status}")
         if status == "sent" and not count:
-            found.lost.append(
+            findings.lost.append(
                 f"the e-mail {event} of {order} is marked sent, and the provider has not got it"
             )
         repeats = max(0, count - 1)
         after_lost_answers = min(repeats, lost_answers.get(id, 0))
         after_crashes = min(repeats - after_lost_answers, in_flight.get(id, 0))
-        found.doubled_after_lost_answers += after_lost_answers
-        found.doubled_after_crashes += after_crashes
+        findings.doubled_after_lost_answers += after_lost_answers
+        findings.doubled_after_crashes += after_crashes
         if repeats > after_lost_answers + after_crashes:
-            found.doubled.append(f"the provider took the e-mail {event} of {order} {count} times")
+            findings.doubled.append(f"the provider took the e-mail {event} of {order} {count} times")
     for id in set(accepted) - {mail[0] for mail in mails}:
-        found.wrong.append(f"the provider has an e-mail {id} that the database does not know")
+        findings.wrong.append(f"the provider has an e-mail {id} that the database does not know")
 
 
 def _events(
-    found: Findings,
+    findings: Findings,
     events: Sequence[tuple[Any, ...]],
     orders: Mapping[str, tuple[str, int]],
     seen: Sequence[Seen],
@@ -192,45 +199,45 @@ def _events(
     held: Collection[str],
 ) -> None:
     sequences: dict[str, list[int]] = defaultdict(list)
-    known = {}
-    times = Counter(one.event for one in seen)
+    written = {}
+    times = Counter(event.event for event in seen)
     for id, order, topic, sequence, published in events:
-        known[id] = sequence, topic
+        written[id] = sequence, topic
         sequences[order].append(sequence)
         if published is None:
-            found.stuck.append(f"{topic} #{sequence} of {order} is not published")
+            findings.stuck.append(f"{topic} #{sequence} of {order} is not published")
         elif id not in times:
             if any(since <= float(published) <= until for since, until in losses):
-                found.events_gone_with_the_broker += 1
+                findings.events_gone_with_the_broker += 1
             else:
-                found.lost.append(
+                findings.lost.append(
                     f"{topic} #{sequence} of {order} is marked published, and was not on the broker"
                 )
     for order, (_, version) in orders.items():
         if sequences[order] != list(range(1, version + 1)):
-            found.wrong.append(f"the events of {order} are {sequences[order]}, its version is {version}")
+            findings.wrong.append(f"the events of {order} are {sequences[order]}, its version is {version}")
     #: The highest sequence so far of an order, or of one of its held topics, and when it came.
     latest: dict[tuple[str, str], tuple[int, int]] = {}
     first_seen = set()
     for id, order, at in seen:
-        if id not in known:
-            found.wrong.append(f"the broker has an event {id} that the database does not know")
+        if id not in written:
+            findings.wrong.append(f"the broker has an event {id} that the database does not know")
             continue
         if id in first_seen:
-            found.events_repeated += 1
+            findings.events_repeated += 1
             continue
         first_seen.add(id)
-        own, topic = known[id]
+        own, topic = written[id]
         line = order, topic if topic in held else ""
         highest, when = latest.get(line, (0, 0))
         if own < highest and at > when:
-            found.out_of_order.append(f"#{own} of {order} came after #{highest}")
+            findings.out_of_order.append(f"#{own} of {order} came after #{highest}")
         if own > highest:
             latest[line] = own, at
 
 
 def _entries(
-    found: Findings,
+    findings: Findings,
     entries: Sequence[Entry],
     letters: Mapping[str, int],
     losses: Sequence[tuple[float, float]],
@@ -238,11 +245,11 @@ def _entries(
     for topic, key, at in ((entry.topic, entry.key, entry.at) for entry in entries):
         count = letters.get(key, 0)
         if count > 1:
-            found.doubled.append(f"there are {count} dead letters of the entry {key} of {topic}")
+            findings.doubled.append(f"there are {count} dead letters of the entry {key} of {topic}")
         elif not count and any(until >= at for _, until in losses):
-            found.events_gone_with_the_broker += 1
+            findings.events_gone_with_the_broker += 1
         elif not count:
-            found.stuck.append(f"the entry {key} of {topic} was neither processed nor dead-lettered")
+            findings.stuck.append(f"the entry {key} of {topic} was neither processed nor dead-lettered")
 
 
 def expect_nothing_wrong(shop: Shop, customers: Customers, listener: Listener) -> None:

@@ -109,11 +109,11 @@ def consume(hand: Hand, **more: Any) -> EventConsumer:
 
 def receive(consumer: BrokerConsumer, count: int) -> list[Received]:
     """Receive until `count` messages have come."""
-    found: list[Received] = []
+    messages: list[Received] = []
     until(
-        lambda: len(found) >= count,
+        lambda: len(messages) >= count,
         f"{count} messages have come",
-        meanwhile=lambda: found.extend(consumer.receive(seconds=0.5)),
+        meanwhile=lambda: messages.extend(consumer.receive(seconds=0.5)),
     )
-    assert len(found) == count
-    return found
+    assert len(messages) == count
+    return messages

@@ -35,8 +35,8 @@ def chart_values() -> Object:
 
 def schema() -> Object:
     """Return the schema of the chart's values."""
-    found: Object = json.loads((CHART / "values.schema.json").read_text())
-    return found
+    document: Object = json.loads((CHART / "values.schema.json").read_text())
+    return document
 
 
 def documented_settings() -> set[str]:
@@ -62,43 +62,47 @@ def rendered(values: Path, *arguments: str) -> list[Object]:
     """Return the objects that helm makes of a set of values."""
     done = helm("template", *arguments, values=values)
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
 
 
 def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
     """Return the objects of a kind, by their name without the release's name."""
     return {
-        re.sub("^(orderpost|post)-", "", one["metadata"]["name"]): one
-        for one in objects
-        if one["kind"] == kind
+        re.sub("^(orderpost|post)-", "", manifest["metadata"]["name"]): manifest
+        for manifest in objects
+        if manifest["kind"] == kind
     }
 
 
 def pods(objects: list[Object]) -> dict[str, Object]:
     """Return the spec of every pod that would run, by the name of its object."""
-    found = {}
-    for one in objects:
-        if one["kind"] == "Pod":
-            found["test"] = one["spec"]
-        elif one["kind"] == "CronJob":
-            template = one["spec"]["jobTemplate"]["spec"]["template"]
-            found[template["metadata"]["labels"]["app.kubernetes.io/component"]] = template["spec"]
-        elif "template" in one.get("spec", {}):
-            template = one["spec"]["template"]
-            found[template["metadata"]["labels"]["app.kubernetes.io/component"]] = template["spec"]
-    return found
+    specs = {}
+    for manifest in objects:
+        if manifest["kind"] == "Pod":
+            specs["test"] = manifest["spec"]
+        elif manifest["kind"] == "CronJob":
+            template = manifest["spec"]["jobTemplate"]["spec"]["template"]
+            specs[template["metadata"]["labels"]["app.kubernetes.io/component"]] = template["spec"]
+        elif "template" in manifest.get("spec", {}):
+            template = manifest["spec"]["template"]
+            specs[template["metadata"]["labels"]["app.kubernetes.io/component"]] = template["spec"]
+    return specs
 
 
 def environment(objects: list[Object], pod: Object) -> dict[str, str]:
     """Return the variables of a pod's container. The last one of a name wins, as in Kubernetes."""
     (container,) = pod["containers"]
-    configs = {one["metadata"]["name"]: one["data"] or {} for one in objects if one["kind"] == "ConfigMap"}
-    found: dict[str, str] = {}
+    configs = {
+        manifest["metadata"]["name"]: manifest["data"] or {}
+        for manifest in objects
+        if manifest["kind"] == "ConfigMap"
+    }
+    variables: dict[str, str] = {}
     for source in container.get("envFrom", []):
-        found |= configs[source["configMapRef"]["name"]]
-    for one in container.get("env", []):
-        found[one["name"]] = one.get("value", "")
-    return found
+        variables |= configs[source["configMapRef"]["name"]]
+    for variable in container.get("env", []):
+        variables[variable["name"]] = variable.get("value", "")
+    return variables
 
 
 def mounts(pod: Object) -> dict[str, Object]:

@@ -65,25 +65,25 @@ class Checkout:
         It has the run's session, or as a child of PostgreSQL its directory.
         """
         assert self.process is not None
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self.process.pid and is_alive(int(entry.name)):
                 with suppress(OSError):  # it has exited, or belongs to another user
                     in_session = os.getsid(int(entry.name)) == self.process.pid
                     if in_session or (entry / "cwd").readlink().is_relative_to(self.directory):
-                        found.append(int(entry.name))
-        return found
+                        pids.append(int(entry.name))
+        return pids
 
     def pid_of(self, *words: str) -> int:
         """Return the process of the run with these words in its command, and not one that it forked."""
-        found = {}
+        parents = {}
         for pid in self.processes():
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             if all(word in command for word in words):
                 # Behind the name in brackets: the state and the parent.
-                found[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        for pid, parent in found.items():
-            if parent not in found:
+                parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        for pid, parent in parents.items():
+            if parent not in parents:
                 return pid
         raise LookupError(words)
 

@@ -42,8 +42,8 @@ class Run:
 
     @property
     def counts(self) -> str:
-        found = SUMMARY.findall(self.output)
-        return found[-1] if found else "no summary"
+        summaries = SUMMARY.findall(self.output)
+        return summaries[-1] if summaries else "no summary"
 
     @property
     def failures(self) -> list[str]:
@@ -51,8 +51,8 @@ class Run:
 
     @property
     def seed(self) -> str:
-        found = SEED.findall(self.output)
-        return found[-1] if found else "?"
+        seeds = SEED.findall(self.output)
+        return seeds[-1] if seeds else "?"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,12 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--target", default="test", help="the target of make: test, drills or coverage")
     parser.add_argument("rest", nargs="*", help="for make, such as TESTS=tests/rules/orders")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if said := changes(PROJECT):
         print(f"Not in the clones, because it is not committed:\n{said}", file=sys.stderr)
     runs = []
-    for number in range(1, given.count + 1):
-        runs.append(run_in_clone(number, [given.target, *given.rest]))
+    for number in range(1, options.count + 1):
+        runs.append(run_in_clone(number, [options.target, *options.rest]))
         print(line(number, runs[-1]), flush=True)
     print(report(runs))
     return int(any(run.status for run in runs))

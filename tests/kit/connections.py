@@ -19,10 +19,10 @@ def wrapper(
     *, host: str = "", port: int | str = "", deadline: float | None = DEADLINE, **options: Any
 ) -> Iterator[DatabaseWrapper]:
     """Open a connection, perhaps through a proxy or to one of several servers."""
-    given: dict[str, Any] = connection.settings_dict
-    address = {"HOST": host or given["HOST"], "PORT": port or given["PORT"]}
-    options = {**given["OPTIONS"], "deadline": deadline, "connect_timeout": 2} | options
-    other = DatabaseWrapper({**given, **address, "OPTIONS": options}, alias=OTHER)
+    default: dict[str, Any] = connection.settings_dict
+    address = {"HOST": host or default["HOST"], "PORT": port or default["PORT"]}
+    options = {**default["OPTIONS"], "deadline": deadline, "connect_timeout": 2} | options
+    other = DatabaseWrapper({**default, **address, "OPTIONS": options}, alias=OTHER)
     connections[OTHER] = other
     try:
         yield other

@@ -107,8 +107,8 @@ class Customers:
 
     def first_after(self, moment: float) -> Acknowledged | None:
         """Return the first change whose request was sent after this moment."""
-        later = [one for one in list(self.acknowledged) if one.began > moment]
-        return min(later, key=lambda one: one.ended, default=None)
+        later = [change for change in list(self.acknowledged) if change.began > moment]
+        return min(later, key=lambda change: change.ended, default=None)
 
     def __exit__(self, *_: object) -> None:
         """Wait for the current orders. A request that is unanswered after `waiting.PATIENCE` is wrong."""
@@ -191,7 +191,7 @@ class Customers:
         if way == "list":
             stranger = json.loads(payment_event(str(uuid.uuid4()))["value"])
             answer = self._ask(session, "POST", "/events", [*envelopes, stranger, *envelopes], 200)
-            results = [one["result"] for one in answer["results"]]
+            results = [result["result"] for result in answer["results"]]
             again = ["repeated"] * len(envelopes)
             if results[len(envelopes) :] != ["refused", *again] or "refused" in results[: len(envelopes)]:
                 raise _Unanswered(f"a list of events about {order} was answered {results}")
@@ -243,8 +243,8 @@ class Customers:
             else:
                 if answer.status_code in (wanted, or_status):
                     self.slow_answers.append(time.monotonic() - began)
-                    found: dict[str, Any] = answer.json()
-                    return found
+                    document: dict[str, Any] = answer.json()
+                    return document
                 last = f"{answer.status_code} {answer.text[:300]}"
                 later = answer.status_code >= 500 or "idempotency-in-progress" in answer.text
                 if not later:

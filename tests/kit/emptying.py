@@ -80,8 +80,8 @@ class Emptying:
 def _sums(names: Any) -> dict[str, str]:
     if not names:
         return {}
-    one = "SELECT '{0}', md5(string_agg(t::text, ' ' ORDER BY t::text)) FROM {0} t"
-    return dict(_rows(" UNION ALL ".join(one.format(name) for name in sorted(names)), []))
+    of_table = "SELECT '{0}', md5(string_agg(t::text, ' ' ORDER BY t::text)) FROM {0} t"
+    return dict(_rows(" UNION ALL ".join(of_table.format(name) for name in sorted(names)), []))
 
 
 def _rows(sql: str, parameters: list[Any]) -> list[Any]:

@@ -121,8 +121,8 @@ class Cluster:
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the node that leads a partition, or -1 if none does."""
-        found = self.admin().list_topics(topic, timeout=10).topics[topic].partitions
-        return int(found[partition].leader) if partition in found else -1
+        partitions = self.admin().list_topics(topic, timeout=10).topics[topic].partitions
+        return int(partitions[partition].leader) if partition in partitions else -1
 
     def wait_until_all_answer(self) -> None:
         def joined() -> int:

@@ -55,12 +55,12 @@ class Listener:
                 time.sleep(0.1)
                 continue
             # Sort by id over all topics, because an order's events are on several.
-            found = sorted(
+            in_order = sorted(
                 (tuple(map(int, id.split(b"-"))), topic, fields)
                 for topic, entries in answer or []
                 for id, fields in entries
             )
-            for id, topic, fields in found:
+            for id, topic, fields in in_order:
                 envelope = json.loads(fields[b"value"])
                 self.seen.append(Seen(envelope["eventId"], envelope["data"]["orderId"], id[0]))
                 self._last[topic.decode()] = f"{id[0]}-{id[1]}"

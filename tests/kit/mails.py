@@ -158,7 +158,9 @@ def rendered_again(*mails: EmailNotification) -> tuple[list[EmailNotification], 
     """Render e-mails again. Return the copies and the reasons of the refusals."""
     with transaction.atomic():
         done, refusals = render_again(ids=[mail.id for mail in mails])
-    return [EmailNotification.objects.get(id=one.copy_id) for one in done], [one.reason for one in refusals]
+    return [EmailNotification.objects.get(id=replaced.copy_id) for replaced in done], [
+        replaced.reason for replaced in refusals
+    ]
 
 
 def drained() -> dict[str, int]:

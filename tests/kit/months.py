@@ -140,8 +140,8 @@ def age_records(days: int = 30) -> None:
 def count(table: str) -> int:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT count(*) FROM {table}")
-        found: int = cursor.fetchone()[0]
-        return found
+        count: int = cursor.fetchone()[0]
+        return count
 
 
 def files(tmp_path) -> list[str]:

@@ -33,19 +33,19 @@ def reason(tool: str, details: str = "") -> str:
     return f"NEEDS {tool}" + (f": {details}" if details else "")
 
 
-def needs(tool: str, found: object) -> pytest.MarkDecorator:
+def needs(tool: str, tool_path: object) -> pytest.MarkDecorator:
     """Skip a test unless its tool was found."""
-    return pytest.mark.skipif(not found, reason=reason(tool))
+    return pytest.mark.skipif(not tool_path, reason=reason(tool))
 
 
 def sentence(reasons: Iterable[str]) -> tuple[str, list[str]]:
     """Return one line with the missing tools of all skips, and the reasons of the other skips."""
     tools, others = Counter[str](), []
-    for one in reasons:
-        if (found := re.match(r"NEEDS ([^:]+)", one)) and found[1] in TOOLS:
-            tools[found[1]] += 1
+    for reason in reasons:
+        if (match := re.match(r"NEEDS ([^:]+)", reason)) and match[1] in TOOLS:
+            tools[match[1]] += 1
         else:
-            others.append(one)
+            others.append(reason)
     if not tools:
         return "", others
     named = "; ".join(f"{name} for {count} ({TOOLS[name]})" for name, count in sorted(tools.items()))

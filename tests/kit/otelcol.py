@@ -36,8 +36,8 @@ providers:
 
 def binary() -> Path:
     """Return the collector's program. Skip the test if neither it nor Go is installed."""
-    if found := shutil.which("otelcol"):
-        return Path(found)
+    if path := shutil.which("otelcol"):
+        return Path(path)
     if shutil.which("go") is None:
         pytest.skip(reason("otelcol"))
     folder = PROJECT / "var" / f"otelcol-{VERSION}"

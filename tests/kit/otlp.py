@@ -62,14 +62,16 @@ class Receiver:
 
     def _store(self, request: ExportTraceServiceRequest) -> None:
         for resource in request.resource_spans:
-            named = {one.key: one.value.string_value for one in resource.resource.attributes}
+            named = {
+                attribute.key: attribute.value.string_value for attribute in resource.resource.attributes
+            }
             for scope in resource.scope_spans:
                 self.spans += [_read(span, named.get("service.name", "")) for span in scope.spans]
 
-    def until(self, found: Callable[[list[Received]], bool]) -> list[Received]:
+    def until(self, condition: Callable[[list[Received]], bool]) -> list[Received]:
         """Wait until the spans fulfil the condition, and return them."""
         until(
-            lambda: found(list(self.spans)),
+            lambda: condition(list(self.spans)),
             "the spans are as wanted",
             details=lambda: str([(span.name, span.kind) for span in self.spans]),
         )
@@ -87,7 +89,10 @@ def _read(span: Any, service: str) -> Received:
         links=tuple(link.span_id.hex() for link in span.links),
         start=span.start_time_unix_nano,
         end=span.end_time_unix_nano,
-        attributes={one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes},
+        attributes={
+            attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+            for attribute in span.attributes
+        },
         events=tuple(event.name for event in span.events),
         error=span.status.message if span.status.code == 2 else "",
     )

@@ -41,7 +41,7 @@ def first_times(shop: Shop, topic: str) -> dict[str, int]:
     """Return the millisecond of each order's first entry. Entries of two streams may share one."""
     with redis.Redis.from_url(shop.valkey.url, decode_responses=True) as client:
         entries: Any = client.xrange(topic)
-    found: dict[str, int] = {}
+    times: dict[str, int] = {}
     for id, fields in entries:
-        found.setdefault(fields["key"], int(id.partition("-")[0]))
-    return found
+        times.setdefault(fields["key"], int(id.partition("-")[0]))
+    return times

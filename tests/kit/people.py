@@ -66,7 +66,7 @@ def bought(email: str = ADDRESS, *, done: bool = True) -> Order:
 
 def grep(text: str) -> list[str]:
     """Every table of the database that has `text` somewhere, in any case."""
-    found = []
+    tables = []
     with connection.cursor() as cursor:
         cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         for (table,) in cursor.fetchall():
@@ -75,21 +75,21 @@ def grep(text: str) -> list[str]:
                 [text.lower()],
             )
             if cursor.fetchone()[0]:
-                found.append(table)
-    return found
+                tables.append(table)
+    return tables
 
 
 def grep_cold_files(tmp_path, text: str) -> list[str]:
     """Every file of the archive that has `text` in it, unpacked."""
-    found = []
+    names = []
     for path in (tmp_path / "archive").rglob("*"):
         if path.is_file():
             data = path.read_bytes()
             if path.suffix == ".zst":
                 data = zstandard.ZstdDecompressor().stream_reader(data).read()
             if text.lower().encode() in data.lower():
-                found.append(path.name)
-    return found
+                names.append(path.name)
+    return names
 
 
 def old_mails(order: Order, *, back: int) -> str:

@@ -40,12 +40,12 @@ def rows_without_index(statement: str) -> dict[str, int]:
         cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + statement)
         (answer,) = cursor.fetchone()
     plan = json.loads(answer) if isinstance(answer, str) else answer
-    found: dict[str, int] = {}
+    read: dict[str, int] = {}
     for node in _nodes(plan[0]["Plan"]):
         if node["Node Type"] == "Seq Scan":
             rows = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
-            found[node["Relation Name"]] = found.get(node["Relation Name"], 0) + round(rows)
-    return {table: rows for table, rows in found.items() if rows > SMALL}
+            read[node["Relation Name"]] = read.get(node["Relation Name"], 0) + round(rows)
+    return {table: rows for table, rows in read.items() if rows > SMALL}
 
 
 def rows_visited(rows: QuerySet[Any]) -> int:
@@ -109,7 +109,7 @@ def plan_without_values(work: Callable[[], object], mark: str) -> Plan:
         (name,) = cursor.fetchone()
     if isinstance(params, dict):
         params = [params[key] for key in dict.fromkeys(re.findall(r"%\((\w+)\)s", sql))]
-    values = ", ".join(psycopg.ClientCursor(connection.connection).mogrify("%s", [one]) for one in params)
+    values = ", ".join(psycopg.ClientCursor(connection.connection).mogrify("%s", [param]) for param in params)
     return plan_of(f"EXECUTE {name}({values})")
 
 
@@ -136,11 +136,11 @@ def reads_by(index: str, statement: str) -> bool:
 @contextmanager
 def statements(*, at_most: int) -> Iterator[list[str]]:
     """Yield a list that has the statements of the block at its end. Fail if they are more."""
-    found: list[str] = []
+    texts: list[str] = []
     with CaptureQueriesContext(connection) as captured:
-        yield found
-    found += [entry["sql"] for entry in captured if not entry["sql"].startswith(("SAVEPOINT", "RELEASE"))]
-    assert len(found) <= at_most, found
+        yield texts
+    texts += [entry["sql"] for entry in captured if not entry["sql"].startswith(("SAVEPOINT", "RELEASE"))]
+    assert len(texts) <= at_most, texts
 
 
 @contextmanager

@@ -61,8 +61,8 @@ def set_timeouts(settings: Any, *, seconds: int) -> None:
 
 def close() -> None:
     """Close the connections of earlier tests, and forget which authorities they trusted."""
-    for one in PROVIDERS.values():
-        one.close()
+    for provider in PROVIDERS.values():
+        provider.close()
     session._tls.cache_clear()
 
 

@@ -67,10 +67,10 @@ class Proxy:
             other = {client: server, server: client}
             while not self._ended.is_set():
                 self._forwards.wait()
-                for one in select.select([client, server], [], [], 0.1)[0]:
+                for readable in select.select([client, server], [], [], 0.1)[0]:
                     self._forwards.wait()
-                    data = one.recv(65536)
+                    data = readable.recv(65536)
                     if not data:
                         return
-                    self.requests += one is client
-                    other[one].sendall(data)
+                    self.requests += readable is client
+                    other[readable].sendall(data)

@@ -191,8 +191,8 @@ class Readers:
             return
         order = placed.json()["id"]
         for query in ({"reference": reference}, {"email": body["email"]}, {"user_id": body["user_id"]}):
-            found = self._ask(session, "GET", "/api/v1/orders", params=query)
-            if found.status_code == 200 and [one["id"] for one in found.json()["results"]] != [order]:
+            answer = self._ask(session, "GET", "/api/v1/orders", params=query)
+            if answer.status_code == 200 and [row["id"] for row in answer.json()["results"]] != [order]:
                 self._blame(f"an order was not found by {query}")
         self._ask(session, "GET", f"/api/v1/orders/{order}")
         with self._lock:

@@ -166,7 +166,7 @@ class Shop:
 
     def environment(self, **settings: str) -> dict[str, str]:
         past = ("DIRECT_DATABASE_URL", "PARTITION_DATABASE_URL") if self.pooler else ()
-        given = {
+        variables = {
             **os.environ,
             "DATABASE_URL": self.pooler.url() if self.pooler else self.database_url,
             **dict.fromkeys(past, self.database_url),
@@ -180,7 +180,7 @@ class Shop:
             **self.settings,
             **settings,
         }
-        return move_constants(given)
+        return move_constants(variables)
 
     def manage(self, *arguments: str, **settings: str) -> str:
         """Run a `manage.py` command and return its standard output."""
@@ -311,7 +311,8 @@ class Shop:
                 process.send_signal(signal.SIGUSR2)
         time.sleep(1)  # a stack is written by a signal's handler, of which nobody hears
         logs = [
-            f"== {one.name}\n{one.read_text(errors='replace')[-4000:]}" for one in self.folder.glob("*.log")
+            f"== {file.name}\n{file.read_text(errors='replace')[-4000:]}"
+            for file in self.folder.glob("*.log")
         ]
         return "\n".join([*ended, *logs])
 
@@ -387,7 +388,7 @@ class Shop:
 
     def send_events(self, events: list[Any]) -> list[str]:
         """Post a list of events until it is answered, as after a lost answer. Return each event's result."""
-        found: list[str] = []
+        outcomes: list[str] = []
 
         def is_answered() -> bool:
             try:
@@ -397,11 +398,11 @@ class Shop:
             if answer.status_code == 503:
                 return False
             assert answer.status_code == 200, answer.text
-            found.extend(one["result"] for one in answer.json()["results"])
+            outcomes.extend(result["result"] for result in answer.json()["results"])
             return True
 
         until(is_answered, "the list is answered")
-        return found
+        return outcomes
 
     def accepted(self) -> dict[str, int]:
         """Return how often the provider accepted each notification."""

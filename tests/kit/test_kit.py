@@ -51,13 +51,13 @@ def emptying() -> Counted:
 
 def rows() -> dict[str, str]:
     """Return all rows of the tables that Django flushes, as text, where there are some."""
-    found = {}
+    texts = {}
     with connection.cursor() as cursor:
         for name in connection.introspection.django_table_names(only_existing=True):
             cursor.execute(f"SELECT string_agg(t::text, ' ' ORDER BY t::text) FROM {name} t")
             if (text := cursor.fetchone()[0]) is not None:
-                found[name] = text
-    return found
+                texts[name] = text
+    return texts
 
 
 def pages() -> int:
@@ -125,9 +125,9 @@ CODE = (
 )
 
 
-def read(**given: str) -> list[float]:
+def read(**variables: str) -> list[float]:
     """Return the constants of a process, and the deadline of a connection."""
-    environment = move_constants(os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"} | given)
+    environment = move_constants(os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"} | variables)
     done = warm.run([sys.executable, "-c", CODE], environment=environment)
     assert done.returncode == 0, done.stderr
     return [float(word) for word in done.stdout.split()]
@@ -153,11 +153,11 @@ def test_each_constant_is_no_variable():
 
 @pytest.mark.flow
 def test_two_shops_have_the_same_tables_and_token_and_not_each_others_rows():
-    with Shop() as one, Shop() as other:
-        assert one.session.headers["Authorization"] == other.session.headers["Authorization"]
+    with Shop() as first, Shop() as other:
+        assert first.session.headers["Authorization"] == other.session.headers["Authorization"]
         migrations = "SELECT app, name FROM django_migrations ORDER BY 1, 2"
-        assert one.query(migrations) == other.query(migrations) != []
-        one.query("DELETE FROM api_tokens")
+        assert first.query(migrations) == other.query(migrations) != []
+        first.query("DELETE FROM api_tokens")
         assert other.query("SELECT name FROM api_tokens") == [("flow",)]
 
 

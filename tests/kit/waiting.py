@@ -26,7 +26,7 @@ def until(
     `details` then returns.
     """
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (outcome := condition()):
         assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}\n{details()}"
         meanwhile()
-    return found
+    return outcome

@@ -36,19 +36,23 @@ class Page(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        if tag in ("a", "iframe") and (link := given.get("href") or given.get("src")):
+        attributes = {name: value or "" for name, value in attrs}
+        if tag in ("a", "iframe") and (link := attributes.get("href") or attributes.get("src")):
             if not link.startswith("#"):  # the same page
                 self.links.append(urljoin(self.url, link))
         elif tag == "form":
-            action = urljoin(self.url, given.get("action") or self.url)
-            self._form = Form(action, given.get("method", "get").lower())
+            action = urljoin(self.url, attributes.get("action") or self.url)
+            self._form = Form(action, attributes.get("method", "get").lower())
             self.forms.append(self._form)
         elif self._form is not None:
-            self._field(self._form, tag, given)
+            self._field(self._form, tag, attributes)
 
-    def _field(self, form: Form, tag: str, given: dict[str, str]) -> None:
-        name, value, kind = given.get("name", ""), given.get("value", ""), given.get("type", "text")
+    def _field(self, form: Form, tag: str, attributes: dict[str, str]) -> None:
+        name, value, kind = (
+            attributes.get("name", ""),
+            attributes.get("value", ""),
+            attributes.get("type", "text"),
+        )
         if tag == "button" or (tag == "input" and kind == "submit"):
             form.buttons.append((name, value))
         elif tag == "input" and kind in ("checkbox", "radio"):
@@ -70,7 +74,7 @@ class Page(HTMLParser):
 
     def requests(self) -> list[tuple[Form, dict[str, list[str]]]]:
         """Return the data of each form's buttons, once for each choice of an action."""
-        found = []
+        pairs = []
         for form in self.forms:
             if not form.buttons or form.method == "dialog":
                 continue  # Django's read-only pages are such forms, and a dialog's sends nothing
@@ -85,8 +89,8 @@ class Page(HTMLParser):
                     data = (
                         fixed | ({name: [value]} if name else {}) | ({"action": [action]} if action else {})
                     )
-                    found.append((form, data))
-        return found
+                    pairs.append((form, data))
+        return pairs
 
 
 def walk(client: Client, start: str, *, most: int = 250) -> dict[str, int]:

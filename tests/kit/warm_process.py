@@ -60,9 +60,9 @@ def main() -> None:
         importlib.import_module(name)
     gc.freeze()  # the programs share these pages, and no collection of theirs looks at them
     with socket.socket(fileno=int(sys.argv[1])) as requests:
-        found = _serve(requests)
-    if found is not None:
-        _run(found)
+        request = _serve(requests)
+    if request is not None:
+        _run(request)
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -81,8 +81,8 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                 pid = os.fork()
                 if pid == 0:
                     _redirect(*files[:2])
-                    found: dict[str, Any] = json.loads(message)
-                    return found | {"parent": warm}
+                    request: dict[str, Any] = json.loads(message)
+                    return request | {"parent": warm}
                 os.setpgid(pid, pid)  # before anybody could send a signal to its group
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, data=(pid, files[2]))
                 requests.send(str(pid).encode())

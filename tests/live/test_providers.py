@@ -53,20 +53,20 @@ def live(request, settings, monkeypatch) -> Any:
     """Return the name of a provider whose keys are given, after its settings were set."""
     name = str(request.param)
     needs = (*LIVE[name].needs, SENDER)
-    given = {one: os.environ.get(f"LIVE_{one}", "") for one in needs}
-    if missing := [f"LIVE_{one}" for one in needs if not given[one]]:
+    keys = {name_of_key: os.environ.get(f"LIVE_{name_of_key}", "") for name_of_key in needs}
+    if missing := [f"LIVE_{name_of_key}" for name_of_key in needs if not keys[name_of_key]]:
         pytest.skip(reason("keys of providers", f"{name} needs {', '.join(missing)}"))
     declared = declarations()[name]
-    places = {one.name: one for one in declared.settings}
+    places = {setting.name: setting for setting in declared.settings}
     anymail = {}
-    for one in (*places, *given):
-        value = os.environ.get(f"LIVE_{one}") or (places[one].default if one in places else "")
-        if one in places and places[one].anymail:
-            anymail[places[one].anymail] = value
-        elif one in places or one == SENDER:
-            setattr(settings, one, value)
+    for variable in (*places, *keys):
+        value = os.environ.get(f"LIVE_{variable}") or (places[variable].default if variable in places else "")
+        if variable in places and places[variable].anymail:
+            anymail[places[variable].anymail] = value
+        elif variable in places or variable == SENDER:
+            setattr(settings, variable, value)
         else:  # the provider's library reads it
-            monkeypatch.setenv(one, str(value))
+            monkeypatch.setenv(variable, str(value))
     settings.ANYMAIL = settings.ANYMAIL | anymail
     set_timeouts(settings, seconds=30)
     anymail_backend._session.cache_clear()  # it keeps the credentials of SES
@@ -104,7 +104,7 @@ def test_it_accepts_an_email_of_ours(live, monkeypatch):
 
 def test_a_wrong_key_is_our_setting_and_not_the_message(live, settings, monkeypatch):
     declared = declarations()[live]
-    place = next((one.anymail for one in declared.settings if one.name == declared.api_key), "")
+    place = next((setting.anymail for setting in declared.settings if setting.name == declared.api_key), "")
     if place:
         settings.ANYMAIL = settings.ANYMAIL | {place: "wrong"}
     else:

@@ -134,7 +134,7 @@ def test_each_step_through_the_code_is_where_the_page_says() -> None:
         for name in names.split(", ")
     }
     assert len(named) > 40
-    gone = {one for one in named if not ((PROJECT / one).is_dir() or (PROJECT / f"{one}.py").exists())}
+    gone = {path for path in named if not ((PROJECT / path).is_dir() or (PROJECT / f"{path}.py").exists())}
     assert gone == set()
 
 

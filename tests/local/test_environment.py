@@ -34,11 +34,11 @@ def test_it_fills_every_gap(tmp_path: Path) -> None:
 
 
 def test_what_a_person_has_set_wins_also_as_a_file(tmp_path: Path) -> None:
-    given = {"SECRET_KEY_FILE": "/run/secrets/key", "HTTPS": "on", "LOG_FORMAT": "json"}
-    whole = complete(tmp_path, given)
+    variables = {"SECRET_KEY_FILE": "/run/secrets/key", "HTTPS": "on", "LOG_FORMAT": "json"}
+    whole = complete(tmp_path, variables)
     assert "SECRET_KEY" not in whole
     assert not (tmp_path / "secret_key").exists()
-    assert {name: whole[name] for name in given} == given
+    assert {name: whole[name] for name in variables} == variables
 
 
 @pytest.mark.parametrize("name", ["SENDGRID_API_KEY", "SENDGRID_API_KEY_FILE"])
@@ -79,8 +79,8 @@ def test_the_mailbox_stays_away_where_it_plays_nobody(providers: str) -> None:
 
 def test_local_env_is_private_and_reads_back_as_written(tmp_path: Path) -> None:
     path = tmp_path / "local.env"
-    given = {"SECRET_KEY": 'a\'b\\c "d" #e', "HOME": "/home/ada", "ORDER_SOURCES": "my-shop"}
-    whole = complete(tmp_path, given)
+    variables = {"SECRET_KEY": 'a\'b\\c "d" #e', "HOME": "/home/ada", "ORDER_SOURCES": "my-shop"}
+    whole = complete(tmp_path, variables)
     environment.write_local_env(path, environment=whole)
     assert path.stat().st_mode & 0o777 == 0o600
     read = dotenv_values(path)

@@ -35,8 +35,8 @@ def jar_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_fetches_once_what_the_list_says(jar_set: Path, tmp_path: Path) -> None:
     for _ in range(2):
-        (one,) = jars.fetch(jar_set)
-        assert one.read_bytes() == b"jar\n"
+        (jar,) = jars.fetch(jar_set)
+        assert jar.read_bytes() == b"jar\n"
     assert (tmp_path / "mvn.log").read_text() == "asked\n"
 
 

@@ -182,18 +182,18 @@ def test_with_a_kafka_of_its_own_events_pass_it_and_the_next_start_finds_them(ch
         with psycopg.connect(str(told["DATABASE_URL"]), autocommit=True) as connection:
             connection.execute(WRITE)
             until(partial(all_are_published, connection))
-        found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=20).topics
-        assert len(found["order.order.placed.v1"].partitions) == 3
-        assert len(found) >= topics
-        topics = len(found)
+        present = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=20).topics
+        assert len(present["order.order.placed.v1"].partitions) == 3
+        assert len(present) >= topics
+        topics = len(present)
         run.terminate()
         assert run.wait(90) == 0
         assert checkout.processes() == []
 
 
 def all_are_published(connection: psycopg.Connection) -> bool:
-    found = connection.execute("SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
-    return found.fetchone() == (0,)
+    waiting = connection.execute("SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
+    return waiting.fetchone() == (0,)
 
 
 WRITE = """

@@ -112,7 +112,7 @@ def test_postgres_has_the_settings_that_the_program_counts_on(postgres: Embedded
         "fsync": "off",
     }
     with psycopg.connect(postgres.url) as connection:
-        found = {
+        settings = {
             name: connection.execute("SELECT current_setting(%s, true)", [name]).fetchone() for name in wanted
         }
         collation = connection.execute(
@@ -120,8 +120,8 @@ def test_postgres_has_the_settings_that_the_program_counts_on(postgres: Embedded
         ).fetchone()
         connection.execute("CREATE EXTENSION pg_stat_statements")
         assert connection.execute("SELECT count(*) > 0 FROM pg_stat_statements").fetchone() == (True,)
-    found["lc_collate"] = collation
-    assert found == {name: (value,) for name, value in wanted.items()}
+    settings["lc_collate"] = collation
+    assert settings == {name: (value,) for name, value in wanted.items()}
 
 
 def test_postgres_starts_over_after_a_first_start_that_was_cut_short(
@@ -200,11 +200,11 @@ def test_a_killed_postgres_starts_again_after_its_busy_session_has_ended(tmp_pat
 
 def test_valkey_keeps_its_data_over_a_restart(tmp_path: Path, log: Path) -> None:
     server = EmbeddedValkey(data=tmp_path / "valkey", port=free_port())
-    for found in (None, b"here"):
+    for kept in (None, b"here"):
         server.start(log=log)
         try:
             with redis.Redis.from_url(server.url) as client:
-                assert client.get("kept") == found
+                assert client.get("kept") == kept
                 client.set("kept", "here")
         finally:
             server.stop()

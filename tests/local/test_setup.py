@@ -75,9 +75,9 @@ def project(tmp_path: Path) -> Path:
         (folder / "requirements" / file.name).touch()
         age(folder / "requirements" / file.name, 60)
     for program in PROGRAMS:
-        found = shutil.which(program)
-        assert found, program
-        (folder / "bin" / program).symlink_to(found)
+        path = shutil.which(program)
+        assert path, program
+        (folder / "bin" / program).symlink_to(path)
     (folder / "bin" / "uv").write_text(UV)
     (folder / "bin" / "uv").chmod(0o755)
     return folder
@@ -210,9 +210,9 @@ class TestInstalling:
             )
             for target in ("setup", "setup-run")
         ]
-        for one in both:
-            one.communicate()
-        assert [one.returncode for one in both] == [0, 0]
+        for process in both:
+            process.communicate()
+        assert [process.returncode for process in both] == [0, 0]
         called = calls(project)
         assert called.count("python3.11 makes .venv") == 1 and "two at once" not in called
         assert {"uv installs requirements/dev.txt", "uv installs requirements/run.txt"} < set(called)
@@ -281,7 +281,7 @@ def test_pip_installs_what_uv_installs(tmp_path: Path) -> None:
         assert ("pip tries" in done.stderr) == (name == "pip"), done.stderr
         python = copy / ".venv" / "bin" / "python"
         listed = subprocess.run([python, "-I", "-c", ask], capture_output=True, text=True, check=True)
-        lists.append({one for one in listed.stdout.split() if not one.startswith("uv=")})
+        lists.append({word for word in listed.stdout.split() if not word.startswith("uv=")})
     assert lists[0] == lists[1] and len(lists[0]) > 90
 
 

@@ -18,7 +18,7 @@ import yaml
 from tests.kit.words import Pause, conditions
 
 #: The first condition of each code that has an alert.
-ALERTS = {one.code: one for one in reversed(conditions.declared()) if one.alert}
+ALERTS = {condition.code: condition for condition in reversed(conditions.declared()) if condition.alert}
 
 
 def condition_series(code: str, **labels: str) -> str:
@@ -34,7 +34,7 @@ WATCHED = (
     "orderpost_email_attempts_total",
     "orderpost_unfinished",
     "orderpost_oldest_unfinished_seconds",
-    *(condition_series(code) for code, one in ALERTS.items() if not one.source.is_optional),
+    *(condition_series(code) for code, condition in ALERTS.items() if not condition.source.is_optional),
 )
 
 

@@ -141,7 +141,7 @@ def test_changes_that_the_database_lost_are_listed(tmp_path):
     )
     lost, said = after_restore(log)
     assert "database lost: 4" in said
-    by_kind = {one["kind"]: one for one in lost}
+    by_kind = {change["kind"]: change for change in lost}
     assert by_kind["e-mail"]["id"] == str(mail) and by_kind["e-mail"]["now"] == "sent"
     assert by_kind["e-mail"]["order_known"] is False and by_kind["e-mail"]["event_type"] == "order.paid"
     assert by_kind["event"]["order_known"] is True and by_kind["event"]["id"] == str(event)
@@ -199,7 +199,7 @@ def test_a_person_sends_gives_up_or_marks_as_sent_what_is_held(tmp_path, valkey_
         act(client, action, [mail.id])
     assert [states()[mail.id] for mail in mails] == ["pending", "discarded", "sent"]
     changes, refusals = mark_sent(ids=[mails[0].id, mails[1].id, new_id()])
-    assert sorted(one.reason for one in refusals) == [
+    assert sorted(refusal.reason for refusal in refusals) == [
         f"it is discarded, {not_in(transitions.MARK_SENT)}",
         "it is not stored, or its month was archived",
     ]
@@ -216,9 +216,11 @@ def test_a_lost_change_is_listed_once_however_far_apart_its_lines_are(tmp_path, 
     log.write_text("".join([*then[:3], *first, *then]))
     lost, said = after_restore(log)
     assert "database lost: 5" in said
-    assert {one["id"] for one in lost} == {str(id) for id in mails}
-    assert [one["first_at"] for one in lost] == sorted(one["first_at"] for one in lost)
-    assert {one["now"] for one in lost} == {"sent"} and all(one["order_known"] is False for one in lost)
+    assert {change["id"] for change in lost} == {str(id) for id in mails}
+    assert [change["first_at"] for change in lost] == sorted(change["first_at"] for change in lost)
+    assert {change["now"] for change in lost} == {"sent"} and all(
+        change["order_known"] is False for change in lost
+    )
 
 
 def test_an_email_that_was_rendered_again_since_is_held_whatever_its_state(tmp_path):
@@ -243,7 +245,7 @@ def test_an_email_that_was_rendered_again_since_is_held_whatever_its_state(tmp_p
     assert [states()[mail.id] for mail in originals] == ["dead_lettered", "dead_lettered", "sent"]
     held = EmailNotification.objects.filter(last_error__contains="a copy was made since")
     assert set(held.values_list("id", flat=True)) == {mail.id for mail in originals[:2]}
-    assert {one["resend_of"] for one in lost if one["kind"] == "e-mail"} == {
+    assert {change["resend_of"] for change in lost if change["kind"] == "e-mail"} == {
         str(mail.id) for mail in originals
     }
     with transaction.atomic():

@@ -47,7 +47,9 @@ def expected(case: Case, description: str) -> dict[str, Any]:
 def alone(name: str) -> dict[str, Any]:
     """Return a rule file of one alert and of what is recorded for it: promtool tries every rule of a file."""
     rule = alerts()[name]
-    recorded = [one for one in rules() if "record" in one and one["record"] in rule["expr"]]
+    recorded = [
+        recording for recording in rules() if "record" in recording and recording["record"] in rule["expr"]
+    ]
     return {"groups": [{"name": name, "rules": [*recorded, rule]}]}
 
 
@@ -168,14 +170,14 @@ def test_the_metrics_that_rules_and_dashboards_name_exist():
 def test_each_alert_has_a_paragraph_with_its_priority_in_the_runbook_and_each_paragraph_an_alert():
     page = (PROJECT / "docs" / "guides" / "alerts.md").read_text()
     runbook = page.partition("\n## Alerts\n")[2].partition("\n## ")[0]
-    found = dict(re.findall(r"^### (.+)\n\*\*(P\d)\.\*\* ", runbook, re.MULTILINE))
-    assert found == {name: rule["labels"]["priority"] for name, rule in alerts().items()}
-    assert runbook.count("\n### ") == len(found)
+    priorities = dict(re.findall(r"^### (.+)\n\*\*(P\d)\.\*\* ", runbook, re.MULTILINE))
+    assert priorities == {name: rule["labels"]["priority"] for name, rule in alerts().items()}
+    assert runbook.count("\n### ") == len(priorities)
 
 
 def test_prometheus_scrapes_each_role_and_an_alert_tells_of_each_that_is_gone():
     (job,) = yaml.safe_load(RULES.with_name("prometheus.yml").read_text())["scrape_configs"]
-    assert [one["labels"]["role"] for one in job["static_configs"]] == RUNNING
+    assert [target["labels"]["role"] for target in job["static_configs"]] == RUNNING
     gone = alerts()["ProcessGone"]["expr"]
     watched = re.findall(r'absent\(orderpost_build_info\{job="orderpost", role="(\w+)"\}\)', gone)
     assert ["web", *watched] == [*RUNNING, *OPTIONAL]  # the web has an alert of its own, ApiDown
@@ -185,6 +187,6 @@ def test_prometheus_scrapes_each_role_and_an_alert_tells_of_each_that_is_gone():
 
 
 def test_an_alert_expects_events_of_each_provider_that_posts_some():
-    silent = {name for name, one in declarations().items() if not one.webhook}
+    silent = {name for name, declared in declarations().items() if not declared.webhook}
     assert silent < set(registry.NAMES)
     assert set(re.findall(r'provider!="(\w+)"', alerts()["EmailWebhooksSilent"]["expr"])) == silent

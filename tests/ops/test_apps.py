@@ -46,14 +46,14 @@ def test_a_process_finds_each_apps_metrics_sums_tasks_and_actions():
 
 def test_a_role_has_the_permission_of_each_action() -> None:
     """Otherwise only a superuser could start it, for example if the permission is misspelt."""
-    given = {
+    granted = {
         permission
         for app in apps.get_app_configs()
         for permissions in getattr(app, "roles", {}).values()
         for permission in permissions
     }
     lacking = {action.name: action.permission for action in REGISTERED.values()}
-    assert {name: one for name, one in lacking.items() if one not in given} == {}
+    assert {name: permission for name, permission in lacking.items() if permission not in granted} == {}
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

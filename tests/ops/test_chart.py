@@ -126,18 +126,18 @@ def test_kubernetes_takes_every_object(values):
     objects = rendered(values)
     newest = kubernetes_validate.latest_version()
     for version in (OLDEST, newest) if values == FULL else (newest,):
-        for one in objects:
-            if one["kind"] not in FOREIGN_KINDS:
-                kubernetes_validate.validate(one, version, strict=True)
+        for manifest in objects:
+            if manifest["kind"] not in FOREIGN_KINDS:
+                kubernetes_validate.validate(manifest, version, strict=True)
     assert len(objects) > 10
-    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    names = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in objects]
     assert len(names) == len(set(names))
     assert max(len(name) for _, name in names) <= 63
 
 
 @needs_helm
 def test_a_wrong_object_is_refused():
-    deployment = next(one for one in rendered(SMALLEST) if one["kind"] == "Deployment")
+    deployment = next(manifest for manifest in rendered(SMALLEST) if manifest["kind"] == "Deployment")
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(deployment | {"spec": {"replica": 1}}, OLDEST, strict=True)
 
@@ -147,12 +147,12 @@ def test_a_wrong_object_is_refused():
 def test_a_selector_finds_the_pods_of_its_own_role_and_no_other(values):
     objects = rendered(values)
     labels = {
-        name: one["spec"]["template"]["metadata"]["labels"]
-        for name, one in of_kind(objects, "Deployment").items()
+        name: manifest["spec"]["template"]["metadata"]["labels"]
+        for name, manifest in of_kind(objects, "Deployment").items()
     }
     for kind in ("Deployment", "Service", "PodDisruptionBudget"):
-        for name, one in of_kind(objects, kind).items():
-            selector = one["spec"]["selector"]
+        for name, manifest in of_kind(objects, kind).items():
+            selector = manifest["spec"]["selector"]
             wanted = selector.get("matchLabels", selector).items()
             assert [role for role, has in labels.items() if wanted <= has.items()] == [name], (kind, name)
 
@@ -160,9 +160,9 @@ def test_a_selector_finds_the_pods_of_its_own_role_and_no_other(values):
 @needs_helm
 @each_set
 def test_every_pod_is_locked_up(values):
-    found = pods(rendered(values))
-    assert {"web", "worker", "partitions", "test"} <= found.keys()
-    for name, pod in found.items():
+    specs = pods(rendered(values))
+    assert {"web", "worker", "partitions", "test"} <= specs.keys()
+    for name, pod in specs.items():
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["securityContext"]["runAsUser"] == 10001, name
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
@@ -183,9 +183,9 @@ def test_every_pod_is_locked_up(values):
 def test_a_secret_is_a_file_and_never_a_variable(values):
     objects = rendered(values)
     for name, pod in pods(objects).items():
-        found = environment(objects, pod)
-        assert found.keys() & SECRETS.keys() == set(), name
-        files = {key: value for key, value in found.items() if key.endswith("_FILE")}
+        variables = environment(objects, pod)
+        assert variables.keys() & SECRETS.keys() == set(), name
+        files = {key: value for key, value in variables.items() if key.endswith("_FILE")}
         for path in files.values():
             folder, _, file = path.rpartition("/")
             assert file in [item["path"] for item in mounts(pod)[folder]["secret"]["items"]], (name, path)
@@ -194,14 +194,14 @@ def test_a_secret_is_a_file_and_never_a_variable(values):
 
 def having(secret: str, objects: list[Object]) -> dict[str, set[str]]:
     """Return the pods that mount a Secret, each with the variables that name a file of it."""
-    found = {}
+    variables_by_pod = {}
     for name, pod in pods(objects).items():
         names = [volume.get("secret", {}).get("secretName") for volume in pod.get("volumes", [])]
         folder = f"/run/secrets/{secret.removeprefix('orderpost-')}/"
         variables = {key for key, value in environment(objects, pod).items() if value.startswith(folder)}
         if variables or secret in names:
-            found[name] = variables
-    return found
+            variables_by_pod[name] = variables
+    return variables_by_pod
 
 
 @needs_helm
@@ -222,25 +222,25 @@ def test_a_secret_that_each_role_would_get_cannot_be_the_owners_url():
 @pytest.mark.parametrize(("values", "role"), [(FULL, "worker"), (SMALLEST, "migrate")])
 def test_the_settings_start_with_the_environment_of_a_pod(values, role, tmp_path):
     objects = rendered(values)
-    given = environment(objects, pods(objects)[role])
-    for name in SECRETS.keys() & {name.removesuffix("_FILE") for name in given}:
+    variables = environment(objects, pods(objects)[role])
+    for name in SECRETS.keys() & {name.removesuffix("_FILE") for name in variables}:
         (tmp_path / name).write_text(SECRETS[name])
-        given[f"{name}_FILE"] = str(tmp_path / name)
+        variables[f"{name}_FILE"] = str(tmp_path / name)
     code = (
         "from config import settings as s;"
         "print(s.DATABASES['default']['HOST'], s.EVENT_STREAM_LENGTH, s.EMAIL_CONCURRENCY, s.ALLOWED_HOSTS)"
     )
-    given |= {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
-    done = warm.run([sys.executable, "-c", code], environment=given)
+    variables |= {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = warm.run([sys.executable, "-c", code], environment=variables)
     concurrency = 16 if (values, role) == (FULL, "worker") else 32
     assert done.stdout == f"db.example.com 1000000 {concurrency} ['orders.example.com']\n", done.stderr
 
 
 @needs_helm
 def test_one_more_role_is_a_deployment_like_the_others():
-    one, other = (of_kind(rendered(FULL), "Deployment")[name] for name in ("consumer", "cdc"))
+    consumer, other = (of_kind(rendered(FULL), "Deployment")[name] for name in ("consumer", "cdc"))
     text = yaml.safe_dump(other).replace("consume_cdc", "consume_events").replace("cdc", "consumer")
-    assert yaml.safe_load(text)["spec"]["template"] == one["spec"]["template"]
+    assert yaml.safe_load(text)["spec"]["template"] == consumer["spec"]["template"]
 
 
 @needs_helm
@@ -272,7 +272,11 @@ def test_what_is_scaled_has_no_fixed_number_of_replicas():
     for values, kind in ((FULL, "ScaledObject"), (HPA, "HorizontalPodAutoscaler"), (SMALLEST, None)):
         objects = rendered(values)
         scaled = set(of_kind(objects, kind)) if kind else set()
-        fixed = {name for name, one in of_kind(objects, "Deployment").items() if "replicas" in one["spec"]}
+        fixed = {
+            name
+            for name, manifest in of_kind(objects, "Deployment").items()
+            if "replicas" in manifest["spec"]
+        }
         assert scaled == ({"web", "worker", "relay", "consumer"} if kind else set())
         assert scaled & fixed == set() and {"beat"} <= fixed
 
@@ -297,8 +301,8 @@ def test_replicas_are_spread_without_regard_to_those_that_they_replace():
 @needs_helm
 def test_a_role_stops_after_what_is_in_flight():
     default = chart_values()["defaults"]["terminationGracePeriodSeconds"]
-    for name, one in of_kind(rendered(SMALLEST), "Deployment").items():
-        assert one["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == default, name
+    for name, manifest in of_kind(rendered(SMALLEST), "Deployment").items():
+        assert manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == default, name
     done = helm("template", "--set", f"settings.EMAIL_READ_TIMEOUT={default}", values=SMALLEST)
     assert done.returncode != 0 and "terminationGracePeriodSeconds" in done.stderr
 
@@ -307,8 +311,8 @@ def test_a_role_stops_after_what_is_in_flight():
 def test_a_changed_setting_starts_the_pods_anew():
     def checksums(objects):
         return {
-            name: one["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
-            for name, one in of_kind(objects, "Deployment").items()
+            name: manifest["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+            for name, manifest in of_kind(objects, "Deployment").items()
         }
 
     before, after = (
@@ -350,8 +354,8 @@ def test_a_chart_that_has_lost_the_rules_is_refused(tmp_path):
 @needs_helm
 def test_nobody_is_told_of_a_role_that_is_not_meant_to_run():
     (rule,) = of_kind(rendered(HPA), "PrometheusRule").values()
-    alerts = [one for group in rule["spec"]["groups"] for one in group["rules"]]
-    gone = next(one["expr"] for one in alerts if one.get("alert") == "ProcessGone")
+    alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
+    gone = next(alert["expr"] for alert in alerts if alert.get("alert") == "ProcessGone")
     assert 'role="worker"' in gone and 'role="relay"' in gone
     assert 'role="standby"' not in gone and 'role="partitions"' not in gone
 
@@ -383,8 +387,8 @@ def test_the_values_of_the_readme_name_the_keys_of_its_secret(tmp_path):
     )
     values = tmp_path / "values.yaml"
     values.write_text(textwrap.dedent(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0]))
-    given = yaml.safe_load(values.read_text())["secrets"]
-    assert re.findall(r"literal=(\w+)=", secret) == given["keys"]
+    secrets = yaml.safe_load(values.read_text())["secrets"]
+    assert re.findall(r"literal=(\w+)=", secret) == secrets["keys"]
     assert re.findall(r"literal=(\w+)=", owner) == [chart_values()["secrets"]["owner"]["key"]]
     assert of_kind(rendered(values), "Ingress")
 
@@ -414,8 +418,12 @@ def test_the_ingress_opens_the_api_and_the_webhooks_and_what_is_named():
     def paths(*arguments: str) -> list[str]:
         done = helm("template", *arguments, values=FULL)
         assert done.returncode == 0, done.stderr
-        (ingress,) = (one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "Ingress")
-        return [one["path"] for one in ingress["spec"]["rules"][0]["http"]["paths"]]
+        (ingress,) = (
+            manifest
+            for manifest in yaml.safe_load_all(done.stdout)
+            if manifest and manifest["kind"] == "Ingress"
+        )
+        return [path["path"] for path in ingress["spec"]["rules"][0]["http"]["paths"]]
 
     assert paths() == ["/api", "/webhooks"]
     assert paths("--set", "ingress.paths={/api,/admin,/static}") == ["/api", "/admin", "/static"]
@@ -440,13 +448,13 @@ def test_prometheus_reaches_every_role_under_the_names_that_the_alerts_use():
     (monitor,) = of_kind(rendered(FULL), "PodMonitor").values()
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     wanted = monitor["spec"]["selector"]["matchLabels"].items()
-    for name, one in of_kind(rendered(FULL), "Deployment").items():
-        template = one["spec"]["template"]
+    for name, manifest in of_kind(rendered(FULL), "Deployment").items():
+        template = manifest["spec"]["template"]
         assert wanted <= template["metadata"]["labels"].items(), name
         ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
         assert ports[endpoint["port"]] == int(
             environment(rendered(FULL), template["spec"])["METRICS_PORT"]
         ), name
-    assert {one["targetLabel"] for one in endpoint["relabelings"]} == {"job", "role"}
+    assert {relabeling["targetLabel"] for relabeling in endpoint["relabelings"]} == {"job", "role"}
     assert endpoint["honorLabels"] is True
     assert endpoint["authorization"]["credentials"] == {"name": "orderpost", "key": "METRICS_TOKEN"}

@@ -139,7 +139,7 @@ class Breaks:
         values = EmailNotification.objects.values().get()
         ids = [new_id() for _ in range(1000)]
         EmailNotification.objects.bulk_create(
-            EmailNotification(**values | {"id": one, "idempotency_key": str(one)}) for one in ids
+            EmailNotification(**values | {"id": id, "idempotency_key": str(id)}) for id in ids
         )
 
     def EmailOverdue(self) -> None:
@@ -207,7 +207,7 @@ def needs() -> list[str]:
 
 
 @pytest.fixture
-def found(monkeypatch) -> list[conditions.ActiveCondition]:
+def active(monkeypatch) -> list[conditions.ActiveCondition]:
     """Gather what `decide` finds from now on, whoever calls it."""
     gathered: list[conditions.ActiveCondition] = []
     real = conditions.decide
@@ -221,14 +221,14 @@ def found(monkeypatch) -> list[conditions.ActiveCondition]:
     return gathered
 
 
-def test_nothing_is_found_in_a_quiet_shop(admin_client, found):
+def test_nothing_is_found_in_a_quiet_shop(admin_client, active):
     seen = json.loads(status("--json"))
     assert seen["needs"] == [] and "nothing needs a person" in status()
     assert seen["emails"]["pending"] == 0 and seen["rates"]["emails_sent"] == 0
-    assert [one["state"] for one in seen["providers"]] == ["closed"]
-    assert {one["seconds"] for one in seen["consumers"]} == {0.0}
+    assert [provider["state"] for provider in seen["providers"]] == ["closed"]
+    assert {consumer["seconds"] for consumer in seen["consumers"]} == {0.0}
     assert not [tile for tile in admin_client.get("/admin/").context["tiles"] if tile["bad"]]
-    assert found == []
+    assert active == []
 
 
 def test_eighty_columns_cut_no_word_of_the_status(monkeypatch):
@@ -241,14 +241,14 @@ def test_eighty_columns_cut_no_word_of_the_status(monkeypatch):
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_status_and_the_first_page_name_what_broke(code, admin_client, found, settings, monkeypatch):
+def test_status_and_the_first_page_name_what_broke(code, admin_client, active, settings, monkeypatch):
     getattr(Breaks(settings, monkeypatch), code)()
     said = needs()
-    condition = next(one for one in found if one.code == code)
+    condition = next(condition for condition in active if condition.code == code)
     if code != "BrokerDown":
         assert values()[code, condition.subject] == 1.0
     assert condition.sentence in said
-    found.clear()
+    active.clear()
     page = admin_client.get("/admin/")
     loud = [tile["label"] for tile in page.context["tiles"] if tile["bad"]]
     if code == "Paused":
@@ -257,7 +257,7 @@ def test_status_and_the_first_page_name_what_broke(code, admin_client, found, se
         assert not loud  # the page asks no broker of events
     else:
         assert LABELS.get(code, condition.sentence) in loud
-        assert {one.sentence for one in found} == set(said)
+        assert {condition.sentence for condition in active} == set(said)
 
 
 def test_inbound_dead_letters_are_the_same_condition_in_the_other_direction(admin_client):
@@ -279,14 +279,18 @@ def test_each_takes_a_fixed_number_of_statements(admin_client):
 
 def test_the_conditions_are_in_the_order_of_their_severity():
     declared = conditions.declared()
-    assert list(dict.fromkeys(one.code for one in declared)) == CODES
-    assert len({one.place for one in declared}) == len(declared)
+    assert list(dict.fromkeys(condition.code for condition in declared)) == CODES
+    assert len({condition.place for condition in declared}) == len(declared)
 
 
 def test_each_condition_is_an_alert_and_those_of_one_code_are_one():
     assert set(CODES) - alerts().keys() == set()
-    by_code = {one.code: one.alert for one in conditions.declared()}
-    assert [one.code for one in conditions.declared() if one.alert is not by_code[one.code]] == []
+    by_code = {condition.code: condition.alert for condition in conditions.declared()}
+    assert [
+        condition.code
+        for condition in conditions.declared()
+        if condition.alert is not by_code[condition.code]
+    ] == []
     assert [code for code, alert in by_code.items() if alert is None] == ["BrokerDown"]
 
 
@@ -297,18 +301,20 @@ def test_each_condition_is_an_alert_and_those_of_one_code_are_one():
         *(("RelayLag", "relay"), ("ConsumerLag", "consumers")),
     ],
 )
-def test_a_part_that_is_paused_is_not_late(code, part, found, settings, monkeypatch):
+def test_a_part_that_is_paused_is_not_late(code, part, active, settings, monkeypatch):
     getattr(Breaks(settings, monkeypatch), code)()
     Pause.objects.pause(parts=[part], reason="a sale", username="ann")
-    assert len(needs()) == 1 and {one.code for one in found} == {"Paused"}
+    assert len(needs()) == 1 and {condition.code for condition in active} == {"Paused"}
     Pause.objects.all().delete()
-    assert len(needs()) == 1 and {one.code for one in found} == {"Paused", code}
+    assert len(needs()) == 1 and {condition.code for condition in active} == {"Paused", code}
 
 
 def values() -> dict[tuple[str, str], float]:
     """Return the values of `orderpost_condition` at a scrape, by code and subject."""
-    family = next(one for one in metrics.families(with_readers=True) if one.name == "orderpost_condition")
-    return {(one.labels["code"], one.labels["subject"]): one.value for one in family.samples}
+    family = next(
+        family for family in metrics.families(with_readers=True) if family.name == "orderpost_condition"
+    )
+    return {(sample.labels["code"], sample.labels["subject"]): sample.value for sample in family.samples}
 
 
 def test_a_scrape_shows_each_condition_with_0_in_a_quiet_shop():
@@ -331,9 +337,9 @@ def test_status_as_text_names_what_needs_a_person_each_provider_and_each_table()
 
 def test_status_goes_on_without_valkey(settings):
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
-    found = json.loads(status("--json"))
-    assert found["providers"] is None and found["consumers"] is None
-    assert found["needs"][0].startswith("Valkey does not answer") and "Valkey does not answer" in status()
+    shown = json.loads(status("--json"))
+    assert shown["providers"] is None and shown["consumers"] is None
+    assert shown["needs"][0].startswith("Valkey does not answer") and "Valkey does not answer" in status()
 
 
 def test_a_failed_job_needs_a_person_until_it_is_stopped():

@@ -15,7 +15,7 @@ dashboards = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHB
 
 
 def test_each_dashboard_has_an_address_of_its_own():
-    assert len({one["uid"] for one in DASHBOARDS.values()}) == len(DASHBOARDS) > 1
+    assert len({dashboard["uid"] for dashboard in DASHBOARDS.values()}) == len(DASHBOARDS) > 1
 
 
 @dashboards
@@ -34,7 +34,7 @@ def test_its_panels_have_ids_of_their_own_and_ask_the_chosen_prometheus(dashboar
 @dashboards
 def test_prometheus_can_read_each_query(dashboard, tmp_path):
     asked = [expr for _, expr in queries(dashboard)]
-    asked += [one["expr"] for one in dashboard["annotations"]["list"]]
+    asked += [annotation["expr"] for annotation in dashboard["annotations"]["list"]]
     recorded = [{"record": f"query:{number}", "expr": expr} for number, expr in enumerate(asked)]
     path = tmp_path / "queries.yml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": recorded}]}))

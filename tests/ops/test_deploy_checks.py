@@ -26,13 +26,13 @@ REAL = {
 
 
 def warnings() -> list[str]:
-    return [found.msg for found in run_checks(tags=[PRODUCTION], include_deployment_checks=True)]
+    return [warning.msg for warning in run_checks(tags=[PRODUCTION], include_deployment_checks=True)]
 
 
 def without_tls(url: str, *, environ: dict[str, str] | None = None, **others: str) -> list[tuple[str, str]]:
     """Return the settings and hosts that lack TLS, if each database but those in `others` has `url`."""
     names = {"default": url, "direct": url, "owner": url} | others
-    databases = {name: parse_database(given) for name, given in names.items()}
+    databases = {name: parse_database(address) for name, address in names.items()}
     return [(name, host) for name, host, _ in databases_without_tls(databases, environ=environ or {})]
 
 
@@ -123,8 +123,8 @@ class TestTls:
         self, settings: Any, url: str, host: str | None
     ) -> None:
         settings.REDIS_URL = url
-        found = [text for text in warnings() if "REDIS_URL" in text]
-        assert found == ([f"REDIS_URL leads to {host} without TLS."] if host else [])
+        texts = [text for text in warnings() if "REDIS_URL" in text]
+        assert texts == ([f"REDIS_URL leads to {host} without TLS."] if host else [])
 
     @pytest.mark.django_db
     @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ class TestTls:
             Heartbeat.beat(name=name)
         settings.EVENT_TRANSPORT, settings.KAFKA_OPTIONS = transport, {"security.protocol": protocol}
         settings.KAFKA_BOOTSTRAP_SERVERS = "localhost:9092, k2.tea.test:9092"
-        found = [text for text in warnings() if "KAFKA" in text]
-        assert found == ([f"KAFKA_BOOTSTRAP_SERVERS leads to {host} without TLS."] if host else [])
+        texts = [text for text in warnings() if "KAFKA" in text]
+        assert texts == ([f"KAFKA_BOOTSTRAP_SERVERS leads to {host} without TLS."] if host else [])
 
 
 def test_check_deploy_warns_of_no_kafka_while_the_database_cannot_say_who_uses_it() -> None:

@@ -53,8 +53,8 @@ def lines() -> Iterator[Lines]:
     names = EMAIL | EVENTS_OUT | EVENTS_IN
 
     def read() -> list[dict[str, Any]]:
-        found = [json.loads(line) for line in stream.getvalue().splitlines()]
-        return [line for line in found if line["event"] in names]
+        lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+        return [line for line in lines if line["event"] in names]
 
     with shipped_to(stream):
         yield read
@@ -69,9 +69,9 @@ def paid(settings) -> uuid.UUID:
     return order.id
 
 
-def assert_ids(found: list[dict[str, Any]], *, order_id: uuid.UUID, names: set[str]) -> None:
-    assert {line["event"] for line in found} == names
-    for line in found:
+def assert_ids(lines: list[dict[str, Any]], *, order_id: uuid.UUID, names: set[str]) -> None:
+    assert {line["event"] for line in lines} == names
+    for line in lines:
         assert {name for name in IDS if line.get(name)} == set(IDS), line
         assert line.get("notification_id") or line.get("event_id"), line
         assert (line["order_id"], line["correlation_id"], line["trace_id"]) == (
@@ -152,6 +152,6 @@ def test_each_published_event_has_a_line_and_addresses_are_masked(lines, paid):
     relay = Relay(using="default", transport=Memory())
     assert relay.step() == 3
     relay.close()
-    found = [line for line in lines() if line["event"] == "event published"]
-    assert [line["correlation_id"] for line in found] == ["saga-9", "saga-9", "saga-op_***"]
-    assert all(line["timestamp"] and line["level"] == "info" for line in found)
+    published = [line for line in lines() if line["event"] == "event published"]
+    assert [line["correlation_id"] for line in published] == ["saga-9", "saga-9", "saga-op_***"]
+    assert all(line["timestamp"] and line["level"] == "info" for line in published)

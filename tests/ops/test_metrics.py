@@ -206,7 +206,7 @@ def count(directory: Path, number: int) -> None:
     warm.run([sys.executable, "-c", COUNTS, str(number)], environment=environment).check_returncode()
 
 
-def found(directory: Path) -> dict[str, float]:
+def collected(directory: Path) -> dict[str, float]:
     """Return the collected numbers by name and labels."""
     return {
         f"{sample.name}{sorted(sample.labels.items())}": sample.value
@@ -220,14 +220,14 @@ def test_the_counts_of_ended_processes_stay_and_their_files_do_not(tmp_path: Pat
     count(tmp_path, 4)
     assert len(list(tmp_path.glob("*.db"))) == 4
     for _ in range(2):  # a second look adds nothing
-        numbers = found(tmp_path)
+        numbers = collected(tmp_path)
         assert numbers["shop_shipped_total[('carrier', 'post')]"] == 7
         assert numbers["shop_packing_seconds_count[]"] == 2
         assert numbers["shop_packing_seconds_bucket[('le', '1.0')]"] == 0
         assert numbers["shop_packing_seconds_bucket[('le', '2.0')]"] == 2
     assert sorted(file.name for file in tmp_path.glob("*.db")) == ["counter_ended.db", "histogram_ended.db"]
     count(tmp_path, 5)
-    assert found(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 12
+    assert collected(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 12
 
 
 def test_a_file_that_its_process_did_not_live_to_begin_stops_no_scrape(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_file_that_its_process_did_not_live_to_begin_stops_no_scrape(tmp_path:
     empty = [tmp_path / f"counter_{process}.db" for process in (os.getpid(), 2**22 + 1)]
     for file in empty:
         file.touch()
-    assert found(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 3
+    assert collected(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 3
     assert [file.exists() for file in empty] == [True, False]  # the first process may go on
 
 
@@ -245,9 +245,9 @@ def test_a_process_that_goes_on_keeps_its_file(tmp_path: Path) -> None:
     key = mmap_key("shop_shipped", "shop_shipped_total", ["carrier"], ["post"], "Shipped")
     mine.write_value(key, 2.0, 0.0)
     count(tmp_path, 3)
-    assert found(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 5
+    assert collected(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 5
     mine.write_value(key, 10.0, 0.0)
-    assert found(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 13
+    assert collected(tmp_path)["shop_shipped_total[('carrier', 'post')]"] == 13
     mine.close()
 
 

@@ -71,8 +71,8 @@ def test_a_migration_takes_no_long_lock_and_takes_nothing_away(app, name, tmp_pa
     out = io.StringIO()
     call_command("sqlmigrate", app, name, stdout=out)
     migration = MigrationLoader(None).disk_migrations[app, name]
-    found = squawk(tmp_path, out.getvalue(), *getattr(migration, "squawk_exceptions", ()))
-    assert found.returncode == 0, found.stdout + found.stderr
+    checked = squawk(tmp_path, out.getvalue(), *getattr(migration, "squawk_exceptions", ()))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def as_sql(operation: Operation) -> str:
@@ -129,15 +129,15 @@ ALLOWED = [
 @pytest.mark.django_db
 @pytest.mark.parametrize("rule", REFUSED)
 def test_the_check_refuses_what_breaks_the_release_before_or_locks_it_out(rule, tmp_path):
-    found = squawk(tmp_path, as_sql(REFUSED[rule]))
-    assert found.returncode != 0 and rule in found.stdout, found.stdout
+    checked = squawk(tmp_path, as_sql(REFUSED[rule]))
+    assert checked.returncode != 0 and rule in checked.stdout, checked.stdout
 
 
 @pytest.mark.django_db(transaction=True)  # one of them refuses to be built in a transaction
 def test_the_check_lets_what_only_adds_pass(tmp_path):
     for operation in ALLOWED:
-        found = squawk(tmp_path, as_sql(operation))
-        assert found.returncode == 0, found.stdout
+        checked = squawk(tmp_path, as_sql(operation))
+        assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.django_db

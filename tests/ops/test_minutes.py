@@ -75,12 +75,12 @@ def test_a_minute_has_what_happened_in_it():
     )
     sum_minutes()
     sums = stored()
-    found = sums[when]
+    minute = sums[when]
     wanted = {"placed": 1, "sent": 3, "bounced": 1, "failed": 1, "failed:ses": 1, "delivered": 0}
-    assert {series: found.count(series) for series in wanted} == wanted
+    assert {series: minute.count(series) for series in wanted} == wanted
     assert sums[when + MINUTE].count("delivered") == 1 and sums[when - MINUTE].count("failed") == 1
-    assert found.quantile("sent", share=0.5) == pytest.approx(30, rel=0.1)
-    assert found.quantile("sent", share=0.99) == pytest.approx(3601, rel=0.1)
+    assert minute.quantile("sent", share=0.5) == pytest.approx(30, rel=0.1)
+    assert minute.quantile("sent", share=0.99) == pytest.approx(3601, rel=0.1)
 
 
 def test_an_order_counts_in_the_minute_at_which_it_was_placed_whatever_its_id():

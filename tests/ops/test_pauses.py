@@ -162,10 +162,10 @@ def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
 def test_status_and_metrics_show_a_pause(valkey_url, settings):
     settings.REDIS_URL = valkey_url
     manage("pause", "relay", "--reason", "a bad night")
-    found = json.loads(manage("status", "--json"))
-    (one,) = found["paused"]
-    assert (one["part"], one["reason"]) == ("relay", "a bad night") and one["seconds"] >= 0
-    assert found["needs"][0].startswith("relay is paused by")
-    family = next(one for one in numbers() if one.name == "orderpost_paused")
+    shown = json.loads(manage("status", "--json"))
+    (pause,) = shown["paused"]
+    assert (pause["part"], pause["reason"]) == ("relay", "a bad night") and pause["seconds"] >= 0
+    assert shown["needs"][0].startswith("relay is paused by")
+    family = next(gauge for gauge in numbers() if gauge.name == "orderpost_paused")
     values = {sample.labels["part"]: sample.value for sample in family.samples}
     assert values == {"delivery": 0.0, "relay": 1.0, "consumers": 0.0}

@@ -327,9 +327,9 @@ def test_the_logs_patterns_mask_as_the_web_does(address: str, network: str | Non
     patterns = re.findall(r'"~(\^\(\?<(?:four|six)>.+)" \$(?:four|six)(\S+);', CONFIGURATION.read_text())
     assert len(patterns) == 2
     masks = [
-        found[1] + rest
+        match[1] + rest
         for pattern, rest in patterns
-        if (found := re.match(pattern.replace("?<", "?P<"), address))
+        if (match := re.match(pattern.replace("?<", "?P<"), address))
     ]
     assert masks == ([network] if network else [])
     assert network in (None, mask_address(address))

@@ -61,8 +61,8 @@ def test_the_workflow_of_a_release_gives_the_image_what_the_dockerfile_asks_for(
     (job,) = workflow["jobs"].values()
     (build,) = (step["with"] for step in job["steps"] if "build-push" in step.get("uses", ""))
     (asked,) = re.findall(r"^ARG (BASE .+)$", (PROJECT / "docker" / "Dockerfile").read_text(), re.MULTILINE)
-    given = set(re.findall(r"^(\w+)=", build["build-args"], re.MULTILINE))
-    assert given == set(re.findall(r"\b([A-Z]+)(?:=\S+)?(?= |$)", asked))
+    passed = set(re.findall(r"^(\w+)=", build["build-args"], re.MULTILINE))
+    assert passed == set(re.findall(r"\b([A-Z]+)(?:=\S+)?(?= |$)", asked))
 
 
 def test_the_workflow_of_a_release_refuses_a_tag_of_another_version() -> None:

@@ -31,11 +31,11 @@ def test_a_command_of_manage_py_is_run_with_its_arguments() -> None:
     assert done.returncode == 1 and done.stderr.startswith("relay: /nonexistent/relay does not exist")
 
 
-@pytest.mark.parametrize("given", ["0", "two", "1.5"])
-def test_a_bad_number_stops_the_start_with_a_sentence(given: str) -> None:
-    done = orderpost("web", WEB_THREADS=given)
+@pytest.mark.parametrize("number", ["0", "two", "1.5"])
+def test_a_bad_number_stops_the_start_with_a_sentence(number: str) -> None:
+    done = orderpost("web", WEB_THREADS=number)
     assert done.returncode == 1
-    assert done.stderr == f"WEB_THREADS must be a whole number from 1, and is '{given}'.\n"
+    assert done.stderr == f"WEB_THREADS must be a whole number from 1, and is '{number}'.\n"
 
 
 def test_a_role_takes_more_arguments() -> None:
@@ -48,11 +48,11 @@ class Started(Exception):
 
 
 @pytest.mark.parametrize(
-    ("given", "waits"),
+    ("word", "waits"),
     [("on", True), ("true", True), ("1", True), ("Yes", True), ("off", False), ("false", False), ("", False)],
 )
 def test_a_role_waits_for_the_migrations_by_each_word_of_a_switch(
-    given: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+    word: str, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[str] = []
 
@@ -62,7 +62,7 @@ def test_a_role_waits_for_the_migrations_by_each_word_of_a_switch(
     monkeypatch.setattr(os, "chdir", lambda path: None)
     monkeypatch.setattr(os, "execv", execv)
     monkeypatch.setattr(roles, "wait_for_migrations", waited.append)
-    monkeypatch.setenv("WAIT_FOR_MIGRATIONS", given)
+    monkeypatch.setenv("WAIT_FOR_MIGRATIONS", word)
     with pytest.raises(Started):
         roles.main(["relay"])
     assert waited == (["relay"] if waits else [])

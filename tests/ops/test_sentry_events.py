@@ -43,12 +43,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def events() -> Iterator[list[dict[str, Any]]]:
     """Report to a server of the test for its duration."""
-    found: list[dict[str, Any]] = []
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Here", (Handler,), {"events": found}))
+    sent: list[dict[str, Any]] = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Here", (Handler,), {"events": sent}))
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     before = sentry_sdk.get_client()
     sentry.init(dsn=f"http://key@127.0.0.1:{server.server_port}/1")
-    yield found
+    yield sent
     sentry_sdk.get_client().close()
     sentry_sdk.get_global_scope().set_client(before)
     server.shutdown()

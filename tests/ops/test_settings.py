@@ -451,8 +451,8 @@ def test_a_variable_of_others_is_not(name: str, value: str) -> None:
     assert unknown(name, value) == {}
 
 
-def manage(*words: str, **given: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"} | given
+def manage(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"} | variables
     return warm.run([sys.executable, "manage.py", *words], environment=environment)
 
 

@@ -30,7 +30,7 @@ def read_stuck() -> dict[str, Stuck]:
 
 
 def numbers() -> dict[str, int]:
-    return {state: found.orders for state, found in read_stuck().items()}
+    return {state: group.orders for state, group in read_stuck().items()}
 
 
 def since(order: Order, **ages: dt.timedelta) -> None:
@@ -122,8 +122,8 @@ def test_the_count_reads_indexes_alone(filled):
 def test_metrics_have_each_state():
     unrefunded()
     families = {family.name: family for family in metrics.numbers()}
-    found = {one.labels["state"]: one.value for one in families["orderpost_stuck_orders"].samples}
-    assert found == {"unconfirmed": 0, "unpaid": 0, "unrefunded": 1}
+    numbers = {sample.labels["state"]: sample.value for sample in families["orderpost_stuck_orders"].samples}
+    assert numbers == {"unconfirmed": 0, "unpaid": 0, "unrefunded": 1}
 
 
 @pytest.mark.parametrize("state", STUCK)

@@ -60,7 +60,7 @@ except LookupError:
     with Receiver() as receiver:
         done = run(code, {**receiver.environment, "OTEL_SERVICE_NAME": "web"})
         assert done.returncode == 0, done.stderr
-        spans = {span.name: span for span in receiver.until(lambda found: len(found) == 2)}
+        spans = {span.name: span for span in receiver.until(lambda spans: len(spans) == 2)}
     outer, inner = spans["POST /orders"], spans["save"]
     assert (outer.kind, outer.service, outer.attributes) == ("SERVER", "web", {"a": 1})
     assert (outer.trace_id, outer.parent_id) == tuple(REMOTE.split("-")[1:3])
@@ -83,7 +83,7 @@ else:
     with Receiver() as receiver:
         done = run(code, receiver.environment)
         assert done.returncode == 0, done.stderr
-        assert sorted(span.name for span in receiver.until(lambda found: len(found) == 2)) == [
+        assert sorted(span.name for span in receiver.until(lambda spans: len(spans) == 2)) == [
             "child",
             "parent",
         ]

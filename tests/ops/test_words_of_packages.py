@@ -37,19 +37,21 @@ ALLOWED = {
 
 def above(package: str) -> list[str]:
     level = next(number for number, level in enumerate(LEVELS) if package in level)
-    return [one for upper in LEVELS[: level + 1] for one in upper if one != package]
+    return [name for upper in LEVELS[: level + 1] for name in upper if name != package]
 
 
 def tables(packages: Sequence[str]) -> set[str]:
-    return {model._meta.db_table for one in packages for model in apps.get_app_config(one).get_models()}
+    return {
+        model._meta.db_table for package in packages for model in apps.get_app_config(package).get_models()
+    }
 
 
 def states(packages: Sequence[str]) -> set[str]:
     """Return the values of all choices in the packages' models, and the names of stuck orders."""
     choices = [
         choice
-        for one in packages
-        for model in apps.get_app_config(one).get_models()
+        for name in packages
+        for model in apps.get_app_config(name).get_models()
         for field in model._meta.get_fields()
         for choice in getattr(field, "choices", None) or ()
     ]
@@ -82,27 +84,27 @@ def named(text: str, table: str) -> bool:
 def words(package: str) -> Callable[[str], set[str]]:
     """Return the function that finds in a text the words of packages above this one."""
     upper = above(package)
-    own = [one for one in PACKAGES if one not in upper]
+    own = [name for name in PACKAGES if name not in upper]
     strange_tables, own_tables = tables(upper), tuple(tables(own))
     strange_states = states(upper) - states(own) - ORDINARY
     labels = re.compile(rf"\b({'|'.join(upper)})([._])[A-Za-z]\w*") if upper else None
 
     def find(text: str) -> set[str]:
-        found = {table for table in strange_tables if named(text, table)}
-        found |= {state for state in strange_states if text == state or f"'{state}'" in text}
+        words = {table for table in strange_tables if named(text, table)}
+        words |= {state for state in strange_states if text == state or f"'{state}'" in text}
         for match in labels.finditer(text) if labels else ():
             if not match[0].startswith(own_tables):
-                found.add(match[1] + match[2])
+                words.add(match[1] + match[2])
         if "notifications" in upper and re.search(r"(?i)\be-mails?\b(?! address)", text):
-            found.add("e-mail")
-        return found
+            words.add("e-mail")
+        return words
 
     return find
 
 
 def scan(package: str) -> Found:
     find = words(package)
-    files = [one for one in files_of(package) if "migrations" not in one.parts]
+    files = [file for file in files_of(package) if "migrations" not in file.parts]
     return {
         (str(file.relative_to(PROJECT)), word)
         for file in files
@@ -113,7 +115,7 @@ def scan(package: str) -> Found:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_string_names_what_belongs_to_a_package_above(package):
-    expected = {one for one in ALLOWED if one[0].startswith(f"{package}/")}
+    expected = {pair for pair in ALLOWED if pair[0].startswith(f"{package}/")}
     assert scan(package) == expected
 
 

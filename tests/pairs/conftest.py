@@ -12,5 +12,5 @@ from tests.kit.jobs import small_batches
 @pytest.fixture(autouse=True)
 def wakes() -> Iterator[list[str]]:
     """Return a list that gets an entry for each wake-up of a worker of jobs."""
-    with small_batches(rows=2) as found:
-        yield found
+    with small_batches(rows=2) as wakes:
+        yield wakes

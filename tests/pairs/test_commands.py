@@ -26,22 +26,22 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "dire
 
 
 def test_a_command_for_an_erased_person_moves_the_order_and_mails_nobody(archive_folder):
-    one = order()
-    pay_order(order_id=one.id)
-    erase_person(email=one.email, report=Steps(), force=True)
-    assert give(COMPLETE, orderId=str(one.id)) == "done"
-    assert status(one) == "completed"
+    placed = order()
+    pay_order(order_id=placed.id)
+    erase_person(email=placed.email, report=Steps(), force=True)
+    assert give(COMPLETE, orderId=str(placed.id)) == "done"
+    assert status(placed) == "completed"
     mail = EmailNotification.objects.get(event_type="order.completed")
     assert (mail.status, mail.last_error) == ("suppressed", "the recipient's data was erased")
     assert "a@example.com" not in str(DomainEvent.objects.values_list("payload", "metadata"))
 
 
 def test_a_command_after_a_correction_mails_the_new_address_alone():
-    one = order()
-    wrong = make_mail(status="dead_lettered", order_id=one.id)
-    pay_order(order_id=one.id)
+    placed = order()
+    wrong = make_mail(status="dead_lettered", order_id=placed.id)
+    pay_order(order_id=placed.id)
     send_copy(notification_id=wrong.id, recipient_email="right@example.com", update_order=True)
-    assert give(COMPLETE, orderId=str(one.id)) == "done"
+    assert give(COMPLETE, orderId=str(placed.id)) == "done"
     mail = EmailNotification.objects.get(event_type="order.completed")
     assert mail.recipient_email == "right@example.com"
 

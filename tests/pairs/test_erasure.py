@@ -100,10 +100,10 @@ def test_a_replay_that_fails_after_the_erasure_writes_nothing_into_the_letter():
     def fail(event: Any) -> None:
         raise ValueError(f"no mailbox {event.data['email']}")
 
-    found = replay_next(consumer=NAME, handlers=HANDLERS | {PLACE: fail})
-    assert found is not None and found[1] is not None
+    replayed = replay_next(consumer=NAME, handlers=HANDLERS | {PLACE: fail})
+    assert replayed is not None and replayed[1] is not None
     erase()
-    fail_replay(letter=found[0], reason=str(found[1]))
+    fail_replay(letter=replayed[0], reason=str(replayed[1]))
     letter.refresh_from_db()
     assert (letter.envelope, letter.error, bool(letter.discarded_at)) == (ERASED, ERASED, True)
     assert not InboundDeadLetter.objects.replay_requested().exists()

@@ -45,7 +45,7 @@ def test_wherever_an_import_arrives_the_live_events_send_what_they_send_without_
     plain, other = new_id(), new_id()
     for event in story(plain):
         give({**event, "data": {**event["data"], "placedAt": minutes_ago(90)}})
-    events = [{**one, "data": {**one["data"], "placedAt": minutes_ago(90)}} for one in story(other)]
+    events = [{**event, "data": {**event["data"], "placedAt": minutes_ago(90)}} for event in story(other)]
     history = {**events[sequence - 1], "eventId": new_id(), "timestamp": minutes_ago(1)}
     history["data"] = {**history["data"], "notify": False}
     for event in [*events[:place], history, *events[place:]]:

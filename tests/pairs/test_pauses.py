@@ -29,10 +29,10 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "dire
 
 
 def test_an_email_that_waits_for_the_end_of_a_pause_is_not_sent_after_its_person_was_erased(archive_folder):
-    one = order()
-    pay_order(order_id=one.id)
+    placed = order()
+    pay_order(order_id=placed.id)
     Pause.objects.pause(parts=["delivery"], reason="", username="x")
-    erase_person(email=one.email, report=Steps(), force=True)
+    erase_person(email=placed.email, report=Steps(), force=True)
     Pause.objects.resume(parts=["delivery"], username="x")
     assert claim(limit=5) == []
     assert statuses() == {"discarded": 1}

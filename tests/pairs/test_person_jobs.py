@@ -139,8 +139,8 @@ def test_two_erasures_of_one_person_at_once_run_one_after_the_other():
     both = start("erasure"), start("erasure")
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(run, both))
-    assert sorted(fresh(one).done_count for one in both) == [0, 50]
-    assert {fresh(one).state for one in both} == {"done"} and grep(ANN) == []
+    assert sorted(fresh(job).done_count for job in both) == [0, 50]
+    assert {fresh(job).state for job in both} == {"done"} and grep(ANN) == []
     assert Erasure.objects.get().counts["orders"] == 25
 
 
@@ -251,4 +251,4 @@ def test_an_erasure_that_had_only_started_when_the_database_lost_it_is_listed(tm
     log = tmp_path / "a.log"
     log.write_text(line("erasure started", address_hash=address_hash(ANN), job="x"))
     lost, _ = after_restore(log)
-    assert [(one["kind"], one["id"]) for one in lost] == [("erasure", address_hash(ANN))]
+    assert [(change["kind"], change["id"]) for change in lost] == [("erasure", address_hash(ANN))]

@@ -115,11 +115,11 @@ class TestResend:
         save_profile("", from_email="New <new@own.test>")
         resend(ids=[mail.id, copy.id])
         assert drained() == {"sent": 2}
-        assert {(one.from_email, one.to) for one in sandbox.mails} == {
+        assert {(mail.from_email, mail.to) for mail in sandbox.mails} == {
             ("orders@own.test", CUSTOMER),
             ("orders@own.test", OFFICE),
         }
-        assert all("bcc" not in str(one.payload).lower() for one in sandbox.mails)
+        assert all("bcc" not in str(mail.payload).lower() for mail in sandbox.mails)
 
 
 class TestSuppressionAndEvidence:
@@ -143,9 +143,9 @@ class TestPrivacy:
     def test_an_erasure_of_the_customer_erases_the_shop_copy(self):
         mail, copy = paid(name="Ann Example")
         erase_person(email=CUSTOMER, report=Steps(), force=True)
-        for one in (mail, copy):
-            one.refresh_from_db()
-            assert (one.status, one.recipient_email, one.body, one.body_text) == (
+        for sent in (mail, copy):
+            sent.refresh_from_db()
+            assert (sent.status, sent.recipient_email, sent.body, sent.body_text) == (
                 "discarded",
                 ERASED_ADDRESS,
                 "",
@@ -211,8 +211,8 @@ class TestRestore:
         mail = EmailNotification.objects.get(shop_copy_of=None)
         EmailNotification.objects.all().delete()
         lost, _ = after_restore(shipped)
-        copies = [one for one in lost if one.get("shop_copy_of")]
-        assert [one["shop_copy_of"] for one in copies] == [str(mail.id)]
+        copies = [change for change in lost if change.get("shop_copy_of")]
+        assert [copy["shop_copy_of"] for copy in copies] == [str(mail.id)]
 
     def test_profiles_come_with_the_backup(self, tmp_path: Path):
         """They are rows of the database, and each process reads them again, whatever it knew."""
@@ -229,7 +229,7 @@ class TestWhereItIsShown:
     def test_the_api_the_timeline_and_the_admin_call_it_a_shop_copy(self, admin_client):
         mail, copy = paid()
         api = Api(make_token())
-        shown = {one["id"]: one for one in api.get("/api/v1/notifications").json()["results"]}
+        shown = {result["id"]: result for result in api.get("/api/v1/notifications").json()["results"]}
         assert shown[str(copy.id)]["shop_copy_of"] == str(mail.id)
         assert shown[str(mail.id)]["shop_copy_of"] is None
         texts = [entry.text for entry in read_timeline(order=Order.objects.get())]

@@ -96,14 +96,14 @@ def test_texts_of_a_profile_are_those_of_its_shop_alone(settings):
 
 def test_texts_that_are_published_while_an_order_is_paid_are_in_all_of_its_email_or_in_none():
     """A process reads a version between two e-mails, and never within one."""
-    stop, known = threading.Event(), []
+    stop, versions_in_turn = threading.Event(), []
     for text in ("one", "two"):
         publish_texts({SUBJECT: text, READY: text})
-        known.append(dict(published.versions.get()))
+        versions_in_turn.append(dict(published.versions.get()))
 
     def publish() -> None:
         while not stop.is_set():
-            for versions in known:
+            for versions in versions_in_turn:
                 value = published.Published()
                 value.update(versions)
                 published.versions.value = value
@@ -123,8 +123,8 @@ def test_texts_that_are_published_while_an_order_is_paid_are_in_all_of_its_email
 def test_an_order_whose_locale_has_no_catalogue_gets_the_english_texts():
     publish_texts({SUBJECT: "Paid!"})
     publish_texts({SUBJECT: "Bezahlt!"}, locale="de")
-    found = [paid(locale=locale).subject for locale in ("nl", "de-AT", "fr")]
-    assert found[:2] == ["Paid!", "Bezahlt!"] and found[2].startswith("Paiement")
+    subjects = [paid(locale=locale).subject for locale in ("nl", "de-AT", "fr")]
+    assert subjects[:2] == ["Paid!", "Bezahlt!"] and subjects[2].startswith("Paiement")
 
 
 def test_an_erasure_empties_the_email_and_keeps_the_version():

@@ -51,7 +51,7 @@ def test_a_correction_that_the_database_lost_is_listed_so_that_somebody_repeats_
     EmailNotification.objects.filter(id=copy_id).delete()
     Order.objects.filter(id=order.id).update(email=order.email, updated_at=order.updated_at)
     lost, _ = after_restore(shipped)
-    assert {(one["kind"], one["id"], one["order_known"]) for one in lost} == {
+    assert {(change["kind"], change["id"], change["order_known"]) for change in lost} == {
         ("e-mail", str(copy_id), True),
         ("correction", str(order.id), True),
     }

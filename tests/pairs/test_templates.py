@@ -59,13 +59,13 @@ def unlucky(replace) -> Order:
     return order(reference="Ann 7")
 
 
-def payment_of(one: Order) -> Received:
-    return received(PAID, envelope(PAID, {"orderId": str(one.id)}), key=str(one.id))
+def payment_of(placed: Order) -> Received:
+    return received(PAID, envelope(PAID, {"orderId": str(placed.id)}), key=str(placed.id))
 
 
-def nothing_changed(one: Order) -> bool:
+def nothing_changed(placed: Order) -> bool:
     events = DomainEvent.objects.exclude(event_type__endswith=".dlt")
-    return (status(one), events.count(), EmailNotification.objects.count()) == ("pending", 1, 0)
+    return (status(placed), events.count(), EmailNotification.objects.count()) == ("pending", 1, 0)
 
 
 def test_a_request_is_refused_whole_and_its_repeat_succeeds_once_the_template_is_right(
@@ -109,7 +109,7 @@ def test_an_event_over_http_is_refused_alone_and_not_stored(replace, unlucky, se
     good = envelope(PAID, {"orderId": str(order().id)})
     api = Api(make_token())
     answer: Any = api.post("/api/v1/events", [bad, good]).json()
-    assert [one["result"] for one in answer["results"]] == ["refused", "processed"]
+    assert [result["result"] for result in answer["results"]] == ["refused", "processed"]
     assert "Ann" not in str(answer)
     assert ProcessedEvent.objects.count() == 1 and not Order.objects.filter(source=SHOP).exists()
     replace("Paid: {{ reference }}")
@@ -119,8 +119,8 @@ def test_an_event_over_http_is_refused_alone_and_not_stored(replace, unlucky, se
 def test_rendering_again_refuses_this_email_alone_and_names_the_file(replace, unlucky):
     replace("Paid: {{ reference }}")
     others = [order(reference="A-1"), unlucky]
-    for one in others:
-        pay_order(order_id=one.id)
+    for other in others:
+        pay_order(order_id=other.id)
     EmailNotification.objects.update(status="dead_lettered")
     replace(BROKEN)
     with transaction.atomic():

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("end", ["revoked_at", "expires_at"])
 def test_a_list_of_events_ends_where_its_token_ends_and_a_new_token_repeats_it(monkeypatch, fast, end):
     orders = [order() for _ in range(4)]
-    events = [envelope(PAID, {"orderId": str(one.id)}) for one in orders]
+    events = [envelope(PAID, {"orderId": str(order.id)}) for order in orders]
     pay = subscriptions.OTHER_SERVICES[PAID]
 
     def end_token(event: Envelope) -> None:
@@ -29,8 +29,8 @@ def test_a_list_of_events_ends_where_its_token_ends_and_a_new_token_repeats_it(m
     with monkeypatch.context() as patched:
         patched.setitem(subscriptions.OTHER_SERVICES, PAID, end_token)
         assert_problem(Api(make_token()).post("/api/v1/events", events), 401, "unauthenticated")
-    assert [status(one) for one in orders] == ["paid", "paid", "pending", "pending"]
+    assert [status(order) for order in orders] == ["paid", "paid", "pending", "pending"]
     assert ProcessedEvent.objects.count() == 2
     answer: Any = Api(make_token()).post("/api/v1/events", events).json()
-    found = [one["result"] for one in answer["results"]]
-    assert found == ["repeated", "repeated", "processed", "processed"]
+    outcomes = [result["result"] for result in answer["results"]]
+    assert outcomes == ["repeated", "repeated", "processed", "processed"]

@@ -46,7 +46,9 @@ def test_an_option_is_in_the_request(provider, monkeypatch, name):
 
 
 def test_every_declared_option_is_tried_here():
-    declared = {name: set(one.account) for name, one in declarations().items() if one.account}
+    declared = {
+        name: set(declaration.account) for name, declaration in declarations().items() if declaration.account
+    }
     assert declared == {name: set(options) for name, options in ACCOUNT.items()}
 
 

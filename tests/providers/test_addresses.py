@@ -81,19 +81,19 @@ def test_pythons_email_package_reads_every_accepted_address_unchanged(text, name
     message = email.message.EmailMessage()
     message["To"] = address
     again = email.message_from_bytes(message.as_bytes(), policy=email.policy.default)
-    assert [one.addr_spec for one in again["To"].addresses] == [address]
+    assert [address.addr_spec for address in again["To"].addresses] == [address]
 
 
 @drawn(ACCEPTED, TO_NAMES)
 def test_an_address_and_its_name_are_split_as_anymail_would(text, name):
     name = name.replace("=?", "")  # which we break
     header = formatted_address(name=name, recipient_email=read_address(text))
-    for given in (header, [header]):
-        (ours,), (theirs,) = split_addresses(given), parse_address_list(given, "to")
+    for headers in (header, [header]):
+        (ours,), (theirs,) = split_addresses(headers), parse_address_list(headers, "to")
         assert (ours.username, ours.domain, str(ours)) == (theirs.username, theirs.domain, str(theirs))
         assert (ours.display_name, ours.addr_spec) == (theirs.display_name, theirs.addr_spec)
 
 
 def test_several_addresses_and_none_are_split():
     both = ["a@example.com", "b@example.com"]
-    assert [str(one) for one in split_addresses(both)] == both and split_addresses([]) == []
+    assert [str(address) for address in split_addresses(both)] == both and split_addresses([]) == []

@@ -201,12 +201,12 @@ class TestPostmark:
         settings.POSTMARK_WEBHOOK_BASIC_AUTH = "postmark:secret"
 
     @pytest.mark.parametrize(
-        "given",
+        "login_text",
         [None, "postmark", "postmark:wrong", "other:secret", ":", "postmark:secret\n", "postmark:sécret"],
     )
-    def test_without_its_password_nothing_is_believed(self, given):
+    def test_without_its_password_nothing_is_believed(self, login_text):
         mail = make_mail(status=Status.FAILED, provider="postmark")
-        login = None if given is None else "Basic " + base64.b64encode(given.encode()).decode()
+        login = None if login_text is None else "Basic " + base64.b64encode(login_text.encode()).decode()
         assert send("postmark", played("postmark", mail, "bounce", ""), Authorization=login) == 401
         assert fresh(mail).status == "failed" and not Suppression.objects.exists()
 

@@ -237,9 +237,9 @@ def test_smtp_has_no_reply_to_unless_it_is_set(smtp):
     assert (message["Auto-Submitted"], message["Reply-To"]) == ("auto-generated", None)
 
 
-@pytest.mark.parametrize(("given", "address"), REPLY_TO)
-def test_smtp_has_both_headers(smtp, settings, given, address):
-    settings.REPLY_TO_EMAIL = given
+@pytest.mark.parametrize(("reply_to", "address"), REPLY_TO)
+def test_smtp_has_both_headers(smtp, settings, reply_to, address):
+    settings.REPLY_TO_EMAIL = reply_to
     PROVIDERS["smtp"].send(make_mail())
     message = email.message_from_string(smtp.messages[0], policy=email.policy.default)
     (answers,) = message["Reply-To"].addresses

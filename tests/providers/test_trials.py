@@ -103,7 +103,7 @@ class TestAWrongSettingIsNamed:
     def test_api_key(self, provider, settings, name):
         declared = declarations()[name]
         settings.EMAIL_PROVIDERS = [name]
-        (key,) = (one.anymail for one in declared.settings if one.name == declared.api_key)
+        (key,) = (setting.anymail for setting in declared.settings if setting.name == declared.api_key)
         settings.ANYMAIL = settings.ANYMAIL | {key: "wrong"}
         assert f"Check {declared.api_key}. Sending failed with: 401 " in tried(name)
 
@@ -200,8 +200,8 @@ class TestAWrongSettingIsNamed:
 
 
 class TestTheJob:
-    def start(self, **given: Any) -> BulkJob:
-        return trials.start_trial(**{"provider": "sendgrid", "to": ANN} | given)
+    def start(self, **arguments: Any) -> BulkJob:
+        return trials.start_trial(**{"provider": "sendgrid", "to": ANN} | arguments)
 
     def run(self, job: BulkJob) -> BulkJob:
         run_jobs()
@@ -283,7 +283,7 @@ class TestTheWebhook:
         settings.EMAIL_PROVIDERS = ["sendgrid", "resend"]
         job = trials.start_trial(provider="resend", to=ANN)
         erasure = person_jobs.start_erasure(email=ANN, force=False)
-        post([event(str(one.id), "delivered") for one in (job, erasure)])
+        post([event(str(job.id), "delivered") for job in (job, erasure)])
         assert list(BulkJob.objects.order_by("id").values_list("steps", flat=True)) == [[], None]
 
     def test_does_not_look_for_a_trial_if_an_email_has_the_id(self):

@@ -27,9 +27,9 @@ def doubt() -> list[dict[str, Any]]:
 
 
 def test_an_empty_table_has_nothing_unfinished(db):
-    found = conditions.read_facts(now=read_database_time())
-    assert found[UNFINISHED_EMAILS] == Rows()
-    assert found[UNFINISHED_EVENTS] == Events() and found[HEARTBEATS] == {}
+    facts = conditions.read_facts(now=read_database_time())
+    assert facts[UNFINISHED_EMAILS] == Rows()
+    assert facts[UNFINISHED_EVENTS] == Events() and facts[HEARTBEATS] == {}
 
 
 def test_ages_are_those_of_the_oldest_row_and_held_ones_are_apart(db):
@@ -54,8 +54,8 @@ def test_a_resent_row_is_as_old_as_its_resend(db):
 def test_a_look_at_thousands_of_unfinished_rows_stops_after_the_limit(filled, monkeypatch):
     monkeypatch.setattr(conditions, "MOST", plans.DUE // 10)
     with plans.statements(at_most=12) as read:
-        found = unfinished()
-    assert found.pending == conditions.MOST
+        rows = unfinished()
+    assert rows.pending == conditions.MOST
     (of_rows,) = [sql for sql in read if "dead_lettered" in sql and "email_notifications" in sql]
     # the unfinished e-mails, the unfinished events, and the e-mails whose sender was refused
     assert conditions.MOST <= plans.plan_of(of_rows).visited <= 3 * conditions.MOST + 1000

@@ -77,9 +77,9 @@ def load(port: int, **plan: Any) -> dict[str, Any]:
 
 def test_each_order_is_placed_and_then_paid_once_under_keys_of_its_own(shop):
     port, kind = shop
-    found = load(port)
-    assert found["statuses"] == {"201": 40, "200": 40}
-    assert len(found["place"]) == len(found["pay"]) == 40
+    seen = load(port)
+    assert seen["statuses"] == {"201": 40, "200": 40}
+    assert len(seen["place"]) == len(seen["pay"]) == 40
     assert len({key for _, key, _ in kind.seen}) == 80
     order = [path for path, _, _ in kind.seen]
     assert all(order.index(f"/api/v1/orders/{number}/pay") > number for number in range(40))
@@ -89,14 +89,14 @@ def test_each_order_is_placed_and_then_paid_once_under_keys_of_its_own(shop):
 def test_an_order_that_is_not_placed_is_an_error_twice_and_is_not_paid(shop):
     port, kind = shop
     kind.refused = {3, 7}
-    found = load(port)
-    assert found["statuses"] == {"201": 38, "503": 2, "200": 38, "not paid": 2}
+    seen = load(port)
+    assert seen["statuses"] == {"201": 38, "503": 2, "200": 38, "not paid": 2}
     assert "/api/v1/orders/3/pay" not in [path for path, _, _ in kind.seen]
 
 
 def test_a_latency_counts_from_the_time_at_which_the_request_was_due(shop):
     port, kind = shop
     kind.pause = 0.02  # one at a time: 80 requests take 1.6 s, though all are due within 1.04 s
-    found = load(port, rate=1000, connections=2)
+    seen = load(port, rate=1000, connections=2)
     # The last placed order was due 0.04 s after the first and answered after 40 pauses at the earliest.
-    assert max(found["place"]) > 40 * 20 - 40 - 1
+    assert max(seen["place"]) > 40 * 20 - 40 - 1

@@ -43,7 +43,11 @@ def due_indexes(plan: Plan) -> set[str]:
 
 def this_month() -> str:
     now = dt.datetime.now(dt.UTC)
-    (partition,) = [one for one in attached(model=EmailNotification) if one.since <= now < one.until]
+    (partition,) = [
+        partition
+        for partition in attached(model=EmailNotification)
+        if partition.since <= now < partition.until
+    ]
     return partition.name
 
 
@@ -72,7 +76,7 @@ def test_a_claim_reads_a_month_by_index_soon_after_its_partition_was_empty(fille
     monkeypatch.setattr(prepared, "PLAN_SECONDS", math.inf)
     assert plan_without_values(CLAIMS[kind], "UPDATE").visited == 0
     now = dt.datetime.now(dt.UTC)
-    (following,) = [one for one in attached(model=EmailNotification) if one.since > now][:1]
+    (following,) = [partition for partition in attached(model=EmailNotification) if partition.since > now][:1]
     fill(following, SMALL + 200)  # one statement could not insert many more
     monkeypatch.setattr(prepared, "PLAN_SECONDS", 0.0)
     plan = plan_without_values(CLAIMS[kind], "UPDATE")
@@ -106,7 +110,9 @@ def write_events(*, published: int, due: int) -> None:
 
 def today() -> str:
     now = dt.datetime.now(dt.UTC)
-    (partition,) = [one for one in attached(model=DomainEvent) if one.since <= now < one.until]
+    (partition,) = [
+        partition for partition in attached(model=DomainEvent) if partition.since <= now < partition.until
+    ]
     return partition.name
 
 

@@ -71,7 +71,7 @@ class Traffic:
         with psycopg.connect(dsn(), autocommit=True) as session:
             while not self.done.is_set():
                 if wait := session.execute(WAITS).fetchone():
-                    self.longest = max(self.longest, (float(wait[0]), *wait[1:]), key=lambda one: one[0])
+                    self.longest = max(self.longest, (float(wait[0]), *wait[1:]), key=lambda stall: stall[0])
                 time.sleep(0.01)
 
 
@@ -79,7 +79,7 @@ class Traffic:
 def traffic() -> Iterator[Traffic]:
     it = Traffic()
     work: list[Callable[[], None]] = [it.write] * WRITERS + [it.read, it.watch]
-    threads = [threading.Thread(target=one) for one in work]
+    threads = [threading.Thread(target=target) for target in work]
     for thread in threads:
         thread.start()
     try:

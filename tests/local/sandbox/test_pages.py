@@ -24,13 +24,15 @@ def test_lists_the_newest_mail_first(sandbox: Sandbox, send: Send) -> None:
     assert 0 < page.index("The second") < page.index("The first")
 
 
-@pytest.mark.parametrize(("search", "found"), [("ada@", True), ("o-1", True), ("PAID", True), ("bob", False)])
+@pytest.mark.parametrize(
+    ("search", "is_listed"), [("ada@", True), ("o-1", True), ("PAID", True), ("bob", False)]
+)
 def test_searches_by_recipient_order_and_event(
-    sandbox: Sandbox, send: Send, search: str, found: bool
+    sandbox: Sandbox, send: Send, search: str, is_listed: bool
 ) -> None:
     send(subject="Hello")
     page = requests.get(f"{sandbox.url}/live", params={"q": search}, timeout=5).text
-    assert ("Hello" in page) is found
+    assert ("Hello" in page) is is_listed
 
 
 def test_shows_one_mail_in_full(sandbox: Sandbox, send: Send) -> None:

@@ -103,8 +103,8 @@ def test_it_says_after_each_round_that_the_broker_answers_and_not_while_that_is_
 def mock() -> Iterator[str]:
     """Return the address of librdkafka's mock cluster."""
     producer = confluent_kafka.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
-    found = producer.list_topics(timeout=10).brokers.values()
-    yield ",".join(f"{broker.host}:{broker.port}" for broker in found)
+    brokers = producer.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
 
 
 @pytest.fixture
@@ -121,10 +121,13 @@ def topic(settings, monkeypatch, valkey_url, mock) -> str:
 def shown() -> dict[tuple[str, str], float]:
     """Return what the web shows about brokers and lags, by metric and by broker or topic."""
     return {
-        (one.name.removeprefix("orderpost_"), one.labels.get("broker") or one.labels["topic"]): one.value
+        (
+            sample.name.removeprefix("orderpost_"),
+            sample.labels.get("broker") or sample.labels["topic"],
+        ): sample.value
         for family in metrics.families(with_readers=True)
-        for one in family.samples
-        if one.name.startswith(("orderpost_broker_up", "orderpost_consumer_lag"))
+        for sample in family.samples
+        if sample.name.startswith(("orderpost_broker_up", "orderpost_consumer_lag"))
     }
 
 
@@ -139,10 +142,10 @@ def test_the_lag_of_the_group_is_shown_next_to_that_of_the_consumers_of_events(t
     publisher = kafka.KafkaPublisher()
     assert publisher.publish([Message(topic, "k", b"{}")] * 3) == [None] * 3
     publisher.close()
-    found = shown()
-    assert found["consumer_lag_events", topic] == 3 and found["consumer_lag_seconds", topic] > 0
-    assert found["consumer_lag_events", "payment.payment.succeeded.v1"] == 0
-    assert found["broker_up", "kafka"] == found["broker_up", "redis"] == 1
+    values = shown()
+    assert values["consumer_lag_events", topic] == 3 and values["consumer_lag_seconds", topic] > 0
+    assert values["consumer_lag_events", "payment.payment.succeeded.v1"] == 0
+    assert values["broker_up", "kafka"] == values["broker_up", "redis"] == 1
 
 
 @pytest.mark.django_db
@@ -165,9 +168,9 @@ def test_a_kafka_that_only_debezium_writes_to_is_reported_when_it_is_away(topic,
     Heartbeat.beat(name="poll")
     Heartbeat.beat(name=CDC)
     settings.KAFKA_BOOTSTRAP_SERVERS = "127.0.0.1:1"
-    found = shown()
-    assert found["broker_up", "kafka"] == 0 and found["broker_up", "redis"] == 1
-    assert ("consumer_lag_events", topic) not in found
+    values = shown()
+    assert values["broker_up", "kafka"] == 0 and values["broker_up", "redis"] == 1
+    assert ("consumer_lag_events", topic) not in values
     (need,) = read_status(capsys)["needs"]
     assert need.startswith("Kafka does not answer")
 
@@ -189,6 +192,6 @@ def test_kafka_is_not_asked_while_the_database_cannot_say_whether_it_is_used(top
 def test_status_names_what_waits(topic, capsys):
     Heartbeat.beat(name="poll")
     Heartbeat.beat(name=CDC)
-    found = read_status(capsys)
-    assert found["needs"] == []
-    assert {"topic": topic, "events": 0, "seconds": 0.0} in found["consumers"]
+    seen = read_status(capsys)
+    assert seen["needs"] == []
+    assert {"topic": topic, "events": 0, "seconds": 0.0} in seen["consumers"]

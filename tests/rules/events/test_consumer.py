@@ -59,25 +59,25 @@ def test_a_long_round_is_acknowledged_while_it_goes_on(fast):
 
 def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again(fast):
     fast.retries()
-    one, two = order(), order()
+    held_back, free = order(), order()
     fails = {"left": 2}
 
     def flaky(event):
-        if event.data["orderId"] == str(one.id) and fails["left"]:
+        if event.data["orderId"] == str(held_back.id) and fails["left"]:
             fails["left"] -= 1
             raise TimeoutError("a service of ours is slow")
         HANDLERS[PAID](event)
 
-    first = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
-    behind = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
-    other = received(PAID, envelope(PAID, {"orderId": str(two.id)}), key="two")
+    first = received(PAID, envelope(PAID, {"orderId": str(held_back.id)}), key="one")
+    behind = received(PAID, envelope(PAID, {"orderId": str(held_back.id)}), key="one")
+    other = received(PAID, envelope(PAID, {"orderId": str(free.id)}), key="free")
     hand = Hand([first, behind, other])
     it = consume(hand, **{PAID: flaky})
     it.step()
     assert hand.acknowledged == [other]
     until(lambda: len(hand.acknowledged) >= 3, meanwhile=lambda: it.step(seconds=0.05))
     assert hand.acknowledged == [other, first, behind]
-    assert status(one) == status(two) == "paid"
+    assert status(held_back) == status(free) == "paid"
     assert it.counts == {"done": 2, "repeat": 0, "dead": 1}  # the second payment is money to be returned
 
 
@@ -178,11 +178,11 @@ class TestReplays:
     def test_a_replay_that_fails_for_a_while_holds_back_nothing_and_is_tried_again(self, fast):
         fast.retries()
         fast.replays()
-        (one, first), (two, second) = dead_refund(), dead_refund()
+        (failing, first), (other, second) = dead_refund(), dead_refund()
         fails = {"left": 2}
 
         def flaky(event):
-            if event.data["orderId"] == str(one.id) and fails["left"]:
+            if event.data["orderId"] == str(failing.id) and fails["left"]:
                 fails["left"] -= 1
                 raise TimeoutError
             HANDLERS[REFUNDED](event)
@@ -190,9 +190,9 @@ class TestReplays:
         InboundDeadLetter.objects.request_replay(ids=[first.id, second.id])
         it = consume(Hand(), **{REFUNDED: flaky})
         it.step(seconds=0.01)
-        assert (refunded(one), refunded(two)) == (0, 10)
-        until(lambda: refunded(one), meanwhile=lambda: it.step(seconds=0.01))
-        assert refunded(one) == 10
+        assert (refunded(failing), refunded(other)) == (0, 10)
+        until(lambda: refunded(failing), meanwhile=lambda: it.step(seconds=0.01))
+        assert refunded(failing) == 10
 
     @pytest.mark.parametrize("state", STATES)
     def test_a_replay_waits_without_a_try_while_postgres_says_that_it_cannot_write(self, fast, state):
@@ -215,12 +215,12 @@ class TestReplays:
         events = [envelope(REFUNDED, {"orderId": str(uuid.uuid4())}) for _ in range(8)]
         assert {handle(received(REFUNDED, event)) for event in events} == {"dead"}
         InboundDeadLetter.objects.request_replay(ids=InboundDeadLetter.objects.values_list("id", flat=True))
-        one, replayed = order(), []
+        placed, replayed = order(), []
         loop = consume(
-            Hand([received(PAID, envelope(PAID, {"orderId": str(one.id)}))]), **{REFUNDED: replayed.append}
+            Hand([received(PAID, envelope(PAID, {"orderId": str(placed.id)}))]), **{REFUNDED: replayed.append}
         )
         loop.step(seconds=60)
-        assert (len(replayed), status(one)) == (3, "paid")
+        assert (len(replayed), status(placed)) == (3, "paid")
         for count in (6, 8):
             loop.step(seconds=60)
             assert len(replayed) == count
@@ -270,8 +270,8 @@ def counts_of(*messages: Received) -> dict[str, int]:
 
 
 def test_each_version_has_its_handler():
-    one, two = order(), order()
-    assert counts_of(v1(one.id), v2(two.id)) == {"done": 2}
+    of_v1, of_v2 = order(), order()
+    assert counts_of(v1(of_v1.id), v2(of_v2.id)) == {"done": 2}
     assert set(Order.objects.values_list("status", flat=True)) == {"paid"}
 
 

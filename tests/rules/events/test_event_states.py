@@ -50,8 +50,8 @@ def letters():
 
 
 def test_the_list_is_complete():
-    found = {name for name, one in vars(states).items() if isinstance(one, states.EventState)}
-    assert found == {*EVENTS, *LETTERS}
+    names = {name for name, value in vars(states).items() if isinstance(value, states.EventState)}
+    assert names == {*EVENTS, *LETTERS}
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -66,9 +66,9 @@ def test_a_letters_state_has_the_same_rows_in_sql(letters, name):
 
 def compare(model: type[Model], state: states.EventState) -> None:
     rows = model._default_manager
-    found = set(rows.filter(state.rows).values_list("id", flat=True))
-    assert found == set(rows.extra(where=[state.sql]).values_list("id", flat=True))
-    assert 0 < len(found) < rows.count()
+    ids = set(rows.filter(state.rows).values_list("id", flat=True))
+    assert ids == set(rows.extra(where=[state.sql]).values_list("id", flat=True))
+    assert 0 < len(ids) < rows.count()
 
 
 @pytest.mark.parametrize(

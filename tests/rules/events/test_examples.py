@@ -335,8 +335,8 @@ def test_the_sequence_grows_with_time_and_stays_in_its_range():
         "2035-01-01T00:00:00Z",
         "2036-01-01T00:00:00Z",
     )
-    found = [saleor.make_sequence(payload("OrderCreated", at)) for at in later]
-    assert found == sorted(found) and found[-1] == 2**31 - 1 > found[-2]
+    sequences = [saleor.make_sequence(payload("OrderCreated", at)) for at in later]
+    assert sequences == sorted(sequences) and sequences[-1] == 2**31 - 1 > sequences[-2]
     assert saleor.make_sequence(payload("OrderCreated", "2026-11-20T09:29:00Z")) == 1, (
         "a clock that is behind"
     )

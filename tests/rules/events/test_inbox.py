@@ -202,10 +202,10 @@ class TestReplay:
         assert (replay_all(), refunded(it)) == (1, 10)
 
     def test_a_discarded_letter_is_not_replayed_and_a_replayed_one_not_discarded(self):
-        (one, first), (two, second) = dead_refund(), dead_refund()
+        (discarded, first), (replayed, second) = dead_refund(), dead_refund()
         InboundDeadLetter.objects.request_replay(ids=[first.id, second.id])
         assert InboundDeadLetter.objects.discard(ids=[first.id]) == [first.id]
-        assert (replay_all(), refunded(one), refunded(two)) == (1, 0, 10)
+        assert (replay_all(), refunded(discarded), refunded(replayed)) == (1, 0, 10)
         assert InboundDeadLetter.objects.discard(ids=[second.id]) == []
 
     def test_a_letter_that_is_rejected_again_is_dead_again_with_the_new_reason(self, caplog):

@@ -48,7 +48,7 @@ def broker() -> Memory:
 
 
 @pytest.fixture
-def one(broker):
+def single_relay(broker):
     made = Relay(using="default", transport=broker)
     yield made
     made.close()
@@ -58,11 +58,11 @@ def unpublished() -> int:
     return DomainEvent.objects.filter(published_at=None).count()
 
 
-def test_an_orders_events_go_out_in_order_in_their_envelope(one, broker):
+def test_an_orders_events_go_out_in_order_in_their_envelope(single_relay, broker):
     order = place_order(user_id=uuid.uuid4(), email="a@example.com", name="Ann", total_amount=500)
     pay_order(order_id=order.id)
     complete_order(order_id=order.id)
-    assert one.step() == 3 and unpublished() == 0 and one.step() == 0
+    assert single_relay.step() == 3 and unpublished() == 0 and single_relay.step() == 0
     first, *rest = [json.loads(message.value) for message in broker.taken]
     assert set(first) == {"eventId", "timestamp", "eventType", "version", "source", "data", "metadata"}
     assert set(first["metadata"]) == {"traceId", "correlationId", "idempotencyKey", "userId", "sequence"}
@@ -78,57 +78,59 @@ def test_an_orders_events_go_out_in_order_in_their_envelope(one, broker):
     assert "Ann" not in str(broker.taken) and "a@example.com" not in str(broker.taken)
 
 
-def test_a_reason_that_postgresql_cannot_store_is_kept_without_those_characters(one, broker):
+def test_a_reason_that_postgresql_cannot_store_is_kept_without_those_characters(single_relay, broker):
     write(uuid.uuid4(), "poison")
     broker.refuse["poison"] = "not \ud800 this\x00"
-    one.step()
+    single_relay.step()
     assert DomainEvent.objects.get().last_error == "not ? this"
 
 
-def test_what_is_refused_holds_back_its_own_aggregate_and_nobody_elses(one, broker):
+def test_what_is_refused_holds_back_its_own_aggregate_and_nobody_elses(single_relay, broker):
     bad, good = uuid.uuid4(), uuid.uuid4()
     write(bad, "b1", "poison", "b3")
     write(good, "g1", "g2")
     broker.refuse["poison"] = "not this"
-    one.step()
+    single_relay.step()
     assert sorted(broker.texts()) == ["b1", "g1", "g2"]
-    assert one.step() == 0  # b3 waits behind it, and so does it
+    assert single_relay.step() == 0  # b3 waits behind it, and so does it
     event = DomainEvent.objects.get(payload={"text": "poison"})
     assert (event.retry_count, event.last_error) == (1, "not this")
     broker.refuse.clear()
     due()
-    one.step()
+    single_relay.step()
     assert broker.texts()[-2:] == ["poison", "b3"]
 
 
-def test_an_events_own_fault_dead_letters_it_after_five_tries_and_an_operator_lets_the_rest_go(one, broker):
+def test_an_events_own_fault_dead_letters_it_after_five_tries_and_an_operator_lets_the_rest_go(
+    single_relay, broker
+):
     bad = uuid.uuid4()
     write(bad, "poison", "after")
     broker.refuse["poison"] = "not this"
     for _ in range(5):
         due()
-        one.step()
+        single_relay.step()
     event = DomainEvent.objects.get(payload={"text": "poison"})
     assert event.dead_lettered_at and event.retry_count == 4
     due()
-    assert one.step() == 0
+    assert single_relay.step() == 0
     DomainEvent.objects.discard(ids=[event.id])
-    one.step()
+    single_relay.step()
     assert broker.texts() == ["after"]
 
 
-def test_a_broker_that_is_away_uses_up_no_retry_and_loses_nothing(one, broker):
+def test_a_broker_that_is_away_uses_up_no_retry_and_loses_nothing(single_relay, broker):
     write(uuid.uuid4(), "a", "b", "c")
     broker.away = 7
     for _ in range(7):
         with pytest.raises(BrokerAway):
-            one.step()
+            single_relay.step()
     assert set(DomainEvent.objects.values_list("retry_count", "dead_lettered_at")) == {(0, None)}
-    one.step()
+    single_relay.step()
     assert broker.texts() == ["a", "b", "c"]
 
 
-def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker, fast):
+def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(single_relay, broker, fast):
     fast.retries()
     both, other = uuid.uuid4(), uuid.uuid4()
     write(both, "b1", topic="missing.v1")
@@ -137,29 +139,31 @@ def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker,
     write(other, "o1", topic="missing.v1")
     write(other, "o2")
     broker.unavailable = {"missing.v1"}
-    one.step()
+    single_relay.step()
     assert sorted(broker.texts()) == ["b2", "o2"]
     waiting = DomainEvent.objects.unpublished().order_by("position")
     assert [event.payload["text"] for event in waiting] == ["b1", "b3", "o1"]
     assert waiting[0].last_error == "no such topic"
     assert {(event.retry_count, event.dead_lettered_at) for event in waiting} == {(0, None)}
     broker.unavailable = set()
-    until(lambda: not unpublished(), meanwhile=one.step)
+    until(lambda: not unpublished(), meanwhile=single_relay.step)
     assert [text for text in broker.texts() if text in ("b1", "b3")] == ["b1", "b3"]
 
 
-def test_a_topic_that_takes_nothing_is_asked_again_only_after_a_wait_that_grows(one, broker, monkeypatch):
+def test_a_topic_that_takes_nothing_is_asked_again_only_after_a_wait_that_grows(
+    single_relay, broker, monkeypatch
+):
     write(uuid.uuid4(), "a", topic="missing.v1")
     broker.unavailable = {"missing.v1"}
     waits, pauses = [], iter([0.0, 0.0, 600.0])
     monkeypatch.setattr(relay, "pause_after", lambda failures: waits.append(failures) or next(pauses))
     for _ in range(5):
-        one.step()
+        single_relay.step()
     assert waits == [1, 2, 3]
 
 
 def test_a_topic_of_which_a_part_is_taken_is_tried_again_soon_and_its_other_events_pass(
-    one, broker, monkeypatch
+    single_relay, broker, monkeypatch
 ):
     """A Kafka topic whose leader of one partition is away."""
     waits: list[int] = []
@@ -178,16 +182,16 @@ def test_a_topic_of_which_a_part_is_taken_is_tried_again_soon_and_its_other_even
     write(uuid.uuid4(), "stuck")
     for text in ("one", "two", "three"):
         write(uuid.uuid4(), text)
-        until(lambda: unpublished() == 1, meanwhile=one.step)
+        until(lambda: unpublished() == 1, meanwhile=single_relay.step)
     assert len(waits) >= 3 and set(waits) == {1}
 
 
-def test_what_the_broker_took_before_it_went_away_is_settled(one, broker):
+def test_what_the_broker_took_before_it_went_away_is_settled(single_relay, broker):
     for text in "abcd":
         write(uuid.uuid4(), text)
     broker.silent_after = 2
     with pytest.raises(BrokerAway):
-        one.step()
+        single_relay.step()
     assert unpublished() == 2 and len(broker.taken) == 2
     assert set(DomainEvent.objects.values_list("retry_count", flat=True)) == {0}
 
@@ -241,23 +245,23 @@ def test_a_relay_that_starts_without_its_broker_takes_no_shards(broker):
     made.close()
 
 
-def test_an_event_of_a_megabyte_is_refused_and_the_others_go_on(one, broker):
+def test_an_event_of_a_megabyte_is_refused_and_the_others_go_on(single_relay, broker):
     write(uuid.uuid4(), "x" * 1_000_001, "behind")
     write(uuid.uuid4(), "fine")
-    one.step()
+    single_relay.step()
     assert broker.texts() == ["fine"]
     assert "bytes" in DomainEvent.objects.exclude(last_error="").get().last_error
 
 
-def test_a_held_back_aggregate_with_a_long_queue_does_not_fill_the_batch(one, broker):
+def test_a_held_back_aggregate_with_a_long_queue_does_not_fill_the_batch(single_relay, broker):
     stuck = uuid.uuid4()
     write(stuck, "poison", *(f"s{n}" for n in range(300)))
     broker.refuse["poison"] = "not this"
-    one.step(batch=10)
+    single_relay.step(batch=10)
     shard = DomainEvent.objects.filter(aggregate_id=stuck).first().shard
     other = next(id for id in iter(uuid.uuid4, None) if shard_of(id) == shard)
     write(other, "mine")
-    one.step(batch=10)
+    single_relay.step(batch=10)
     assert broker.texts() == ["mine"]
 
 
@@ -287,13 +291,13 @@ def test_relays_share_the_shards_and_a_dead_ones_move(broker, fast):
     first.close()
 
 
-def test_a_lost_session_has_no_shards(one, broker, fast):
+def test_a_lost_session_has_no_shards(single_relay, broker, fast):
     fast.shards()
-    one.step()
+    single_relay.step()
     connections["default"].close()
     write(uuid.uuid4(), "a")
-    one.step()
-    assert broker.texts() == ["a"] and len(one.shards.owned) == SHARDS
+    single_relay.step()
+    assert broker.texts() == ["a"] and len(single_relay.shards.owned) == SHARDS
 
 
 def test_redis_streams_get_key_and_envelope_and_are_trimmed(valkey_url, settings):
@@ -338,14 +342,16 @@ def test_a_redis_that_is_away_is_a_broker_that_is_away(settings):
         Streams().publish([Message("t", "k", b"{}")])
 
 
-def test_a_batch_is_a_handful_of_statements_and_reads_by_index(one, broker, django_assert_max_num_queries):
-    one.step()  # takes the shards
+def test_a_batch_is_a_handful_of_statements_and_reads_by_index(
+    single_relay, broker, django_assert_max_num_queries
+):
+    single_relay.step()  # takes the shards
     aggregates = [uuid.uuid4() for _ in range(50)]
     for aggregate in aggregates:
         write(aggregate, "1", "2")
-    one.shards.keep()  # which looks at its locks now and then
+    single_relay.shards.keep()  # which looks at its locks now and then
     with django_assert_max_num_queries(4) as captured:
-        one.step()
+        single_relay.step()
     assert not [query["sql"] for query in captured if "count(" in query["sql"].lower()]
     by_aggregate = defaultdict(list)
     for message in broker.taken:
@@ -362,14 +368,14 @@ def test_a_state_that_cannot_be_is_refused_by_the_table(wrong):
         DomainEvent.objects.update(**wrong)
 
 
-def test_the_relay_reads_its_indexes(one):
+def test_the_relay_reads_its_indexes(single_relay):
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        blocking, due = plans_of_a_look(one)
+        blocking, due = plans_of_a_look(single_relay)
     assert "outbox_events_stuck" in indexes_of(blocking) and "outbox_events_next" in indexes_of(due)
 
 
-def test_what_blocks_and_what_is_due_are_the_states_of_these_names(one):
+def test_what_blocks_and_what_is_due_are_the_states_of_these_names(single_relay):
     now = dt.datetime.now(dt.UTC)
     soon = now + dt.timedelta(hours=1)
     for fields in (
@@ -390,18 +396,18 @@ def test_what_blocks_and_what_is_due_are_the_states_of_these_names(one):
     assert sorted(blocking) == sorted(events.blocked().values_list("aggregate_id", flat=True))
     everything = {**every, "since": 0, "limit": 100}
     due = events.due(**everything, without=[], held=[])
-    assert [one.id for one in due] == [one.id for one in events.unpublished().outgoing()] and due
+    assert [event.id for event in due] == [event.id for event in events.unpublished().outgoing()] and due
     assert due == list(events.unpublished().outgoing())
     assert not events.due(**everything, without=[], held=["test.v1"])
     others = events.due(**everything, without=blocking, held=[])
-    assert others and not {one.aggregate_id for one in others} & set(blocking)
+    assert others and not {other.aggregate_id for other in others} & set(blocking)
 
 
-def test_the_relay_plans_no_partition_of_days_to_come(one, broker):
+def test_the_relay_plans_no_partition_of_days_to_come(single_relay, broker):
     write(uuid.uuid4(), "1")
     far = attached(model=DomainEvent)[-1]
     assert far.since - dt.datetime.now(dt.UTC) > dt.timedelta(days=4)
-    for plan in plans_of_a_look(one):
+    for plan in plans_of_a_look(single_relay):
         assert far.name not in plan and attached(model=DomainEvent)[1].name in plan
     assert broker.texts() == ["1"]
 
@@ -430,10 +436,10 @@ def indexes_of(plan: str) -> set[str]:
 
 
 @pytest.fixture
-def quick(one: Relay, fast: Fast) -> Relay:
+def quick(single_relay: Relay, fast: Fast) -> Relay:
     """Let the floor of the relay follow at each step."""
     fast.floor()
-    return one
+    return single_relay
 
 
 @pytest.fixture

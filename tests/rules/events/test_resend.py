@@ -27,8 +27,8 @@ PLACED, PAID, COMPLETED = (f"order.order.{name}.v1" for name in ("placed", "paid
 @pytest.fixture
 def client(valkey_url, settings):
     settings.REDIS_URL = valkey_url
-    with redis.Redis.from_url(valkey_url) as one:
-        yield one
+    with redis.Redis.from_url(valkey_url) as connected:
+        yield connected
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_one_event_goes_to_its_topic_again_as_it_was(client, orders, capsys):
 
 def test_an_orders_events_go_in_their_order(client, orders, capsys):
     assert run("--order", str(orders[1]), capsys=capsys) == "Sent: 3. Refused: 0."
-    found = [entry for topic in (PLACED, PAID, COMPLETED) for entry in client.xrange(topic)]
-    assert [id for id, _ in found] == sorted(id for id, _ in found)
-    assert {fields[b"key"].decode() for _, fields in found} == {str(orders[1])} and len(found) == 3
+    entries = [entry for topic in (PLACED, PAID, COMPLETED) for entry in client.xrange(topic)]
+    assert [id for id, _ in entries] == sorted(id for id, _ in entries)
+    assert {fields[b"key"].decode() for _, fields in entries} == {str(orders[1])} and len(entries) == 3
 
 
 def test_a_type_and_a_time_choose_a_range_of_what_was_published(client, orders, capsys, monkeypatch):
@@ -121,7 +121,7 @@ def test_a_call_that_makes_no_sense_is_refused_with_a_sentence(arguments, words)
 def test_a_refused_event_holds_back_no_other(orders, monkeypatch, capsys):
     class Picky:
         def publish(self, messages):
-            return [MessageRefused("too large") if one.topic == PLACED else None for one in messages]
+            return [MessageRefused("too large") if message.topic == PLACED else None for message in messages]
 
         def close(self):
             pass

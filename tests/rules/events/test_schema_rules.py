@@ -120,8 +120,8 @@ CASES = [
     ("direction", "name", "change", "said"), CASES, ids=[f"{case[0]}: {case[1]}" for case in CASES]
 )
 def test_an_incompatible_change_is_refused(direction, name, change, said):
-    found = find_breaks(old=SCHEMA, new=changed(change), direction=direction)
-    assert any(line.startswith(said) for line in found), (name, found)
+    breaks = find_breaks(old=SCHEMA, new=changed(change), direction=direction)
+    assert any(line.startswith(said) for line in breaks), (name, breaks)
 
 
 @pytest.mark.parametrize("name", FINE)

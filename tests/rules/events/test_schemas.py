@@ -81,12 +81,12 @@ RIGHT += [str(status) for status in Order.Status]
 
 
 def test_every_topic_has_a_schema_and_every_schema_a_topic():
-    found = set(find_schemas())
+    names = set(find_schemas())
     published = {event.topic for event in events.EVENTS.values()} | set(TOPICS.values())
-    assert {name for direction, name in found if direction == "out"} == published | {"dlt", "envelope"}
+    assert {name for direction, name in names if direction == "out"} == published | {"dlt", "envelope"}
     handled = set(HANDLERS)
-    assert {name for direction, name in found if direction == "in"} == handled | {"envelope"}
-    assert len({read_schema(path)["$id"] for path in find_schemas().values()}) == len(found)
+    assert {name for direction, name in names if direction == "in"} == handled | {"envelope"}
+    assert len({read_schema(path)["$id"] for path in find_schemas().values()}) == len(names)
     for path in find_schemas().values():
         jsonschema.Draft202012Validator.check_schema(read_schema(path))
 
@@ -136,8 +136,8 @@ def test_the_envelope_and_a_dead_letters_event_fit():
     assert handle(received(PAID, b"no JSON")) == "dead"
     published = list(DomainEvent.objects.all().outgoing())
     assert len(published) == 4
-    for one in published:
-        document = json.loads(one.envelope)
+    for outgoing in published:
+        document = json.loads(outgoing.envelope)
         validator("out", "envelope").validate(document)
         assert validate_published([(document["eventType"], document["data"])])
 
@@ -227,7 +227,7 @@ def test_events_of_other_systems_are_taken_as_described(change):
     data = told(change, ORDER_ID, 1, **MORE.get(change, {}))["data"]
     body, statuses, _ = external.BODIES[f"order.{change}"]
     schema = validator("in", topic_of(change), is_strict=False)
-    assert schema.schema["properties"]["status"]["enum"] == [str(one) for one in statuses]
+    assert schema.schema["properties"]["status"]["enum"] == [str(status) for status in statuses]
     assert_the_same(topic_of(change), body, data, strict=False)
 
 

@@ -171,7 +171,8 @@ def test_a_reason_may_not_have_it(text):
 def test_a_preview_goes_to_a_users_address_in_ascii(admin_client, monkeypatch):
     recipients = []
     monkeypatch.setattr(
-        "orders.admin.previews.send_preview", lambda **given: recipients.append(given["recipient_email"])
+        "orders.admin.previews.send_preview",
+        lambda **arguments: recipients.append(arguments["recipient_email"]),
     )
     page = f"/admin/orders/order/{make_order().id}/emails/"
     for address in ("Staff@exämple.com", "staff@localhost"):

@@ -51,19 +51,19 @@ class TestOrders:
         assert event.metadata["idempotencyKey"] == f"event:{command['eventId']}"
 
     def test_complete_and_cancel_move_an_order_as_the_api_does(self):
-        one, two = order(), order()
-        pay_order(order_id=one.id)
-        assert give(COMPLETE, orderId=str(one.id), trackingUrl="https://p.example/1") == "done"
-        assert give(CANCEL, orderId=str(two.id), reason="Out of tea") == "done"
-        assert (status(one), status(two)) == ("completed", "cancelled")
+        completed, cancelled = order(), order()
+        pay_order(order_id=completed.id)
+        assert give(COMPLETE, orderId=str(completed.id), trackingUrl="https://p.example/1") == "done"
+        assert give(CANCEL, orderId=str(cancelled.id), reason="Out of tea") == "done"
+        assert (status(completed), status(cancelled)) == ("completed", "cancelled")
         assert "Out of tea" in EmailNotification.objects.get(event_type="order.cancelled").body_text
         assert DomainEvent.objects.filter(event_type="order.order.completed.v1").exists()
 
     def test_what_the_api_would_refuse_is_a_dead_letter(self):
-        one = order()
-        assert give(COMPLETE, orderId=str(one.id)) == "dead"
+        placed = order()
+        assert give(COMPLETE, orderId=str(placed.id)) == "dead"
         assert "An order that is pending cannot be changed by 'complete'" in reason()
-        assert status(one) == "pending"
+        assert status(placed) == "pending"
 
     @pytest.mark.parametrize(
         ("topic", "data", "said"),

@@ -70,8 +70,8 @@ def state(order_id: str) -> dict[str, Any]:
     """Return what the order is, without the times of our own clock."""
     ours = {"id", "updated_at", "correlation_id", "traceparent"}
     columns = [field.attname for field in Order._meta.concrete_fields if field.attname not in ours]
-    found: dict[str, Any] = Order.objects.values(*columns).get(id=order_id)
-    return found
+    columns_of_order: dict[str, Any] = Order.objects.values(*columns).get(id=order_id)
+    return columns_of_order
 
 
 def mails(order_id: str) -> list[str]:
@@ -134,9 +134,9 @@ class TestArrivals:
             id = new_id()
             events = cancellation(id)
             assert [give(events[index]) for index in arrival] == ["done"] * 4
-            found = (state(id), mails(id))
-            expected = expected or found  # the first arrival is in order
-            assert found == expected, arrival
+            outcome = (state(id), mails(id))
+            expected = expected or outcome  # the first arrival is in order
+            assert outcome == expected, arrival
         assert expected is not None and expected[0]["status"] == "cancelled"
         assert not InboundDeadLetter.objects.exists() and not DomainEvent.objects.exists()
 
@@ -201,7 +201,7 @@ class TestArrivals:
                 Order.objects.select_for_update().get(id=id)
                 both = [pool.submit(late), pool.submit(late)]
                 until(lambda: waiting_sessions() == 2)
-            assert [one.result(30) for one in both] == ["done"] * 2
+            assert [future.result(30) for future in both] == ["done"] * 2
         assert mails(id) == ["order.paid:2", "order.placed:1"]
 
     @pytest.mark.django_db(transaction=True)

@@ -37,7 +37,7 @@ PERSON = pytest.mark.django_db(transaction=True, databases=["default", "direct",
 
 
 def test_each_column_of_the_table_is_declared():
-    assert {field.name for field in ORDER_FIELDS} == {one.attname for one in Order._meta.concrete_fields}
+    assert {field.name for field in ORDER_FIELDS} == {field.attname for field in Order._meta.concrete_fields}
     assert len(ORDER_FIELDS) == len(Order._meta.concrete_fields)
 
 
@@ -73,13 +73,13 @@ def shown(order: Order) -> dict[str, str]:
 @pytest.mark.django_db
 def test_an_event_of_another_system_sets_each_field_that_a_shop_gives(settings):
     settings.ORDER_SOURCES = ["shop-a"]
-    given = [field for field in ORDER_FIELDS if field.name in VALUES and field.kind is not Kind.ITEMS]
+    sent = [field for field in ORDER_FIELDS if field.name in VALUES and field.kind is not Kind.ITEMS]
     for sequence in (2, 1):  # the second was overtaken, and changes none of them
-        texts = {field.json_name: "x" * sequence for field in given if field.kind is Kind.TEXT}
-        data = {field.json_name: VALUES[field.name] for field in given} | texts
+        texts = {field.json_name: "x" * sequence for field in sent if field.kind is Kind.TEXT}
+        data = {field.json_name: VALUES[field.name] for field in sent} | texts
         assert give(told("placed", VALUES["user_id"], sequence, **data)) == "done"
         order = Order.objects.get()
-        for field in given:
+        for field in sent:
             expected = "xx" if field.kind is Kind.TEXT else VALUES[field.name]
             assert str(getattr(order, field.name)) == str(expected), field.name
 

@@ -46,10 +46,10 @@ NO_CURRENCIES: list[Any] = ["", "usd", "US", "USDT", "U5D", "€€€", " USD",
 
 class TestSaga:
     def test_payment_and_stock_confirm_an_order_in_either_order(self):
-        one, two = order(), order()
-        assert [give(PAID, one), give(RESERVED, one)] == ["done", "done"]
-        assert [give(RESERVED, two), give(PAID, two)] == ["done", "done"]
-        assert status(one) == status(two) == "confirmed"
+        paid_first, reserved_first = order(), order()
+        assert [give(PAID, paid_first), give(RESERVED, paid_first)] == ["done", "done"]
+        assert [give(RESERVED, reserved_first), give(PAID, reserved_first)] == ["done", "done"]
+        assert status(paid_first) == status(reserved_first) == "confirmed"
 
     def test_no_stock_cancels_with_the_event_and_the_mail_in_one_transaction_and_the_refund_counts(self):
         it = order()
@@ -117,7 +117,7 @@ class TestFailedPayments:
         assert give(FAILED, other) == "done"
         mails = EmailNotification.objects.filter(event_type="order.payment_failed")
         assert sorted(mails.values_list("order_id", "idempotency_key")) == sorted(
-            (one.id, f"{one.id}:order.payment_failed:2") for one in (it, other)
+            (placed.id, f"{placed.id}:order.payment_failed:2") for placed in (it, other)
         )
         assert DomainEvent.objects.filter(event_type="order.order.payment_failed.v1").count() == 6
         assert (status(it), it.version) == ("pending", 6)

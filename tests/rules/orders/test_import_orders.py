@@ -107,9 +107,9 @@ def run(tmp_path: Path, monkeypatch: Any, capsys: Any, endpoint: Endpoint) -> Ru
 
 @pytest.fixture
 def waits(monkeypatch: Any) -> list[float]:
-    found: list[float] = []
-    monkeypatch.setattr(program.time, "sleep", found.append)
-    return found
+    seconds: list[float] = []
+    monkeypatch.setattr(program.time, "sleep", seconds.append)
+    return seconds
 
 
 def test_an_import_sends_lists_and_a_second_one_only_repeats(run, endpoint):

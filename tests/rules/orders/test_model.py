@@ -151,7 +151,8 @@ class Shop(RuleBasedStateMachine):
             for order in Order.objects.all()
         }
         assert stored == {
-            id: (one.status, one.refunded, len(one.events), one.paid) for id, one in self.orders.items()
+            id: (order.status, order.refunded, len(order.events), order.paid)
+            for id, order in self.orders.items()
         }
 
     @invariant()
@@ -161,12 +162,12 @@ class Shop(RuleBasedStateMachine):
             "aggregate_id", "event_type", "sequence"
         ):
             events[id].append((sequence, topic.split(".")[2]))
-        assert events == {id: list(enumerate(one.events, start=1)) for id, one in self.orders.items()}
+        assert events == {id: list(enumerate(order.events, start=1)) for id, order in self.orders.items()}
         keys = set(EmailNotification.objects.values_list("idempotency_key", flat=True))
         assert keys == {
             f"{id}:order.{event}:{number}"
-            for id, one in self.orders.items()
-            for number, event in enumerate(one.events, start=1)
+            for id, order in self.orders.items()
+            for number, event in enumerate(order.events, start=1)
             if event in MAILED
         }
 

@@ -81,11 +81,15 @@ def test_it_tells_the_change_as_it_was_then():
     refund_order(order_id=order.id, amount=100)
     completed, first = spoil(order, "order.completed"), spoil(order, "order.part_refunded")
     refund_order(order_id=order.id, amount=250)
-    (one, two), refused = rendered_again(completed, first)
+    (completed_again, refunded_again), refused = rendered_again(completed, first)
     assert refused == []
-    assert "https://track.example/1" in one.body_text
-    assert "$1.00" in two.subject and "so far" not in two.body_text and "$3.50" not in two.body_text
-    assert "$9.00 has not been refunded" in two.body_text
+    assert "https://track.example/1" in completed_again.body_text
+    assert (
+        "$1.00" in refunded_again.subject
+        and "so far" not in refunded_again.body_text
+        and "$3.50" not in refunded_again.body_text
+    )
+    assert "$9.00 has not been refunded" in refunded_again.body_text
 
 
 class TestCancellations:
@@ -235,8 +239,8 @@ def test_a_crash_between_two_copies_loses_no_email():
 
     with connection.execute_wrapper(crash_at_the_second), pytest.raises(Killed):
         rendered_again(*mails)
-    found = EmailNotification.objects.values_list("status", flat=True)
-    assert list(found) == ["dead_lettered", "dead_lettered"]
+    statuses = EmailNotification.objects.values_list("status", flat=True)
+    assert list(statuses) == ["dead_lettered", "dead_lettered"]
 
 
 def test_a_filter_is_a_job_and_its_reads_do_not_grow_with_the_batch():
@@ -245,7 +249,9 @@ def test_a_filter_is_a_job_and_its_reads_do_not_grow_with_the_batch():
     job = started(RENDER_AGAIN.name, status="dead_lettered", event_type="order.paid")
     with CaptureQueriesContext(connection) as queries:
         job = job_after(job)
-    reads = [one["sql"] for one in queries if one["sql"].startswith("SELECT") and "orders" in one["sql"]]
+    reads = [
+        query["sql"] for query in queries if query["sql"].startswith("SELECT") and "orders" in query["sql"]
+    ]
     assert len(reads) < 12
     assert (job.state, job.total, job.done_count, job.refused_count) == ("done", 12, 12, 0)
     assert EmailNotification.objects.filter(status="discarded").count() == 12

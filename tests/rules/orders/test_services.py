@@ -36,8 +36,8 @@ def place(**fields):
 
 
 def events(order: Order) -> list[tuple[str, int]]:
-    found = DomainEvent.objects.filter(aggregate_id=order.id).order_by("position")
-    return [(event.event_type.split(".")[2], event.sequence) for event in found]
+    rows = DomainEvent.objects.filter(aggregate_id=order.id).order_by("position")
+    return [(event.event_type.split(".")[2], event.sequence) for event in rows]
 
 
 def mails(order: Order) -> list[str]:

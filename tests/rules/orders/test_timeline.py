@@ -194,7 +194,7 @@ class TestCommand:
 
     def test_it_prints_json(self, story, capsys):
         call_command("timeline", str(story.id), "--json")
-        assert [one["what"] for one in json.loads(capsys.readouterr().out)] == [
+        assert [entry["what"] for entry in json.loads(capsys.readouterr().out)] == [
             what for _, what in told(story)
         ]
 

@@ -29,7 +29,7 @@ def _bucket(settings, monkeypatch) -> Iterator[None]:
 
 def keys() -> list[str]:
     return sorted(
-        one["Key"] for one in boto3.client("s3").list_objects_v2(Bucket="archive").get("Contents", [])
+        file["Key"] for file in boto3.client("s3").list_objects_v2(Bucket="archive").get("Contents", [])
     )
 
 

@@ -134,8 +134,8 @@ def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_p
 def has_advisory_lock() -> bool:
     """Return whether a session holds an advisory lock in this database, as a rollover does."""
     with psycopg.connect(dsn()) as other:
-        found = other.execute(
+        row = other.execute(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         ).fetchone()
-    return bool(found and found[0])
+    return bool(row and row[0])

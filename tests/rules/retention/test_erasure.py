@@ -131,8 +131,8 @@ class TestErase:
         order.refresh_from_db()
         assert (order.email, order.name, order.total_amount) == (ERASED_ADDRESS, "", 500)
         after = list_partitions(using="default")
-        assert [(one["partition"], one["state"]) for one in before] == [
-            (one["partition"], one["state"]) for one in after
+        assert [(line["partition"], line["state"]) for line in before] == [
+            (line["partition"], line["state"]) for line in after
         ]
 
     def test_reaches_an_archive_that_is_older_than_a_column(self, tmp_path):
@@ -179,7 +179,7 @@ class TestErase:
 
     def test_rewritten_archives_have_new_checksums_and_the_old_files_are_gone(self, tmp_path):
         everywhere()
-        before = {one.name: one.manifest["file_sha256"] for one in DetachedPartition.objects.all()}
+        before = {record.name: record.manifest["file_sha256"] for record in DetachedPartition.objects.all()}
         names = files(tmp_path)
         call_command("privacy", "erase", "--email", ADDRESS, "--now")
         for record in DetachedPartition.objects.all():

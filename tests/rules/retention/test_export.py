@@ -28,7 +28,7 @@ class TestExport:
         bought(BOB)
         call_command("privacy", "export", "--email", ADDRESS.lower())
         document = json.loads(capsys.readouterr().out)
-        assert [one["id"] for one in document["orders"]] == [str(order.id)]
+        assert [order["id"] for order in document["orders"]] == [str(order.id)]
         places = {mail["stored_in"].partition(" ")[0] for mail in document["email_notifications"]}
         assert len(document["email_notifications"]) == 2 + 3 + 3
         assert len(places) == 3 and "cold" in places and "email_notifications" in places
@@ -60,8 +60,8 @@ class TestExport:
         dead_event(json.dumps({"data": {"payer": BOB}}))
         call_command("privacy", "export", "--email", ADDRESS)
         document = json.loads(capsys.readouterr().out)
-        assert [one["key"] for one in document["idempotency_keys"]] == [key_hash(f"{ADDRESS}-{order.id}")]
-        assert [one["topic"] for one in document["inbound_dead_letters"]] == [PAYMENT]
+        assert [row["key"] for row in document["idempotency_keys"]] == [key_hash(f"{ADDRESS}-{order.id}")]
+        assert [row["topic"] for row in document["inbound_dead_letters"]] == [PAYMENT]
         assert BOB not in json.dumps(document)
 
 
@@ -78,5 +78,5 @@ class TestArchivesOfAnExport:
             else:
                 path.unlink()
         document = export_person(email=order.email, report=Steps())
-        assert [one["cold_file"] for one in document["cold_files_left_out"]] == [dropped.name]
+        assert [part["cold_file"] for part in document["cold_files_left_out"]] == [dropped.name]
         assert len(document["email_notifications"]) == 2 + 3

@@ -77,7 +77,7 @@ def test_finds_old_signatures_without_reading_the_answers_of_requests():
     (rule,) = [rule for rule in purge.rules() if "webhook" in rule.keep]
     with CaptureQueriesContext(connections[OWNER_DATABASE]) as captured:
         assert purge.purge(rule=rule) == 400
-    (statement,) = [one["sql"] for one in captured if "DELETE" in one["sql"]]
+    (statement,) = [query["sql"] for query in captured if "DELETE" in query["sql"]]
     with connections["default"].cursor() as cursor:
         cursor.execute(f"EXPLAIN {statement}")
         assert "idempotency_keys_webhook_age" in str(cursor.fetchall())

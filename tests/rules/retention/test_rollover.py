@@ -101,7 +101,7 @@ class TestRollover:
         age_records(1)
         assert roll()[1] == ["dropped", "drop recorded"]
         assert day.name not in states(DomainEvent) and files(tmp_path) == [] and roll()[1] == []
-        (line,) = [one for one in list_partitions(using="default") if one["partition"] == day.name]
+        (line,) = [listed for listed in list_partitions(using="default") if listed["partition"] == day.name]
         assert (line["state"], line["cold_file"]) == ("dropped", None)
 
     def test_never_drops_a_detached_day_with_an_unfinished_event(self):

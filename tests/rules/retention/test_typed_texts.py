@@ -49,10 +49,10 @@ class TestRefused:
             start_job(action="notifications.resend", filter=filter, user=user, reason=reason)
         assert not BulkJob.objects.exists()
 
-    @pytest.mark.parametrize("given", [{"reason": REASON}, {"provider": "ann@example.com"}])
-    def test_a_job_for_all_that_match_asks_again(self, admin_client, given):
+    @pytest.mark.parametrize("typed", [{"reason": REASON}, {"provider": "ann@example.com"}])
+    def test_a_job_for_all_that_match_asks_again(self, admin_client, typed):
         make_mail(status="dead_lettered")
-        posted = {"action": "resend", "confirmed": "yes", "status": "dead_lettered"} | given
+        posted = {"action": "resend", "confirmed": "yes", "status": "dead_lettered"} | typed
         page = admin_client.post(f"{MAILS}bulk/", posted)
         assert REFUSED in page.content.decode() and 'name="confirmed"' in page.content.decode()
         assert not BulkJob.objects.exists()

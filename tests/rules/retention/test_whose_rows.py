@@ -75,7 +75,7 @@ class TestACorrectedOrder:
     def test_is_exported_and_erased_with_its_present_address(self):
         order = corrected()
         document = export(ANN)
-        assert [one["id"] for one in document["orders"]] == [order.id]
+        assert [order["id"] for order in document["orders"]] == [order.id]
         assert {mail["recipient_email"] for mail in document["email_notifications"]} == {ANN}
         assert BOB not in json.dumps(document, default=str)
         erase(ANN)
@@ -104,7 +104,9 @@ class TestNamesakes:
 
     def keep(self, address: str, *, escaped: str = "") -> None:
         """Keep an inbound dead letter and the answer of a refund that name an address."""
-        written = "".join(f"\\u{ord(one):04X}" if one in escaped else one for one in address)
+        written = "".join(
+            f"\\u{ord(character):04X}" if character in escaped else character for character in address
+        )
         text = f'{{"data": {{"payer": "{written}", "note": "\\n{written}\\t"}}}}'
         InboundDeadLetter.objects.create(
             topic="t", key=address, event_id=uuid.uuid4(), consumer="c", envelope=text, error=f"no: {text}"
@@ -133,8 +135,8 @@ class TestNamesakes:
         for number, other in enumerate([ANN, *NAMESAKES], start=1):
             self.keep(other, escaped=escaped)
             document = export(other)
-            assert [one["key"] for one in document["inbound_dead_letters"]] == [other]
-            assert [one["key"] for one in document["idempotency_keys"]] == [key_hash(other)]
+            assert [row["key"] for row in document["inbound_dead_letters"]] == [other]
+            assert [row["key"] for row in document["idempotency_keys"]] == [key_hash(other)]
             assert erase(other).counts == {"inbound_dead_letters": 1, "idempotency_keys": 1}
             assert InboundDeadLetter.objects.exclude(discarded_at=None).count() == number
         assert grep("example.co") == []
@@ -162,7 +164,11 @@ def test_a_persons_emails_are_found_in_any_case_and_by_an_index():
         erase("aNN@example.com")
     assert mails("ann@example.com") == []
     statements = [entry["sql"] for entry in captured if "UPPER(" in entry["sql"].upper()]
-    read = [one for one in statements if 'FROM "email_notifications"' in one and one.startswith("SELECT")]
+    read = [
+        statement
+        for statement in statements
+        if 'FROM "email_notifications"' in statement and statement.startswith("SELECT")
+    ]
     assert len(read) >= 4
     plans = []
     for statement in read:
@@ -171,7 +177,7 @@ def test_a_persons_emails_are_found_in_any_case_and_by_an_index():
             plans.append("\n".join(row[0] for row in cursor.fetchall()))
     for plan in plans:  # of another index only where it finds fewer rows
         # Partitions without a row may be read as they are.
-        assert not [one for one in plan.splitlines() if "Seq Scan" in one and "rows=1 " not in one], plan
+        assert not [line for line in plan.splitlines() if "Seq Scan" in line and "rows=1 " not in line], plan
     assert sum("_upper_id_idx" in plan for plan in plans) >= 4, plans
 
 

@@ -125,12 +125,12 @@ def test_a_command_in_another_thread_stops_alone_and_starts_again(handlers):
 
 
 def test_commands_in_other_threads_stop_with_the_main_one(handlers):
-    stopped, told, found = loop.stop_on_signals(), threading.Event(), []
-    thread = threading.Thread(target=lambda: found.append(loop.stop_on_signals(also=told.set)))
+    stopped, told, events = loop.stop_on_signals(), threading.Event(), []
+    thread = threading.Thread(target=lambda: events.append(loop.stop_on_signals(also=told.set)))
     thread.start()
     thread.join()
     os.kill(os.getpid(), signal.SIGTERM)
-    (other,) = found
+    (other,) = events
     assert stopped.wait(20) and other.wait(20) and told.wait(20)
 
 
@@ -197,7 +197,7 @@ def test_a_failed_task_leaves_nothing_to_the_collector(monkeypatch):
     gc.disable()
     try:
         trace("id", (), {}, {})
-        assert [one for one in gc.get_objects() if type(one) is ExceptionInfo] == []
+        assert [value for value in gc.get_objects() if type(value) is ExceptionInfo] == []
     finally:
         gc.enable()
 

@@ -59,7 +59,7 @@ def test_an_optional_text_may_be_invisible_and_a_required_one_may_not(blank):
 
 @pytest.mark.parametrize("text", ["Shop\u200f", "\u202eShop", "\u3164"])
 def test_an_error_names_the_invisible_character(text):
-    code = next(f"U+{ord(one):04X}" for one in text if not one.isascii())
+    code = next(f"U+{ord(character):04X}" for character in text if not character.isascii())
     wanted = f"Contains an invisible character ({code}). Remove it."
     assert name_invisible(text) == wanted
     form = form_of({"source": "", "from_email": text, "shop_name": text}, instance=MailProfile())
