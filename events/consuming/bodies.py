@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from events.consuming.cloudevents import ATTRIBUTES, envelope_from
 from events.consuming.envelope import DEEPEST, Envelope, Rejected, check_storable, envelope_of
 from events.schemas.schemas import Name, find_schemas, read_schema
-from web.api.bodies import NotStrict, Unfit, parse_json
+from web.api.bodies import NotStrict, UnfitPart, parse_json
 from web.api.headers import single_value
 from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
 from web.api.problems import Problem, RequestFault, invalid, malformed
@@ -128,7 +128,7 @@ def read_events(request: Request) -> SentEvents:
         _check_type(content_type)
     document, is_cloud_event = _parsed(body), content_type != JSON
     is_list = isinstance(document, list)
-    if not isinstance(document, dict | list | Unfit):
+    if not isinstance(document, dict | list | UnfitPart):
         raise invalid([RequestFault((), "The body must be a JSON object or a list of them.")])
     if content_type == CLOUD_EVENT and is_list:
         raise invalid([RequestFault((), f"A list of CloudEvents has the type {CLOUD_EVENTS}.")])

@@ -12,7 +12,7 @@ from typing import Any
 from events.event_ids import event_ids
 from events.transports.base import LARGEST
 from runtime.telemetry import context
-from web.api.bodies import NotStrict, Unfit, check_parts, parse_json
+from web.api.bodies import NotStrict, UnfitPart, check_parts, parse_json
 
 DEEPEST = 100  # levels of lists and objects
 _NAMESPACE = uuid.UUID("6f3c0c9e-6f0b-5a52-9a59-0d4e3f1b7a11")  # for the ids of events without an id
@@ -120,7 +120,7 @@ def producer_of(*, value: bytes) -> str:
     """
     document = _read_early(value)
     metadata = document.get("metadata")
-    if isinstance(metadata, Unfit):
+    if isinstance(metadata, UnfitPart):
         return ""  # it may name another source
     stated = metadata.get("source") if isinstance(metadata, dict) else None
     producer = _string(stated) or _string(document.get("source")) or ""

@@ -32,7 +32,7 @@ class NotStrict(Exception):
         self.reason = reason
 
 
-class Unfit(NamedTuple):
+class UnfitPart(NamedTuple):
     """Stands for a part of parsed JSON that must not be used. `check_parts` raises its reason."""
 
     reason: str
@@ -41,7 +41,7 @@ class Unfit(NamedTuple):
 def parse_json(raw: bytes, *, deepest: int) -> Any:
     """Parse JSON. Raise `NotStrict` if it cannot be parsed.
 
-    An object that names a member twice, NaN and a number that is too large become `Unfit`. In a list of
+    An object that names a member twice, NaN and a number that is too large become `UnfitPart`. In a list of
     events, an unfit one must not stop the others. Call `check_parts` for the parts that you use.
     """
     if raw.startswith(codecs.BOM_UTF8):
@@ -51,7 +51,7 @@ def parse_json(raw: bytes, *, deepest: int) -> Any:
         return json.loads(
             text,
             object_pairs_hook=_read_object,
-            parse_constant=lambda name: Unfit(f"has {name} in it, which is not JSON. Use a number"),
+            parse_constant=lambda name: UnfitPart(f"has {name} in it, which is not JSON. Use a number"),
             parse_float=_read_float,
             parse_int=_read_integer,
         )
@@ -70,7 +70,7 @@ def check_parts(document: object, *, deepest: int) -> Iterator[str]:
         value, level = values.pop()
         if isinstance(value, str):
             yield value
-        elif isinstance(value, Unfit):
+        elif isinstance(value, UnfitPart):
             raise NotStrict(value.reason)
         elif isinstance(value, dict | list):
             if level > deepest:
@@ -130,19 +130,21 @@ def _too_deep(deepest: int) -> NotStrict:
     return NotStrict(f"is nested too deeply. Use at most {deepest} levels")
 
 
-def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Unfit:
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | UnfitPart:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
     ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
-    return Unfit(f"names {json.dumps(repeated[:100])} twice in one object. Name it once")
+    return UnfitPart(f"names {json.dumps(repeated[:100])} twice in one object. Name it once")
 
 
-def _read_float(text: str) -> float | Unfit:
+def _read_float(text: str) -> float | UnfitPart:
     value = float(text)
-    return value if math.isfinite(value) else Unfit("has a number in it that is too large")
+    return value if math.isfinite(value) else UnfitPart("has a number in it that is too large")
 
 
-def _read_integer(digits: str) -> int | Unfit:
+def _read_integer(digits: str) -> int | UnfitPart:
     """Return a number. Python would refuse more than 4,300 digits, which take long to parse."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else Unfit("has a number with too many digits in it")
+    return (
+        int(digits) if len(digits) <= _MOST_DIGITS else UnfitPart("has a number with too many digits in it")
+    )
