@@ -151,20 +151,20 @@ def _domains(text: str, start: int) -> list[tuple[str, int]]:
     Outside ASCII, it may end before the first character of `_DOTS`, `_MARKS` or `_INVISIBLE`, after them, or
     before the last of `_DOTS`, which may end the sentence.
     """
-    found = _DOMAIN.match(text, start)
-    if not found:
+    match = _DOMAIN.match(text, start)
+    if not match:
         return []
-    wide = _wide_end(text, found.end(), start + LONGEST)
-    ends = {found.end(), wide, *(text.rfind(dot, start, wide) for dot in _DOTS)} - {-1}
-    readings = {one for end in ends for one in _readings(text[start:end])}
-    return [(one, start + len(one)) for one in readings if one]
+    wide = _wide_end(text, match.end(), start + LONGEST)
+    ends = {match.end(), wide, *(text.rfind(dot, start, wide) for dot in _DOTS)} - {-1}
+    readings = {domain for end in ends for domain in _readings(text[start:end])}
+    return [(reading, start + len(reading)) for reading in readings if reading]
 
 
 def _wide_end(text: str, end: int, last: int) -> int:
     """Return the end of a domain that continues at `end` with characters outside ASCII."""
-    for one in text[end:last]:
-        is_mark = one in _DOTS or one in _INVISIBLE or unicodedata.category(one) in _MARKS
-        if not (one.isalnum() or one in ".-" or is_mark):
+    for character in text[end:last]:
+        is_mark = character in _DOTS or character in _INVISIBLE or unicodedata.category(character) in _MARKS
+        if not (character.isalnum() or character in ".-" or is_mark):
             break
         end += 1
     return end

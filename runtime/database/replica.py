@@ -51,8 +51,8 @@ class Router:
     def db_for_write(self, model: type[models.Model], **hints: Any) -> str | None:
         return DEFAULT_DB_ALIAS if _database_of(hints.get("instance")) == ALIAS else None
 
-    def allow_relation(self, one: models.Model, other: models.Model, **hints: Any) -> bool | None:
-        return True if ALIAS in (_database_of(one), _database_of(other)) else None
+    def allow_relation(self, row: models.Model, other: models.Model, **hints: Any) -> bool | None:
+        return True if ALIAS in (_database_of(row), _database_of(other)) else None
 
 
 def _database_of(row: models.Model | None) -> str | None:
