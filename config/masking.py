@@ -36,8 +36,8 @@ def _literals(pattern: str) -> list[str]:
     return group[1].replace("\\", "").lower().split("|") if group else [""]
 
 
-# Searching for a text takes a tenth of the time of a pattern. So each pattern has texts in lower case, and
-# each match of the pattern has one of them.
+# Searching for a text takes a tenth of the time of a pattern. Each pattern therefore has texts in lower case,
+# and each match of the pattern has one of them.
 _SECRETS: tuple[tuple[Sequence[str], re.Pattern[str], str], ...] = (
     (["@"], re.compile(r"(://)[^\s/@]+@"), r"\1***@"),  # the user and password of a URL
     (["bearer", "basic"], re.compile(r"\b(bearer|basic)\s+[^\s\"',;]+", re.IGNORECASE), r"\1 ***"),
@@ -49,7 +49,7 @@ _SECRETS: tuple[tuple[Sequence[str], re.Pattern[str], str], ...] = (
     ),
 )
 # PostgreSQL repeats the whole row of a broken constraint, with names, and the input of JSON or a COPY.
-# No \b in front, because in a repr the text before it is a backslash and an n.
+# No \b in front: in a repr the text before it is a backslash and an n.
 _ROW = re.compile(
     r"(DETAIL|CONTEXT):\s.*?(?=\n(?:HINT|CONTEXT|LINE|QUERY):|\n\n(?:The above|During)|\nTraceback |\Z)",
     re.DOTALL,
@@ -113,7 +113,7 @@ def scrub(value: Any) -> Any:
     return value
 
 
-# ASCII, so that every terminal's encoding can write a line, even with half a surrogate pair in it.
+# ASCII: every terminal's encoding can write a line, even with half a surrogate pair in it.
 _to_json = json.JSONEncoder(default=lambda value: mask(str(value))).encode
 
 
@@ -127,5 +127,5 @@ def json_line(event: dict[str, Any]) -> str:
         return line
     if "%40" not in line and len(_MASKED.findall(line)) == line.count("@"):
         return line  # the search for masked addresses is faster than the search for addresses
-    # No pattern for addresses matches past a quote, so the line has the same matches as its values.
+    # No pattern for addresses matches past a quote. The line has the same matches as its values.
     return mask(line) if "\\" not in line else _to_json(scrub(event))

@@ -29,7 +29,7 @@ _INVISIBLE = "\u00ad\u200b\u200c\u200d\u2060\ufeff"
 _RARE = re.compile(r"[=/|`{}]")
 _TOP_LEVEL_DOMAIN = re.compile(r"xn--[a-z0-9-]+|[^\W\d_]{2,63}", re.IGNORECASE)
 #: An escape in JSON, or in JSON inside a JSON string: a character's code, white space or a slash. It begins
-#: at the first backslash, because otherwise many backslashes take quadratic time.
+#: at the first backslash. Otherwise many backslashes would take quadratic time.
 _ESCAPE = re.compile(r"(?<!\\)\\+(?:u([0-9a-fA-F]{4})|[nrtbf]|(/))")
 
 
@@ -42,7 +42,7 @@ def address_hash(recipient_email: str) -> str:
 def key_hash(key: str) -> str:
     """Return the hash of a caller's idempotency key (`sha256:` and 64 hex digits).
 
-    A key may be any text, so it may be personal.
+    A key may be any text, also a personal one.
     """
     return f"sha256:{hashlib.sha256(f'{settings.PRIVACY_KEY}:{key}'.encode()).hexdigest()}"
 
@@ -119,8 +119,8 @@ def _found(plain: str) -> Iterator[tuple[int, int, set[str]]]:
 def locals_in(text: str, sign: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
     """Yield each `@`, which `sign` matches, after the longest text before it that may be a local part.
 
-    Search backwards from each `@`, so that no character is read twice. A pattern that begins at each local
-    part would take quadratic time for a text of many quotes.
+    Searching backwards from each `@` reads no character twice. A pattern that begins at each local part would
+    take quadratic time for a text of many quotes.
     """
     after = 0
     for at in sign.finditer(text):
@@ -173,7 +173,7 @@ def _wide_end(text: str, end: int, last: int) -> int:
 def _readings(text: str) -> list[str]:
     """Return the longest domain and the longest with a possible top-level domain.
 
-    So `-018f` is cut from `example.com-018f`, but `-op.com` is not cut from `example.co-op.com`.
+    `-018f` is cut from `example.com-018f`, but `-op.com` is not cut from `example.co-op.com`.
     """
     whole = domain = text.rstrip(f".-{_DOTS}")
     while domain and not _TOP_LEVEL_DOMAIN.fullmatch(domain.rpartition(".")[2]):

@@ -4,9 +4,9 @@
 `alias` names the server for a cursor. The primary answers instead while the replica is gone, promoted, or
 more than `LIMIT_SECONDS` behind, and for `SKIP_SECONDS` after that.
 
-A replica is as old as the last commit that it has replayed. Each web process beats every two seconds if one
-is set (web/heartbeat.py), so that something commits even while nobody writes. The age compares the clocks of
-the two servers.
+A replica is as old as the last commit that it has replayed. While nobody writes, there must be commits
+nevertheless: if a replica is set, each web process beats every two seconds (web/heartbeat.py). The age
+compares the clocks of the two servers.
 """
 
 from __future__ import annotations

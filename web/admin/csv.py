@@ -82,9 +82,9 @@ def rows_by_key(
 ) -> Iterator[Row]:
     """Yield the rows of a queryset in an order (as for `read_page`), with `size` rows in each statement.
 
-    No cursor stays open between the statements. So a slow reader keeps no old snapshot open, and no statement
-    runs longer than DATABASE_TIMEOUT. A replica reads them if they may be late. Once the primary has answered
-    it reads the rest, because a replica could lack the next rows.
+    No cursor stays open between the statements: a slow reader keeps no old snapshot open, and no statement
+    runs longer than DATABASE_TIMEOUT. If the rows `may_be_late`, a replica reads them. Once the primary has
+    answered it reads the rest, since a replica could lack the next rows.
     """
     last: list[Any] | None = None
     while True:

@@ -44,5 +44,5 @@ def note_change(request: HttpRequest, response: HttpResponseBase) -> None:
 
 
 def rendered(response: HttpResponse) -> HttpResponse:
-    """Render the page now, so that its template's queries go where the view's went."""
+    """Render the page now. Its template's queries go where the view's went."""
     return response.render() if isinstance(response, TemplateResponse) else response

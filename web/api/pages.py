@@ -144,7 +144,7 @@ _PARSERS: dict[type[models.Field[Any, Any]], Callable[[str], Any]] = {
 
 
 def _url(request: Request, cursor: str | None) -> str:
-    """Return the list's URL with another cursor, or without one for the first page."""
+    """Return the list's URL with another cursor, or the first page's if there is none."""
     query = request.query_params.dict()
     query.pop("cursor", None)
     if cursor:
@@ -155,7 +155,7 @@ def _url(request: Request, cursor: str | None) -> str:
 def hot_since(*, model: PartitionedModel) -> dt.datetime | None:
     """Return the time since which a partitioned table has rows, or None. Older rows are archived.
 
-    Each process caches it for a minute, because partitions are detached at most once a day.
+    Each process caches it for a minute; partitions are detached at most once a day.
     """
     return _hot_since(model, int(time.monotonic() // _HOT_SINCE_SECONDS))
 
