@@ -30,16 +30,16 @@ class Stuck(NamedTuple):
 
 def stuck_statement() -> str:
     """Return a SELECT of `state`, `orders` (at most `MOST`) and `oldest_seconds`: a row for each state."""
-    parts = []
+    selects = []
     for state, (since, _) in STUCK.items():
         oldest = Order.objects.stuck(state).order_by(since).values(since)[: conditions.MOST]
         select = connection.ops.compose_sql(*oldest.query.sql_with_params())  # type: ignore[attr-defined]
-        parts.append(
+        selects.append(
             f"SELECT '{state}' AS state, count(*) AS orders,"  # noqa: S608 - only names and the ORM's SQL
             f" coalesce(extract(epoch FROM statement_timestamp() - min({since})), 0)::float8"
             f" AS oldest_seconds FROM ({select}) AS found"
         )
-    return " UNION ALL ".join(parts)
+    return " UNION ALL ".join(selects)
 
 
 def _stuck(rows: Sequence[Row], _: dt.datetime) -> dict[str, Stuck]:

@@ -59,13 +59,13 @@ def _with_cold_files(model: PartitionedModel, rows: Iterable[Row], now: dt.datet
 
 def _select_holding(now: dt.datetime) -> str:
     """Return the SELECT that counts the unfinished rows of partitions past their hot days."""
-    parts = []
+    selects = []
     for model in partitioned_models():
         rules = model.retention
         floor = id_floor(start_of(interval=rules.interval, when=now - model.hot()))
         for condition in rules.unfinished.values():
-            parts.append(f"(SELECT 1 FROM {model._meta.db_table} WHERE id < '{floor}' AND {condition})")  # noqa: S608
-    limited = f"{' UNION ALL '.join(parts)} LIMIT {conditions.MOST}"
+            selects.append(f"(SELECT 1 FROM {model._meta.db_table} WHERE id < '{floor}' AND {condition})")  # noqa: S608
+    limited = f"{' UNION ALL '.join(selects)} LIMIT {conditions.MOST}"
     return f"SELECT count(*) AS number FROM ({limited}) AS row"  # noqa: S608
 
 

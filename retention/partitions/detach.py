@@ -86,7 +86,7 @@ def count_unfinished(
     if not names:
         return {}
     quote = connections[using].ops.quote_name
-    parts = [
+    counts = [
         " + ".join(
             f"(SELECT count(*) FROM (SELECT 1 FROM {quote(name)} WHERE {condition} LIMIT {COUNTED}) AS few)"  # noqa: S608
             for condition in model.retention.unfinished.values()
@@ -94,7 +94,7 @@ def count_unfinished(
         for name in names
     ]
     with connections[using].cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join(parts))
+        cursor.execute("SELECT " + ", ".join(counts))
         return dict(zip(names, cursor.fetchone(), strict=True))
 
 

@@ -31,8 +31,8 @@ def read_page(
     for place in reversed(range(len(names))):
         if len(page) < size:
             shared = dict(zip(names[:place], after, strict=False))
-            part = rows.filter(**shared, **{f"{names[place]}__{comparison}": after[place]})
-            page += part.order_by(*order)[: size - len(page)]
+            following = rows.filter(**shared, **{f"{names[place]}__{comparison}": after[place]})
+            page += following.order_by(*order)[: size - len(page)]
     return page
 
 

@@ -1,8 +1,8 @@
 """Lock a row, and save model instances together, in the caller's transaction.
 
 A change writes the order, its events, its e-mails and the stored answer in one statement: a statement costs
-the process more than the rows in it. The parts do not depend on each other, since the caller has locked the
-row on which it decided. A constraint that one part violates undoes all of them.
+the process more than the rows in it. The writes do not depend on each other, since the caller has locked the
+row on which it decided. A constraint that one of them violates undoes all.
 """
 
 from __future__ import annotations
@@ -182,13 +182,13 @@ def _update(columns: _Columns, changed: tuple[int, ...]) -> str:
 def _joined(texts: tuple[str, ...], check: str) -> Prepared:
     """Return one statement of several.
 
-    Its SELECT asks for each part in turn. PostgreSQL would otherwise choose their order, and two events of
+    Its SELECT asks for each write in turn. PostgreSQL would otherwise choose their order, and two events of
     one order must get their positions in the order of its versions.
     """
-    names = [f"part{number}" for number in range(len(texts))]
-    parts = ", ".join(f"{name} AS ({text} RETURNING 1)" for name, text in zip(names, texts, strict=True))
+    names = [f"write{number}" for number in range(len(texts))]
+    writes = ", ".join(f"{name} AS ({text} RETURNING 1)" for name, text in zip(names, texts, strict=True))
     results = ", ".join([check or "true", *(f"EXISTS (SELECT FROM {name})" for name in names)])
-    return Prepared(f"WITH {parts} SELECT {results}" if parts else f"SELECT {results}")
+    return Prepared(f"WITH {writes} SELECT {results}" if writes else f"SELECT {results}")
 
 
 _AS_TEXT: dict[type, Callable[[Any], str]] = {str: str, int: str, list: json.dumps, dict: json.dumps}

@@ -156,20 +156,20 @@ class FrontPage:
 
 def count_each(rows: Iterable[QuerySet[Any] | Sql]) -> list[int]:
     """Count the rows of each query, in one statement and up to `COUNT_LIMIT` + 1."""
-    parts: list[str] = []
+    counts: list[str] = []
     values: list[Any] = []
     for query in rows:
         sql, params = (
             query if isinstance(query, tuple) else query.order_by().values("pk").query.sql_with_params()
         )
-        parts.append(
-            f"(SELECT count(*) FROM (SELECT 1 FROM ({sql}) AS found LIMIT {COUNT_LIMIT + 1}) AS few)"  # noqa: S608
+        counts.append(
+            f"(SELECT count(*) FROM (SELECT 1 FROM ({sql}) AS listed LIMIT {COUNT_LIMIT + 1}) AS few)"  # noqa: S608
         )
         values += params
-    if not parts:
+    if not counts:
         return []
     with connections[replica.alias()].cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join(parts), values)
+        cursor.execute("SELECT " + ", ".join(counts), values)
         return list(cursor.fetchone())
 
 
