@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator
 
 from runtime.charts.duration_histogram import bucket_sql
-from runtime.charts.sums import STEP, Cell, Window, select_cells, summed
+from runtime.charts.sums import STEP, Cell, Window, register_reader, select_cells
 from runtime.database.ids import id_floor
 
 #: A partition's CHECK keeps a row's id at most two days ahead of the database's clock.
@@ -19,7 +19,7 @@ AHEAD = dt.timedelta(days=3)
 BY_MINUTE = "date_bin('1 minute', {}, '2000-01-01 00:00+00')"
 
 
-@summed
+@register_reader
 def sent_mails(window: Window) -> Iterable[Cell]:
     """Count sent e-mails by provider, and in total with the delay from commit or resend to `sent`."""
     cells = _select(
@@ -33,17 +33,17 @@ def sent_mails(window: Window) -> Iterable[Cell]:
         yield cell._replace(series="sent")
 
 
-@summed
+@register_reader
 def delivered_mails(window: Window) -> Iterable[Cell]:
     return _select(window, "delivered_at", series="'delivered'")
 
 
-@summed
+@register_reader
 def bounced_mails(window: Window) -> Iterable[Cell]:
     return _select(window, "bounced_at", series="'bounced'")
 
 
-@summed
+@register_reader
 def failed_attempts(window: Window) -> Iterable[Cell]:
     """Count the failed attempts by provider. The index finds a row by the time of its last attempt."""
     return select_cells(

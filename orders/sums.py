@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runtime.charts.sums import STEP, Cell, Window, select_cells, summed
+from runtime.charts.sums import STEP, Cell, Window, register_reader, select_cells
 
 
-@summed
+@register_reader
 def placed_orders(window: Window) -> Iterable[Cell]:
     return select_cells(
         f"SELECT {STEP.format('created_at')}, 'placed', count(*) FROM orders"  # noqa: S608

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from outbox.drain import gate
 from outbox.gate.breaker import BreakerState
-from runtime.charts.sums import sampled
+from runtime.charts.sums import register_sampler
 
 
-@sampled
+@register_sampler
 def open_breakers() -> Mapping[str, int]:
     """Return 1 for each provider whose breaker is not closed, or was closed by a success a minute ago."""
     return {

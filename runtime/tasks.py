@@ -1,4 +1,4 @@
-"""The Celery tasks of background jobs and of the charts' sums. Celery finds this module by its name."""
+"""The Celery tasks of background jobs and of the charts' sums."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def sum_minutes(**_: Any) -> None:
 
 @shared_task(name="run_bulk_jobs")
 def run_bulk_jobs(**_: Any) -> None:
-    """Do a batch of a bulk job, then queue another task, so that waiting drains run in between."""
+    """Do a batch of a bulk job, then queue another task, which lets waiting drains run in between."""
     if run_batch():
         waker.wake()

@@ -1,8 +1,7 @@
-"""A histogram of durations with logarithmic bounds. Histograms of several steps can be added. Pure.
+"""A histogram of durations with logarithmic bounds. Histograms of several steps can be added.
 
-A spread maps each bucket's number to a count. The number is text, because the spread is stored as JSON.
-Bucket n counts the durations from 2^(n/4) to 2^((n+1)/4) milliseconds, so the error of a quantile is at most
-10 %.
+A spread maps each bucket's number to a count. JSON stores it, and its keys are texts. Bucket n counts the
+durations from 2^(n/4) to 2^((n+1)/4) milliseconds: the error of a quantile is at most 10 %.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def add_spreads(spreads: Iterable[Spread]) -> dict[str, int]:
 
 
 def quantile(spread: Spread, *, share: float) -> float | None:
-    """Return the seconds that `share` (0 to 1) of the durations do not exceed, or None without durations.
+    """Return the seconds that `share` (0 to 1) of the durations do not exceed, or None if there are none.
 
     The result is the middle of a bucket.
 

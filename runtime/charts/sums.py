@@ -1,8 +1,8 @@
 """Sum each finished minute into `traffic_sums`, and read the sums for the admin's charts.
 
-Each app declares in its `sums.py` what to sum, with `summed` and `sampled`. The task `sum_minutes` runs once
-a minute. Another run replaces the rows that it sums again, so runs may overlap, repeat and be interrupted.
-Each run sums the newest minutes again, because a webhook reports a delivery some seconds later.
+Each app declares in its `sums.py` what to sum, with `register_reader` and `register_sampler`. The task
+`sum_minutes` runs once a minute. A run replaces the rows that it sums again: runs may overlap, repeat and be
+interrupted. Each run sums the newest minutes again, for webhooks that report a delivery some seconds later.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _readers: list[Reader] = []
 _samplers: list[Sampler] = []
 
 
-def summed(read: Reader) -> Reader:
+def register_reader(read: Reader) -> Reader:
     """Register a function that yields cells for a window of time.
 
     It may be called again for the same window. Then the new cells replace the old ones.
@@ -76,7 +76,7 @@ def summed(read: Reader) -> Reader:
     return read
 
 
-def sampled(sample: Sampler) -> Sampler:
+def register_sampler(sample: Sampler) -> Sampler:
     """Register a function that returns present numbers. It is called once for the newest minute."""
     _samplers.append(sample)
     return sample
@@ -106,7 +106,7 @@ class Sums:
             samples.update(part.samples)
             for series, spread in part.spreads.items():
                 spreads[series].append(spread)
-        return cls(counts, {series: add_spreads(found) for series, found in spreads.items()}, samples)
+        return cls(counts, {series: add_spreads(durations) for series, durations in spreads.items()}, samples)
 
     def count(self, series: str) -> int:
         """Return the number of a series with its parts. "sent" includes "sent:<provider>"."""
@@ -166,8 +166,8 @@ def read_window(window: Window) -> dict[dt.datetime, Sums]:
 def _read_all(window: Window) -> Iterator[Cell]:
     """Yield the cells of every declared reader.
 
-    All readers use indexes. Without `enable_seqscan = off`, the planner would read a whole partition if a
-    column is nearly always NULL, like `bounced_at`, because an expression over it has no statistics then.
+    All readers use indexes. If a column is nearly always NULL, like `bounced_at`, an expression over it has
+    no statistics, and the planner would read a whole partition. `enable_seqscan = off` prevents that.
     """
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
@@ -194,7 +194,7 @@ def _sum_hours(*, since: dt.datetime, until: dt.datetime) -> None:
 
 
 def store(span: int, steps: Mapping[dt.datetime, Sums]) -> None:
-    """Replace the stored sums. Keep stored samples, because no run can take them again."""
+    """Replace the stored sums. Keep stored samples: no run can take them again."""
     with connections["default"].cursor() as cursor:
         cursor.execute(
             """
@@ -241,9 +241,9 @@ def read_spans(*, since: Mapping[int, dt.datetime], until: dt.datetime) -> dict[
     """Return the stored sums by span and start of each step. `since` has the first start of each span."""
     wanted = functools.reduce(operator.or_, (Q(span=span, start__gte=start) for span, start in since.items()))
     rows = TrafficSum.objects.filter(wanted, start__lt=until).order_by("span", "start")
-    found: dict[int, dict[dt.datetime, Sums]] = {span: {} for span in since}
+    by_span: dict[int, dict[dt.datetime, Sums]] = {span: {} for span in since}
     for span, start, counts, spreads, samples in rows.values_list(
         "span", "start", "counts", "spreads", "samples"
     ):
-        found[span][start] = Sums(counts, spreads, samples)
-    return found
+        by_span[span][start] = Sums(counts, spreads, samples)
+    return by_span
