@@ -1,1 +1,4 @@
-"""Background jobs: their actions, how they start, and the batches in which any worker does them."""
+"""Background jobs: an action on any number of rows, or on one person's data, done by any worker.
+
+`actions` is where each app registers its actions, `start` writes a job, and `run` does its batches.
+"""

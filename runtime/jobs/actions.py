@@ -31,7 +31,7 @@ class BulkAction:
     in the caller's transaction, except those that it must not change.
     """
 
-    name: str  # stored, so it must keep its meaning in later releases
+    name: str  # stored; must keep its meaning in later releases
     title: str
     model: type[models.Model]
     permission: str
@@ -49,12 +49,13 @@ class PersonAction:
     """An action on one person's data.
 
     `run(job, report)` may be killed at any point and run again. It raises `Waiting`, `JobRefused` or
-    `Stopped`. With `has_steps`, the job keeps the texts of its steps, and its page shows them. `shown` names
-    the options that describe the job, instead of the person. `page` is the admin's page to return to, instead
-    of the model's list. `rest(person)` says what remains to be done after the job, for its page.
+    `Stopped`. If the action `has_steps`, the job keeps the texts of its steps, and its page shows them.
+    `shown` names the options that describe the job, instead of the person. `page` is the admin's page to
+    return to, instead of the model's list. `rest(person)` says what remains to be done after the job, for its
+    page.
     """
 
-    name: str  # stored, so it must keep its meaning in later releases
+    name: str  # stored; must keep its meaning in later releases
     title: str
     model: type[models.Model]
     permission: str

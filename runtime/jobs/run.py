@@ -1,9 +1,11 @@
-"""Background jobs: an action on any number of rows, or on one person's data, done by any worker.
+"""Do background jobs, a batch at a time.
 
-Rows are changed in batches. A batch locks the job's row, changes its rows, logs each change and moves the
-job's position, all in one transaction. So a killed process leaves only whole batches, the next process
-continues after them, and two processes never do the same batch. Before a batch, a process counts a try in a
-separate commit. So a batch that always fails, or always kills its process, has at most `MAX_TRIES` tries.
+A batch is one transaction: it locks the job's row, changes up to `BATCH` rows, logs each change, and moves
+the job's position. If a process is killed, the next one continues after the last whole batch, and no two
+processes do the same batch.
+
+Before each batch, a process counts a try in a commit of its own. A batch that always fails, or always kills
+its process, gets at most `MAX_TRIES` tries.
 
 The export or erasure of a person is one call, which may be repeated after a kill. It counts as one batch.
 """
@@ -61,8 +63,8 @@ PROGRESS = ("state", "done_count", "error")
 def run_batch(*, persons: bool = True) -> bool:
     """Do one batch of the due job that waited longest. Return False if no job is due.
 
-    Without `persons`, leave out jobs on a person's data, which may take minutes. Log an error of the batch
-    and record it in the job, so that the batch is tried again later or the job fails. Raise the database's
+    Unless `persons`, leave out jobs on a person's data, which may take minutes. An error of the batch is
+    logged and recorded in the job: the batch is tried again later, or the job fails. Raise the database's
     error if the connection is lost.
     """
     return _run_one(_due_jobs(persons=persons), _say_nothing)
@@ -81,7 +83,7 @@ def run_until_ended(*, job: BulkJob, report: Report) -> None:
 
 
 def _say_nothing(step: str, **facts: object) -> None:
-    """Report to nobody, because the job's row has the progress."""
+    """Report to nobody. The job's row has the progress."""
 
 
 def _run_one(jobs: QuerySet[BulkJob], report: Report) -> bool:
@@ -122,10 +124,10 @@ def _due_jobs(*, persons: bool = True) -> QuerySet[BulkJob]:
 
 
 def _begin_try(jobs: QuerySet[BulkJob]) -> BulkJob | None:
-    """Count a try of the next due job, so that no other process begins one until the job is due again."""
+    """Count a try of the next due job. No other process begins one until the job is due again."""
     with transaction.atomic():
         job = jobs.select_for_update(skip_locked=True).first()
-        if job is not None and not (reason := _hopeless(job)):
+        if job is not None and not (reason := _reason_to_fail(job)):
             job.tries += 1
             BulkJob.objects.filter(id=job.id).update(tries=job.tries, updated_at=Now())
             return job
@@ -135,7 +137,7 @@ def _begin_try(jobs: QuerySet[BulkJob]) -> BulkJob | None:
     return _begin_try(jobs)
 
 
-def _hopeless(job: BulkJob) -> str:
+def _reason_to_fail(job: BulkJob) -> str:
     """Return why no further try makes sense, or an empty text if one does."""
     if job.action not in ACTIONS:
         return f"No process knew the action {job.action} for an hour."
@@ -175,9 +177,9 @@ def _run_for_person(job: BulkJob, action: PersonAction, report: Report) -> None:
 
 
 def _work(id: uuid.UUID, action: BulkAction) -> None:
-    """Do one batch of a running job. No other process does one, because the caller has counted a try."""
+    """Do one batch of a running job. The caller has counted a try, and no other process does one."""
     with transaction.atomic():
-        # Wait for the lock, because a process that searches for a due job may hold it for a moment.
+        # Wait for the lock. A process that searches for a due job may hold it for a moment.
         job = BulkJob.objects.running().filter(id=id).select_for_update().first()
         if job is None:
             return
@@ -222,7 +224,7 @@ def _log_end(job: BulkJob) -> None:
 
 
 def _why_not_allowed(job: BulkJob) -> str:
-    """Return why the job's owner may not continue it, or an empty text. Called before each batch."""
+    """Return why the job's owner may not continue it, or an empty text."""
     if not job.username:
         return ""  # a command's job
     users = get_user_model()._default_manager
@@ -267,8 +269,8 @@ def _log(job: BulkJob, action: BulkAction, lines: Iterable[tuple[uuid.UUID, str]
 def wake_for_unfinished() -> None:
     """Wake a worker for due jobs that had no batch since the last poll. Each poll calls this.
 
-    A job in progress needs no wake-up, because each of its tasks enqueues the next while rows are left.
-    Another wake-up at each poll would add tasks until they occupy all of the worker's threads.
+    A job in progress needs no wake-up: each of its tasks enqueues the next while rows are left. Another
+    wake-up at each poll would add tasks until they occupy all of the worker's threads.
     """
     neglected = dt.timedelta(seconds=settings.POLL_INTERVAL)
     if _due_jobs().filter(updated_at__lte=Now() - neglected).exists():

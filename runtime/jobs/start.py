@@ -28,7 +28,7 @@ RUN_JOBS = "run_bulk_jobs"
 
 
 def _enqueue() -> None:
-    # A wake-up that is older than a poll is of no use, because the poll has sent another.
+    # A wake-up that is older than a poll is of no use. The poll has sent another.
     current_app.send_task(RUN_JOBS, expires=settings.POLL_INTERVAL)
 
 
@@ -64,15 +64,15 @@ def start_for_person(
 ) -> BulkJob:
     """Write a job on a person's data, and wake a worker after the commit.
 
-    Without `user` wake nobody, because a command does its job itself. The time that this takes does not
+    If there is no `user`, wake nobody: a command does its job itself. The time that this takes does not
     depend on the person's rows.
     """
-    known = ACTIONS[action]
+    registered = ACTIONS[action]
     job = BulkJob.objects.create(
         action=action,
         filter={"person": address_hash(address), **options},
         address=address,
-        steps=[] if isinstance(known, PersonAction) and known.has_steps else None,
+        steps=[] if isinstance(registered, PersonAction) and registered.has_steps else None,
         user_id=user.pk if user else None,
         username=user.get_username() if user else "",
         correlation_id=work_context.current().correlation_id,
