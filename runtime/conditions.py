@@ -259,12 +259,12 @@ PAUSES: Query[Sequence[Row]] = Query(
     ),
     read=lambda rows, _: rows,
 )
-#: Seconds since each regular job last ran. All relays count as one, with the newest heartbeat.
+#: Seconds since each regular job last ran: in the process that ran it last, if several do.
 HEARTBEATS: Query[Mapping[str, float]] = Query(
     name="heartbeats",
     select=lambda _: (
         """
-        SELECT CASE WHEN name LIKE 'relay:%' THEN 'relay' ELSE name END AS name,
+        SELECT split_part(name, '@', 1) AS name,
             extract(epoch FROM statement_timestamp() - max(beat_at))::float8 AS age
         FROM heartbeats GROUP BY 1 ORDER BY 1
     """

@@ -20,6 +20,8 @@ from events.models import SHARDS
 from runtime.models import Heartbeat
 
 KEEP_SECONDS, GONE_SECONDS = 1.0, 3.0
+#: The job of the heartbeats by which relays count each other.
+RELAY = "relay"
 LOCK = 0x72656C61  # "rela": the first half of each shard's lock
 
 
@@ -28,7 +30,7 @@ class Shards:
 
     def __init__(self, *, using: str) -> None:
         self.using = using
-        self.name = f"relay:{socket.gethostname()[:20]}:{os.getpid()}:{id(self) % 9973}"
+        self.name = f"{RELAY}@{socket.gethostname()[:20]}:{os.getpid()}:{id(self) % 9973}"
         self.owned: set[int] = set()
         self._kept_at = 0.0
 
@@ -76,7 +78,7 @@ class Shards:
             update_fields=["beat_at"],
         )
         recent = Now() - dt.timedelta(seconds=GONE_SECONDS)
-        return max(1, heartbeats.filter(name__startswith="relay:", beat_at__gt=recent).count())
+        return max(1, heartbeats.filter(name__startswith=f"{RELAY}@", beat_at__gt=recent).count())
 
     def _try_lock(self, shard: int) -> None:
         with connections[self.using].cursor() as cursor:

@@ -17,7 +17,7 @@ from runtime.database.purge_rules import PurgeRule
 class Heartbeat(models.Model):
     """The time of a regular job's last run, by the database's clock."""
 
-    name = models.CharField(primary_key=True, max_length=50)
+    name = models.CharField(primary_key=True, max_length=50)  # the job's, or "job@process" if several run it
     beat_at = models.DateTimeField(db_default=Now())
     since = models.DateTimeField(db_default=Now())  # the first of the latest beats without a gap
 

@@ -271,14 +271,14 @@ def test_relays_share_the_shards_and_a_dead_ones_move(broker, fast):
     first.step()
     assert len(first.shards.owned) == SHARDS
     with psycopg.connect(dsn(), autocommit=True) as other:
-        other.execute("INSERT INTO heartbeats (name, beat_at, since) VALUES ('relay:other', now(), now())")
+        other.execute("INSERT INTO heartbeats (name, beat_at, since) VALUES ('relay@other', now(), now())")
         first.step()
         assert len(first.shards.owned) == SHARDS // 2
         free = set(range(SHARDS)) - first.shards.owned
         for shard in free:
             assert other.execute("SELECT pg_try_advisory_lock(%s, %s)", [shards.LOCK, shard]).fetchone()[0]
         other.execute(
-            "UPDATE heartbeats SET beat_at = now() - interval '1 minute' WHERE name = 'relay:other'"
+            "UPDATE heartbeats SET beat_at = now() - interval '1 minute' WHERE name = 'relay@other'"
         )
         first.step()
         assert len(first.shards.owned) == SHARDS // 2  # it still holds its locks
