@@ -19,6 +19,7 @@ from django.db.models import Model
 from events.models import DomainEvent, ProcessedEvent
 from notifications.models import EmailNotification
 from notifications.restored import Sent, hold_replaced, hold_unproven, settle_logged
+from operations import pauses
 from operations.lost_changes import Lost, LostChanges, merged
 from orders.models import Order
 from retention.models import Erasure
@@ -78,7 +79,7 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
     report.lost_count, report.lost = len(reader.lost), _with_orders(reader.lost)
     stopped = "the database was restored; start a new job for the rows that still need it"
     BulkJob.objects.stop_restored(until=pause.paused_at, error=stopped)
-    Pause.objects.reconcile()
+    pauses.reconcile()
     log.info(
         "restored database compared with logs",
         sent=report.sent,

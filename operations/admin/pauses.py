@@ -13,8 +13,8 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
+from operations import pauses
 from runtime.models import Pause
-from runtime.models.pauses import NotReconciled
 from runtime.personal_data import AddressGiven, refuse_addresses
 from web.admin.base import TriageAdmin, ago
 from web.admin.menu import MenuItem
@@ -64,12 +64,12 @@ class PauseAdmin(TriageAdmin[Pause]):
             self.message_user(request, f"Nothing was changed. {error}", messages.ERROR)
             return
         if request.POST.get("to") == "pause":
-            changed, done = Pause.objects.pause(parts=parts, reason=reason, username=username), "Paused"
+            changed, done = pauses.pause(parts=parts, reason=reason, username=username), "Paused"
         else:
             done = "Resumed"
             try:
-                changed = Pause.objects.resume(parts=parts, username=username)
-            except NotReconciled as error:
+                changed = pauses.resume(parts=parts, username=username)
+            except pauses.NotReconciled as error:
                 self.message_user(request, f"Nothing was resumed: {error}.", messages.ERROR)
                 return
         kind = ContentType.objects.get_for_model(Pause)
@@ -104,7 +104,8 @@ def part_lines() -> list[dict[str, Any]]:
     rows = {row.part: row for row in Pause.objects.all()}
     return [
         {
-            "part": part,
+            "part": part.value,
+            "work": pauses.WORK[part],
             "pause": rows.get(part.value),
             "since": ago(rows[part.value].paused_at) if part.value in rows else "",
         }

@@ -31,9 +31,9 @@ class Migration(migrations.Migration):
                         serialize=False,
                         max_length=20,
                         choices=[
-                            ("delivery", "e-mails are sent"),
-                            ("relay", "events are published"),
-                            ("consumers", "events of other services are processed"),
+                            ("delivery", "Delivery"),
+                            ("relay", "Relay"),
+                            ("consumers", "Consumers"),
                         ],
                     ),
                 ),

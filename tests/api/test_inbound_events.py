@@ -35,6 +35,7 @@ from tests.kit.words import (
     Pause,
     ProcessedEvent,
     inbound,
+    pauses,
     subscriptions,
 )
 
@@ -356,11 +357,11 @@ def test_while_consumers_are_paused_no_event_is_taken(api, monkeypatch):
     monkeypatch.setattr(inbound, "_pause", PauseWatch(Pause.Part.CONSUMERS))
     placed = order()
     event = paid(placed)
-    Pause.objects.pause(parts=["consumers"], reason="", username="")
+    pauses.pause(parts=["consumers"], reason="", username="")
     answer = api.post(URL, event)
     assert_problem(answer, 503, "paused")
     assert answer.headers["Retry-After"] and status(placed) == "pending"
-    Pause.objects.resume(parts=["consumers"], username="")
+    pauses.resume(parts=["consumers"], username="")
     monkeypatch.setattr(inbound, "_pause", PauseWatch(Pause.Part.CONSUMERS))
     assert api.post(URL, event).json()["result"] == "processed"
 

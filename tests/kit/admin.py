@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.texts import publish_texts
-from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id
+from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id, pauses
 
 MAILS, ORDERS = "/admin/notifications/emailnotification/", "/admin/orders/order/"
 EVENTS, LETTERS = "/admin/events/domainevent/", "/admin/events/inbounddeadletter/"
@@ -44,7 +44,7 @@ PAGES = (
 
 def every_page() -> list[str]:
     """Write a row of each kind, and pause the relay. Return the paths of all pages."""
-    Pause.objects.pause(parts=[Pause.Part.RELAY], reason="Kafka moves", username="ann")
+    pauses.pause(parts=[Pause.Part.RELAY], reason="Kafka moves", username="ann")
     order = make_order()
     mail = make_mail(order_id=order.id, status="dead_lettered", provider="sendgrid", last_error="400: no")
     make_mail(order_id=order.id, status="sent", provider="sendgrid")

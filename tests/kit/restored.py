@@ -13,7 +13,7 @@ import pytest
 from django.core.management import call_command
 
 from tests.kit.logs import shipped_to
-from tests.kit.words import EmailNotification, Pause, read_database_time
+from tests.kit.words import EmailNotification, Pause, pauses, read_database_time
 
 
 def after_restore(*logs: Path) -> tuple[list[dict[str, Any]], str]:
@@ -24,7 +24,7 @@ def after_restore(*logs: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 def restore_to_now() -> None:
-    Pause.objects.pause(parts=Pause.Part.values, reason="", username="x", restored_to=read_database_time())
+    pauses.pause(parts=Pause.Part.values, reason="", username="x", restored_to=read_database_time())
 
 
 def line(event: str, **fields: Any) -> str:

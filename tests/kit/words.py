@@ -49,6 +49,7 @@ from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
 from notifications.template_checks import check_templates
 from notifications.template_files import event_types
+from operations import pauses
 from operations.apps import make_groups
 from operations.probes import PROBES
 from orders import services as order_services

@@ -23,11 +23,11 @@ from tests.kit.words import (
     DomainEvent,
     EmailNotification,
     Outcome,
-    Pause,
     Relay,
     Verdict,
     claim,
     new_id,
+    pauses,
     read_database_time,
     render_again,
     settle,
@@ -180,7 +180,7 @@ def test_it_refuses_a_database_that_was_not_paused_as_restored(tmp_path):
     log.write_text("")
     with pytest.raises(CommandError, match="pause --all --restored-to"):
         after_restore(log)
-    Pause.objects.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", username="x")
     with pytest.raises(CommandError, match="pause --all --restored-to"):
         after_restore(log)
     assert set(states().values()) == {"pending"}

@@ -38,6 +38,7 @@ from tests.kit.words import (
     drain,
     metrics,
     new_id,
+    pauses,
     start_job,
     subscribed,
 )
@@ -103,7 +104,7 @@ class Breaks:
         self.settings, self.monkeypatch = settings, monkeypatch
 
     def Paused(self) -> None:
-        Pause.objects.pause(parts=["delivery"], reason="a sale", username="ann")
+        pauses.pause(parts=["delivery"], reason="a sale", username="ann")
 
     def BrokerDown(self) -> None:
         self.settings.REDIS_URL = "redis://127.0.0.1:1/0"
@@ -303,7 +304,7 @@ def test_each_condition_is_an_alert_and_those_of_one_code_are_one():
 )
 def test_a_part_that_is_paused_is_not_late(code, part, active, settings, monkeypatch):
     getattr(Breaks(settings, monkeypatch), code)()
-    Pause.objects.pause(parts=[part], reason="a sale", username="ann")
+    pauses.pause(parts=[part], reason="a sale", username="ann")
     assert len(needs()) == 1 and {condition.code for condition in active} == {"Paused"}
     Pause.objects.all().delete()
     assert len(needs()) == 1 and {condition.code for condition in active} == {"Paused", code}

@@ -24,6 +24,7 @@ from tests.kit.words import (
     claim,
     claim_untried,
     next_due_in,
+    pauses,
     recover,
     settle,
 )
@@ -126,7 +127,7 @@ def test_a_restored_database_is_not_resumed_before_the_logs_were_read():
     assert "was paused already" in manage("pause", "--all", "--restored-to", RESTORED)
     with pytest.raises(CommandError, match="after_restore has not run"):
         manage("resume", "--all")
-    Pause.objects.reconcile()
+    pauses.reconcile()
     assert "relay: resumed" in manage("resume", "--all")
     manage("pause", "--all", "--restored-to", RESTORED)
     assert "delivery: resumed" in manage("resume", "--all", "--force")
@@ -151,9 +152,7 @@ def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
         ("delivery", "Resumed."),
         ("relay", "Paused. a bad night"),
     ]
-    Pause.objects.pause(
-        parts=["delivery"], reason="", username="x", restored_to=Pause.objects.get().paused_at
-    )
+    pauses.pause(parts=["delivery"], reason="", username="x", restored_to=Pause.objects.get().paused_at)
     answer = operator.post(page, {"part": "delivery", "to": "resume"}, follow=True)
     assert "after_restore has not run" in answer.content.decode()
     assert Pause.objects.filter(part="delivery").exists()

@@ -24,7 +24,6 @@ Found = set[tuple[str, str]]
 ORDINARY = {"pending", "sent"}
 #: File and word, with the reason.
 ALLOWED = {
-    ("runtime/models/pauses.py", "e-mail"): "operators pause named parts of the shop, and the table has them",
     ("web/api/problem_types.py", "e-mail"): "the advice of the API's most general problem",
     ("events/schemas/asyncapi.py", "e-mail"): "the document describes the topics of all apps",
     ("events/conditions.py", "e-mail"): "the sentence tells what still works",

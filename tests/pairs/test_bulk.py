@@ -16,9 +16,9 @@ from tests.kit.words import (
     RETRIES,
     BulkJob,
     EmailNotification,
-    Pause,
     claim,
     erase_person,
+    pauses,
     rollover,
     run_batch,
 )
@@ -48,11 +48,11 @@ def test_a_row_that_a_job_resent_keeps_its_old_month_attached(archive_folder):
 
 def test_a_job_goes_on_while_delivery_is_paused_and_its_emails_leave_after_the_pause():
     make_mails(5, status="dead_lettered")
-    Pause.objects.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", username="x")
     job = job_after(started())
     assert (job.state, job.done_count) == ("done", 5)
     assert claim(limit=9) == []
-    Pause.objects.resume(parts=["delivery"], username="x")
+    pauses.resume(parts=["delivery"], username="x")
     assert len(claim(limit=9)) == 5
 
 

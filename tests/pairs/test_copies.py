@@ -14,10 +14,10 @@ from tests.kit.words import (
     EmailNotification,
     Order,
     Outcome,
-    Pause,
     Verdict,
     claim,
     drain,
+    pauses,
     rollover,
     send_copy,
     settle,
@@ -33,10 +33,10 @@ def dead_letter() -> EmailNotification:
 
 
 def test_a_copy_waits_for_the_end_of_a_pause():
-    Pause.objects.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", username="x")
     copy_id = send_copy(notification_id=dead_letter().id, recipient_email=RIGHT)
     assert claim(limit=5) == []
-    Pause.objects.resume(parts=["delivery"], username="x")
+    pauses.resume(parts=["delivery"], username="x")
     assert [mail.id for mail in claim(limit=5)] == [copy_id]
 
 

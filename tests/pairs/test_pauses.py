@@ -16,12 +16,12 @@ from tests.kit.orders import pay_order
 from tests.kit.words import (
     DomainEvent,
     InboundDeadLetter,
-    Pause,
     Relay,
     claim,
     erase_person,
     id_floor,
     new_id,
+    pauses,
     rollover,
 )
 
@@ -31,9 +31,9 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "dire
 def test_an_email_that_waits_for_the_end_of_a_pause_is_not_sent_after_its_person_was_erased(archive_folder):
     placed = order()
     pay_order(order_id=placed.id)
-    Pause.objects.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", username="x")
     erase_person(email=placed.email, report=Steps(), force=True)
-    Pause.objects.resume(parts=["delivery"], username="x")
+    pauses.resume(parts=["delivery"], username="x")
     assert claim(limit=5) == []
     assert statuses() == {"discarded": 1}
 
@@ -45,12 +45,12 @@ def test_a_day_of_events_stays_attached_until_a_paused_relay_has_published_them(
     when = old.since + dt.timedelta(hours=1)
     id = uuid.UUID(int=id_floor(when).int | 7 << 76 | 2 << 62)
     DomainEvent.objects.create(id=id, created_at=when, sequence=1, payload={"text": "old"}, **event)
-    Pause.objects.pause(parts=["relay"], reason="", username="x")
+    pauses.pause(parts=["relay"], reason="", username="x")
     relay = Relay(using="default", transport=broker)
     try:
         assert relay.step() == 0
         assert [held.partition for held in rollover.rollover(report=Steps()).held] == [old.name]
-        Pause.objects.resume(parts=["relay"], username="x")
+        pauses.resume(parts=["relay"], username="x")
         assert relay.step() == 1 and broker.texts() == ["old"]
     finally:
         relay.close()
@@ -61,7 +61,7 @@ def test_a_day_of_events_stays_attached_until_a_paused_relay_has_published_them(
 def test_a_replay_that_waits_for_paused_consumers_outlives_the_days_of_its_letter(settings, fast):
     fast.pauses()
     it, letter = dead_refund()
-    Pause.objects.pause(parts=["consumers"], reason="", username="x")
+    pauses.pause(parts=["consumers"], reason="", username="x")
     InboundDeadLetter.objects.request_replay(ids=[letter.id])
     old = Now() - dt.timedelta(days=InboundDeadLetter.KEPT_DAYS + 1)
     InboundDeadLetter.objects.update(failed_at=old)
@@ -69,7 +69,7 @@ def test_a_replay_that_waits_for_paused_consumers_outlives_the_days_of_its_lette
     consumer.step(seconds=0.01)
     rollover.rollover(report=Steps())
     assert refunded(it) == 0
-    Pause.objects.resume(parts=["consumers"], username="x")
+    pauses.resume(parts=["consumers"], username="x")
     consumer.step(seconds=0.01)
     assert refunded(it) == 10
     rollover.rollover(report=Steps())

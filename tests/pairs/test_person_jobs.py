@@ -27,11 +27,11 @@ from tests.kit.words import (
     EmailNotification,
     Erasure,
     Order,
-    Pause,
     address_hash,
     erasure,
     exclusive_lock,
     job_times,
+    pauses,
     restart_job,
     run_batch,
     run_until_ended,
@@ -227,7 +227,7 @@ def test_an_erasure_waits_for_a_rollover_and_says_so():
 
 def test_an_erasure_goes_on_while_everything_is_paused():
     make_order(email=ANN, status="completed")
-    Pause.objects.pause(parts=["delivery", "relay", "consumers"], reason="", username="x")
+    pauses.pause(parts=["delivery", "relay", "consumers"], reason="", username="x")
     assert job_after(start("erasure")).state == "done" and grep(ANN) == []
 
 

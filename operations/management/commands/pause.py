@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
+from operations import pauses
 from runtime.models import Pause
 from runtime.personal_data import AddressGiven
 
@@ -37,9 +38,7 @@ class Command(BaseCommand):
             f"restored to {restored_to:%Y-%m-%d %H:%M:%S%z}" if restored_to else ""
         )
         try:
-            fresh = Pause.objects.pause(
-                parts=parts, reason=reason, username=whoami(), restored_to=restored_to
-            )
+            fresh = pauses.pause(parts=parts, reason=reason, username=whoami(), restored_to=restored_to)
         except AddressGiven as error:
             raise CommandError(f"--reason: {error}") from None
         for part in parts:

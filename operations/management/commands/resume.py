@@ -6,9 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from operations import pauses
 from operations.management.commands.pause import add_parts, parts_of, whoami
-from runtime.models import Pause
-from runtime.models.pauses import NotReconciled
 
 
 class Command(BaseCommand):
@@ -26,8 +25,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, force: bool, **options: Any) -> None:
         parts = parts_of(options["part"], is_all=options["all"])
         try:
-            resumed = Pause.objects.resume(parts=parts, username=whoami(), force=force)
-        except NotReconciled as error:
+            resumed = pauses.resume(parts=parts, username=whoami(), force=force)
+        except pauses.NotReconciled as error:
             raise CommandError(f"Nothing was resumed: {error}.") from error
         for part in parts:
             self.stdout.write(f"{part}: resumed" if part in resumed else f"{part}: was not paused")

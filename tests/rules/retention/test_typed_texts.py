@@ -23,6 +23,7 @@ from tests.kit.words import (
     erase_person,
     erasure,
     new_id,
+    pauses,
     rollover,
     start_job,
 )
@@ -91,7 +92,7 @@ class TestRefused:
         assert REFUSED in page.content.decode() and not LogEntry.objects.exists()
 
     def test_other_texts_are_taken_as_before(self):
-        Pause.objects.pause(parts=["relay"], reason="3 @ 5 o'clock, see #12", username="ann")
+        pauses.pause(parts=["relay"], reason="3 @ 5 o'clock, see #12", username="ann")
         assert Pause.objects.get().reason == "3 @ 5 o'clock, see #12"
 
 
