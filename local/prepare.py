@@ -14,8 +14,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import OperationalError
 
-from runtime.apps import refuse_earlier_database, refuse_pooler
-
 
 def make_local_login() -> None:
     """Create the login admin/admin unless the database has a superuser."""
@@ -30,6 +28,9 @@ def main() -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     try:
         django.setup()
+        from operations.apps import refuse_earlier_database
+        from runtime.apps import refuse_pooler
+
         sys.stdin.read()
         refuse_pooler(using="default")
         refuse_earlier_database(using="default")

@@ -26,8 +26,8 @@ from django.db.migrations.state import ProjectState
 from django.db.models import Q
 from django.utils import timezone
 
+from operations.apps import EARLIER_MIGRATION
 from retention.partitions.migrations import AddPartitionedIndex
-from runtime.apps import EARLIER_MIGRATION
 from tests.kit.months import dsn
 from tests.kit.words import DomainEvent, attached
 
