@@ -3,6 +3,7 @@ from django.apps import AppConfig
 
 class NotificationsConfig(AppConfig):
     name = "notifications"
+    scopes = ("notifications:read", "notifications:write")
     roles = {
         "viewer": [
             "notifications.view_emailnotification",

@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 class OrdersConfig(AppConfig):
     name = "orders"
+    scopes = ("orders:read", "orders:write", "events:write")
     roles = {
         "viewer": ["orders.view_order"],
         "support": ["orders.correct_address", "orders.export_person"],

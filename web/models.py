@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import secrets
 
+from django.apps import apps
 from django.conf import settings
 from django.db import connections, models
 from django.db.models import Q
@@ -74,10 +75,13 @@ class IdempotencyKey(models.Model):
         return f"{self.scope}/{self.key}"
 
 
+def declared_scopes() -> list[str]:
+    """Return the scopes of all apps, which declare theirs in `AppConfig.scopes`."""
+    return sorted(scope for app in apps.get_app_configs() for scope in getattr(app, "scopes", ()))
+
+
 class ApiToken(models.Model):
     """A caller's access to the API. Only the SHA-256 of the secret is stored."""
-
-    SCOPES = ("orders:read", "orders:write", "notifications:read", "notifications:write", "events:write")
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     name = models.CharField(max_length=100)

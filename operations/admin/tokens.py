@@ -14,12 +14,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from web.admin.base import EstimatingPaginator, ListAdmin, ago, pill
-from web.models import ApiToken
+from web.models import ApiToken, declared_scopes
 
 
 class TokenForm(forms.ModelForm[ApiToken]):
     scopes = forms.MultipleChoiceField(
-        choices=[(scope, scope) for scope in ApiToken.SCOPES], widget=forms.CheckboxSelectMultiple
+        choices=[(scope, scope) for scope in declared_scopes()], widget=forms.CheckboxSelectMultiple
     )
 
     source = forms.ChoiceField(

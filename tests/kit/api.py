@@ -12,14 +12,15 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 
-from tests.kit.words import ApiToken, find_types
+from tests.kit.words import ApiToken, declared_scopes, find_types
 
 
-def make_token(*, scopes: Iterable[str] = ApiToken.SCOPES, **fields: Any) -> str:
-    """Return a new token's secret."""
+def make_token(*, scopes: Iterable[str] | None = None, **fields: Any) -> str:
+    """Return a new token's secret. By default, it has all scopes."""
     secret = ApiToken.new_secret()
+    granted = list(declared_scopes() if scopes is None else scopes)
     ApiToken.objects.create(
-        name="test", prefix=secret[:12], digest=ApiToken.digest_of(secret), scopes=list(scopes), **fields
+        name="test", prefix=secret[:12], digest=ApiToken.digest_of(secret), scopes=granted, **fields
     )
     return secret
 

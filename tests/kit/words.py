@@ -115,4 +115,4 @@ from web import heartbeat
 from web.admin.csv import CHUNK
 from web.api.problem_types import find_types
 from web.api.proxies import mask_address
-from web.models import ApiToken, IdempotencyKey
+from web.models import ApiToken, IdempotencyKey, declared_scopes

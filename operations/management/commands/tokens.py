@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models.functions import Now
 
 from runtime.texts import name_invisible
-from web.models import ApiToken
+from web.models import ApiToken, declared_scopes
 
 ALL = "all"
 _COLUMNS = ("created_at", "last_used_at", "expires_at", "revoked_at")
@@ -32,7 +32,7 @@ class Command(BaseCommand):
             "--scope",
             action="append",
             required=True,
-            help=f"repeatable, or several with commas or blanks: {', '.join(ApiToken.SCOPES)}, or {ALL}",
+            help=f"repeatable, or several with commas or blanks: {', '.join(declared_scopes())}, or {ALL}",
         )
         create.add_argument(
             "--source",
@@ -110,13 +110,14 @@ class Command(BaseCommand):
 
 
 def _scopes(texts: list[str]) -> list[str]:
+    scopes = declared_scopes()
     words = [word for text in texts for word in re.split(r"[\s,]+", text) if word]
-    wanted = set(ApiToken.SCOPES if ALL in words else words)
-    unknown = sorted(set(words) - {*ApiToken.SCOPES, ALL})
+    wanted = set(scopes if ALL in words else words)
+    unknown = sorted(set(words) - {*scopes, ALL})
     if unknown or not wanted:
-        scopes = ", ".join((*ApiToken.SCOPES, ALL))
-        raise CommandError(f"Unknown scope: {', '.join(unknown) or '(none)'}. Use {scopes}.")
-    return [scope for scope in ApiToken.SCOPES if scope in wanted]
+        names = ", ".join((*scopes, ALL))
+        raise CommandError(f"Unknown scope: {', '.join(unknown) or '(none)'}. Use {names}.")
+    return sorted(wanted)
 
 
 def _day(time: dt.datetime | None) -> str:
