@@ -22,7 +22,7 @@ from retention.models import DetachedPartition
 from retention.partitions import detach, partitions
 from retention.partitions.locks import OWNER_DATABASE, exclusive_lock, no_statement_timeout
 from runtime.database.ids import id_floor
-from runtime.database.partitioned import Partition
+from runtime.database.partitions import Partition
 
 PERSONS = 60
 #: Orders of each attached or detached month that have a row in `orders`.

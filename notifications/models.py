@@ -18,8 +18,8 @@ from django.db.models.lookups import Exact, IsNull
 from notifications.retention import EMAIL_RETENTION
 from notifications.states.errors import ErrorEntry
 from notifications.states.transitions import COLUMNS_OF, DUE_INDEX, DUE_STATES, Status
+from retention.partitioned import Partitioned
 from runtime.database.ids import new_id
-from runtime.database.partitioned import Partitioned
 
 #: The name that people read for the orders without a source.
 OWN_ORDERS = "own orders"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notifications.states.transitions import DUE_STATES, Status, list_in_sql
-from runtime.database.partitioned import RetentionRules
+from retention.partitioned import RetentionRules
 from runtime.personal_data import ERASED, ERASED_ADDRESS
 
 EMAIL_RETENTION = RetentionRules(

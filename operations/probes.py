@@ -16,11 +16,12 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 
+from retention.partitioned import partitioned_models
 from retention.partitions.partitions import ahead_among, takes_row
 from retention.upkeep import check_ahead
-from runtime.database import partitioned
 from runtime.database.clock import read_database_time
 from runtime.database.ids import id_time, new_id
+from runtime.database.partitions import attached
 from runtime.database.server import count_connections_left
 from runtime.process.redis_client import make_client
 from runtime.telemetry.metrics import exposition
@@ -110,8 +111,8 @@ def _check_partitions() -> str:
     now, here = read_database_time(), id_time(new_id())
     _log_few_partitions(int(time.monotonic() // AHEAD_SECONDS))
     short, strange = [], []
-    for model in partitioned.partitioned_models():
-        among = partitioned.attached(model=model)
+    for model in partitioned_models():
+        among = attached(model=model)
         if ahead_among(model=model, now=now, among=among).partitions_ahead < 1:
             short.append(model._meta.db_table)
         elif not takes_row(among=among, id_at=here, created_at=now):
@@ -133,7 +134,7 @@ def _check_connections() -> str:
 @functools.lru_cache(maxsize=1)
 def _log_few_partitions(_period: int) -> None:
     """Log an error for each table whose partitions run out, once per `AHEAD_SECONDS` and process."""
-    for model in partitioned.partitioned_models():
+    for model in partitioned_models():
         check_ahead(model=model)
 
 

@@ -21,7 +21,7 @@ from notifications.states.transitions import DUE_STATES, Status
 from orders.events import EVENTS
 from orders.models import Order
 from retention.owner_rows import owner_rows
-from runtime.database.partitioned import PartitionedModel
+from retention.partitioned import PartitionedModel
 from runtime.personal_data import without_addresses
 
 Kind = Literal["change", "event", "email", "attempt", "delivery", "person", "plan"]

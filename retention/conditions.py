@@ -6,17 +6,12 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from retention.partitioned import Interval, PartitionedModel, partitioned_models
 from retention.partitions.partitions import MADE, PartitionsAhead, ahead_among, model_of, start_of
 from runtime import conditions
 from runtime.conditions import DAY, HEARTBEATS, Alert, Condition, Measurement, Query, Row
 from runtime.database.ids import id_floor
-from runtime.database.partitioned import (
-    Interval,
-    PartitionedModel,
-    attached_statement,
-    parse_bounds,
-    partitioned_models,
-)
+from runtime.database.partitions import attached_statement, parse_bounds
 from runtime.telemetry.metrics import gauge
 
 #: The smallest sufficient number of partitions after the current one.
@@ -27,9 +22,10 @@ UPKEEP_LATE_SECONDS = 100_000.0
 
 def _select_partitions(_: dt.datetime) -> str:
     """Return the SELECT of the attached partitions, and of the ends of the detached ones without a file."""
+    tables = [model._meta.db_table for model in partitioned_models()]
     return f"""
         SELECT parent, name, bounds, NULL::timestamptz AS until
-        FROM ({attached_statement(models=partitioned_models())}) AS attached
+        FROM ({attached_statement(tables=tables)}) AS attached
         UNION ALL
         SELECT "table", name, NULL, until FROM detached_partitions WHERE archived_at IS NULL
     """  # noqa: S608 - only names of tables are inserted

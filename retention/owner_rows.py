@@ -15,9 +15,9 @@ from typing import Any
 from django.db import ProgrammingError, connections
 from psycopg import errors
 
+from retention.partitioned import PartitionedModel
 from retention.partitions.catalogue import partition_tables
 from runtime.database.ids import id_floor
-from runtime.database.partitioned import PartitionedModel
 from runtime.database.periods import first_id_time
 
 

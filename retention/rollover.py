@@ -30,6 +30,7 @@ from retention.cold_files import archive, storage
 from retention.cold_files.manifest import ColdFileDiffers, Manifest
 from retention.cold_files.storage import Tick
 from retention.models import DetachedPartition
+from retention.partitioned import PartitionedModel, partitioned_models
 from retention.partitions import detach
 from retention.partitions.catalogue import PartitionTable, has_table, partition_named, partition_tables
 from retention.partitions.detach import PartitionHeld, StillPending, TableInUse
@@ -38,7 +39,6 @@ from retention.partitions.partitions import start_of
 from retention.rows_of_person import end_waits, erase_from_cold_file, erasures_waiting_for
 from retention.upkeep import ensure_all
 from runtime.database.clock import read_database_time
-from runtime.database.partitioned import PartitionedModel, partitioned_models
 from runtime.models import Heartbeat
 
 log = structlog.get_logger(__name__)

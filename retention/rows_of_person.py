@@ -18,11 +18,11 @@ from django.db import connections, transaction
 from retention.cold_files import archive, restore
 from retention.cold_files.table_copy import columns_of
 from retention.models import DetachedPartition, Erasure
+from retention.partitioned import PartitionedModel
 from retention.partitions.catalogue import existing, partition_tables
 from retention.partitions.locks import OWNER_DATABASE, Report, no_statement_timeout
 from retention.partitions.partitions import start_of
 from retention.person import Person
-from runtime.database.partitioned import PartitionedModel
 from runtime.personal_data import address_hash
 
 _BATCH = 500

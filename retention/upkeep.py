@@ -8,9 +8,10 @@ import structlog
 from django.db import connections
 
 from retention.conditions import PARTITIONS_RUN_OUT
+from retention.partitioned import PartitionedModel, partitioned_models
 from retention.partitions.partitions import ahead_among, make_missing
 from runtime.database.clock import read_database_time
-from runtime.database.partitioned import PartitionedModel, attached, partitioned_models
+from runtime.database.partitions import attached
 
 log = structlog.get_logger(__name__)
 

@@ -35,8 +35,8 @@ from events.models.states import (
     UNPUBLISHED,
     EventTransition,
 )
+from retention.partitioned import ChosenText, Partitioned, RetentionRules
 from runtime.database.ids import id_floor, new_id
-from runtime.database.partitioned import ChosenText, Partitioned, RetentionRules
 from runtime.database.transactions import after_commit
 
 log = structlog.get_logger(__name__)

@@ -30,6 +30,7 @@ from orders.privacy.stored_answers import erase_answers, erase_copies
 from orders.privacy.typed_texts import erase_reasons, erase_texts_with_address
 from retention.cold_files.archive import cold_partitions
 from retention.models import Erasure
+from retention.partitioned import partitioned_models
 from retention.partitions.locks import Report, exclusive_lock, no_statement_timeout
 from retention.partitions.partitions import require_owner
 from retention.person import Person
@@ -41,7 +42,6 @@ from retention.rows_of_person import (
     side_tables,
 )
 from runtime.database.away import is_lock_timeout
-from runtime.database.partitioned import partitioned_models
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS, address_hash
 

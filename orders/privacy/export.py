@@ -11,10 +11,10 @@ from orders.privacy.persons import DIRECT, check_address, own_orders
 from orders.privacy.stored_answers import export_answers
 from retention.cold_files.archive import cold_partitions
 from retention.models import DetachedPartition
+from retention.partitioned import PartitionedModel, partitioned_models
 from retention.partitions.locks import Report, no_statement_timeout
 from retention.person import Person
 from retention.rows_of_person import cold_rows, side_tables, table_rows
-from runtime.database.partitioned import PartitionedModel, partitioned_models
 from runtime.personal_data import address_hash
 
 log = structlog.get_logger(__name__)

@@ -6,8 +6,8 @@ import dataclasses
 import re
 
 from retention.models import DetachedPartition
+from retention.partitioned import partitioned_models
 from retention.partitions.catalogue import partition_named
-from runtime.database.partitioned import partitioned_models
 
 _COLUMN = re.compile(r"[a-z_][a-z0-9_]*")
 

@@ -10,8 +10,9 @@ from typing import Literal
 
 from django.db import connections
 
+from retention.partitioned import PartitionedModel
 from retention.partitions.partitions import partition_at
-from runtime.database.partitioned import Partition, PartitionedModel
+from runtime.database.partitions import Partition
 
 State = Literal["attached", "pending", "detached"]
 

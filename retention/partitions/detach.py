@@ -20,11 +20,11 @@ from django.db import OperationalError, connections
 from django.db.models.functions import Now
 
 from retention.models import DetachedPartition
+from retention.partitioned import PartitionedModel
 from retention.partitions.catalogue import partition_named, state_of
 from retention.partitions.locks import OWNER_DATABASE, Report, short_lock_timeout
 from retention.partitions.partitions import compose
 from runtime.database.ids import id_floor
-from runtime.database.partitioned import PartitionedModel
 
 log = structlog.get_logger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from retention.models import DetachedPartition
+from retention.partitioned import partitioned_models
 from retention.partitions.catalogue import PartitionTable, partition_tables
 from retention.partitions.detach import count_unfinished
 from runtime.database.clock import read_database_time
-from runtime.database.partitioned import partitioned_models
 
 
 def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:

@@ -13,16 +13,10 @@ from typing import Any, NamedTuple
 import structlog
 from django.db import connections, transaction
 
+from retention.partitioned import Interval, PartitionedModel, partitioned_models
 from runtime.database.clock import read_database_time
 from runtime.database.ids import id_floor
-from runtime.database.partitioned import (
-    CREATED_CHECK,
-    Interval,
-    Partition,
-    PartitionedModel,
-    attached,
-    partitioned_models,
-)
+from runtime.database.partitions import CREATED_CHECK, Partition, attached
 
 log = structlog.get_logger(__name__)
 

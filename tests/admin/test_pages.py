@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.db.models.functions import Now
 from django.test import Client
 
-from runtime.database.partitioned import partitioned_models
+from retention.partitioned import partitioned_models
 from tests.kit.admin import (
     EVENTS,
     JOBS,

@@ -23,7 +23,8 @@ from django.db.models.expressions import DatabaseDefault
 
 from operations.demo import COURSES, REFUND, sample_purchase
 from orders.events import event_payload
-from runtime.database import partitioned
+from retention.partitioned import partitioned_models
+from runtime.database.partitions import attached
 from tests.kit.months import make_partition
 from tests.kit.words import (
     EVENTS,
@@ -253,7 +254,7 @@ def _settle(mail: EmailNotification, *, luck: float, now: dt.datetime, chance: r
 def write_history(*, orders: int, days: int) -> History:
     """Write the history of the last `days` and its sums, without rows whose partition would be detached."""
     now = read_database_time()
-    oldest = {model: _oldest(model, days=days) for model in partitioned.partitioned_models()}
+    oldest = {model: _oldest(model, days=days) for model in partitioned_models()}
     history = make_history(orders=orders, days=days, now=now, oldest=oldest)
     with transaction.atomic():
         for model, rows in history.items():
@@ -286,13 +287,13 @@ def _copy(model: type[Model], rows: Sequence[Model]) -> None:
 def _oldest(model: PartitionedModel, *, days: int) -> dt.datetime:
     """Make the partitions of the last `days` that would still be attached. Return the start of the oldest."""
     back = days + 1 if model.retention.interval == "day" else days // 28 + 1
-    now, present = read_database_time(), partitioned.attached(model=model, using="owner")
+    now, present = read_database_time(), attached(model=model, using="owner")
     names = {partition.name for partition in present}
     for steps in range(2, back + 1):  # migrate has made the one before the present one
         partition = partitions.partition_at(model=model, when=now, steps=-steps)
         if partition.until + model.hot() > now and partition.name not in names:
             make_partition(model, back=steps)
-    return partitioned.attached(model=model, using="owner")[0].since
+    return attached(model=model, using="owner")[0].since
 
 
 def _sum(span: int, since: dt.datetime, until: dt.datetime, *, now: dt.datetime) -> None:

@@ -14,8 +14,8 @@ import psycopg.conninfo
 from django.db import connection
 from django.db.models import F
 
+from retention.partitioned import partitioned_models
 from retention.partitions.catalogue import PartitionTable, partition_tables
-from runtime.database import partitioned
 from tests.kit.words import (
     DetachedPartition,
     EmailNotification,
@@ -90,7 +90,7 @@ def fill(partition: Partition, count: int = 10, **fields: Any) -> list[uuid.UUID
 @contextmanager
 def tidy() -> Iterator[None]:
     """After a test, drop every partition that is older than those of migrate, attached or not."""
-    before = {model: {table.name for table in _tables(model)} for model in partitioned.partitioned_models()}
+    before = {model: {table.name for table in _tables(model)} for model in partitioned_models()}
     try:
         yield
     finally:

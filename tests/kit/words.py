@@ -83,6 +83,7 @@ from retention.cold_files import archive, restore
 from retention.cold_files.manifest import Manifest
 from retention.management.commands import keep_partitions
 from retention.models import DetachedPartition, Erasure
+from retention.partitioned import PartitionedModel
 from retention.partitions import detach, locks, partitions
 from retention.partitions.catalogue import has_table
 from retention.partitions.listing import list_partitions
@@ -94,7 +95,7 @@ from runtime.charts.sums import Window
 from runtime.database.away import is_lock_timeout
 from runtime.database.clock import read_database_time
 from runtime.database.ids import id_floor, id_time, new_id
-from runtime.database.partitioned import Partition, PartitionedModel, attached
+from runtime.database.partitions import Partition, attached
 from runtime.database.postgres.base import DatabaseWrapper
 from runtime.database.postgres.cursor import Prepared
 from runtime.jobs.actions import ACTIONS

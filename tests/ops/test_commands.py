@@ -16,7 +16,7 @@ from django.db import OperationalError, connections
 from django.urls import reverse
 
 from operations.management.commands import demo
-from runtime.database import partitioned
+from runtime.database.partitions import attached
 from tests.kit.commands import handlers_kept, provider, sent, stopped_when
 from tests.kit.mails import make_mail
 from tests.kit.months import make_partition, states
@@ -109,7 +109,7 @@ def test_keep_partitions_makes_and_detaches_until_it_is_told_to_stop_and_outlive
 ):
     old = make_partition(EmailNotification, back=4)
     with connections["default"].cursor() as cursor:
-        far = partitioned.attached(model=DomainEvent)[-1].name
+        far = attached(model=DomainEvent)[-1].name
         cursor.execute(f"DROP TABLE {far}")
     real, failures = keep_partitions.ensure_all, iter([OperationalError("lock not available")])
 
@@ -122,7 +122,7 @@ def test_keep_partitions_makes_and_detaches_until_it_is_told_to_stop_and_outlive
     with stopped_when(lambda: Heartbeat.objects.filter(name="rollover").exists()):
         call_command("keep_partitions")
     assert states()[old.name] == "detached"
-    assert partitioned.attached(model=DomainEvent)[-1].name == far
+    assert attached(model=DomainEvent)[-1].name == far
     Heartbeat.objects.filter(name="partitions").delete()
     with handlers_kept():
         call_command("keep_partitions", "--once")  # the day's rollover is done

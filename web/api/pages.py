@@ -18,9 +18,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from runtime.database import partitioned
 from runtime.database.keyset import columns_of, read_page
-from runtime.database.partitioned import PartitionedModel
+from runtime.database.partitions import attached
 from web.api.fields import Digits, Instant, StrictSerializer, Text, cached_serializer, parse_uuid
 from web.api.problems import RequestFault, invalid
 from web.api.views import ApiView
@@ -152,7 +151,7 @@ def _url(request: Request, cursor: str | None) -> str:
     return request.build_absolute_uri(f"{request.path}?{urlencode(query)}")
 
 
-def hot_since(*, model: PartitionedModel) -> dt.datetime | None:
+def hot_since(*, model: type[models.Model]) -> dt.datetime | None:
     """Return the time since which a partitioned table has rows, or None. Older rows are archived.
 
     Each process caches it for a minute; partitions are detached at most once a day.
@@ -161,6 +160,6 @@ def hot_since(*, model: PartitionedModel) -> dt.datetime | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _hot_since(model: PartitionedModel, _minute: int) -> dt.datetime | None:
-    attached = partitioned.attached(model=model)
-    return attached[0].since if attached else None
+def _hot_since(model: type[models.Model], _minute: int) -> dt.datetime | None:
+    partitions = attached(model=model)
+    return partitions[0].since if partitions else None

@@ -24,7 +24,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from runtime.database.away import is_lock_timeout
-from runtime.database.partitioned import why_misplaced
+from runtime.database.partitions import why_misplaced
 from web.api.problem_types import (
     CLOCK,
     FORBIDDEN,

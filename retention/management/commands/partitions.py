@@ -20,13 +20,12 @@ from retention import rollover
 from retention.cold_files import restore
 from retention.cold_files.manifest import ColdFileDiffers
 from retention.models import DetachedPartition
+from retention.partitioned import PartitionedModel, partitioned_models
 from retention.partitions import detach, partitions
 from retention.partitions.catalogue import has_table, partition_named
 from retention.partitions.listing import list_partitions
 from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, exclusive_lock
 from retention.upkeep import ensure_all
-from runtime.database import partitioned
-from runtime.database.partitioned import PartitionedModel
 from runtime.progress import Reporter
 
 OPERATOR, LATER, USAGE = 1, 75, 2
@@ -124,7 +123,7 @@ def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
 
 def _model_of(name: str) -> PartitionedModel:
     bare = name.removesuffix(restore.RESTORED)
-    for model in partitioned.partitioned_models():
+    for model in partitioned_models():
         if partition_named(model=model, name=bare):
             return model
     raise CommandError(UNKNOWN.format(name=name), returncode=USAGE)

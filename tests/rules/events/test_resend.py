@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
 from events.publishing import resend
-from runtime.database import partitioned
+from runtime.database.partitions import attached
 from tests.kit.orders import complete_order, pay_order, place_order
 from tests.kit.words import (
     DomainEvent,
@@ -96,7 +96,7 @@ def test_a_range_of_time_reads_only_its_partitions():
     since = dt.datetime.now(dt.UTC)
     until = since + dt.timedelta(minutes=1)
     plan = resend.select_events(events=DomainEvent.objects.all(), since=since, until=until).explain()
-    made = len(partitioned.attached(model=DomainEvent))
+    made = len(attached(model=DomainEvent))
     assert 1 <= len(set(re.findall(r"outbox_events_p\d+", plan))) <= 4 < made
 
 

@@ -12,7 +12,7 @@ from django.db import IntegrityError, connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.database import partitioned
+from runtime.database.partitions import attached, why_misplaced
 from tests.kit.mails import make_mail
 from tests.kit.races import together
 from tests.kit.words import DomainEvent, EmailNotification, Order, id_floor, id_time, new_id, partitions
@@ -79,7 +79,7 @@ class TestARefusedRow:
     def refusal(self, insert: Callable[[], object]) -> str | None:
         with pytest.raises(IntegrityError) as caught, transaction.atomic():
             insert()
-        return partitioned.why_misplaced(caught.value)
+        return why_misplaced(caught.value)
 
     @pytest.mark.parametrize("id", [uuid.UUID(int=1), uuid.UUID(int=2**128 - 1), uuid.uuid4()])
     def test_has_an_id_that_is_no_uuid_v7(self, id):
@@ -101,9 +101,7 @@ class TestEnsure:
     def test_migrate_has_made_six_ahead(self, model):
         now = dt.datetime.now(dt.UTC)
         assert partitions.ahead_of(model=model, now=now) >= 5
-        assert partitioned.attached(model=model) == sorted(
-            partitioned.attached(model=model), key=lambda partition: partition.since
-        )
+        assert attached(model=model) == sorted(attached(model=model), key=lambda partition: partition.since)
 
     def test_makes_nothing_twice_also_when_run_by_many_at_once(self):
         far = partitions.AHEAD["day"] + 2
