@@ -180,10 +180,11 @@ print(r.urlopen(r.Request("http://127.0.0.1:{port}/readyz", headers={{"Host": "{
 
 
 def test_a_command_of_manage_py_ends_at_sigterm_although_it_is_process_1(settings: dict[str, str]) -> None:
-    name = f"drill-{os.getpid()}-status"
-    podman("run", "--detach", "--name", name, *arguments(settings), images.IMAGE, "status", "--watch")
+    name = f"drill-{os.getpid()}-shell"
+    sleep = ("shell", "--command", "import time; print('begun', flush=True); time.sleep(600)")
+    podman("run", "--detach", "--name", name, *arguments(settings), images.IMAGE, *sleep)
     try:
-        until(lambda: podman("logs", name), "it has written its first status")
+        until(lambda: "begun" in podman("logs", name), "it has begun")
         podman("stop", "--time", "30", name)
         assert inspect(name)["State"]["ExitCode"] == 143
     finally:

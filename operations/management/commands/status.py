@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.filesize import decimal
@@ -29,28 +28,19 @@ class Command(BaseCommand):
             choices=("check", "write"),
             help="compare or write the alert rules and docs of the declared conditions and metrics",
         )
-        parser.add_argument(
-            "--watch",
-            type=float,
-            nargs="?",
-            const=2.0,
-            metavar="SECONDS",
-            help="repeat every SECONDS (default 2) until Ctrl-C",
-        )
 
-    def handle(self, *args: Any, watch: float | None, **options: Any) -> None:
+    def handle(self, *args: Any, **options: Any) -> None:
         if options["rules"]:
             self._rules(write=options["rules"] == "write")
             return
-        console = Console(file=self.stdout, highlight=False)  # type: ignore[arg-type]  # it has a file's `write`
         try:
-            while True:
-                self._show(console, as_json=options["json"], clear=watch is not None)
-                if watch is None:
-                    return
-                threading.Event().wait(watch)
-        except KeyboardInterrupt:
+            status = read_status()
+        except (DatabaseError, InterfaceError) as error:
+            raise CommandError(f"PostgreSQL does not answer: {error}") from error
+        if options["json"]:
+            self.stdout.write(json.dumps(status))
             return
+        show(Console(file=self.stdout, highlight=False), status)  # type: ignore[arg-type]  # it has a `write`
 
     def _rules(self, *, write: bool) -> None:
         for path, text, made in rules.files():
@@ -59,22 +49,6 @@ class Command(BaseCommand):
             if text != made:
                 path.write_text(made, encoding="utf-8")
                 self.stdout.write(f"{path} is written.")
-
-    def _show(self, console: Console, *, as_json: bool, clear: bool) -> None:
-        try:
-            status = read_status()
-        except (DatabaseError, InterfaceError) as error:
-            connections.close_all()
-            if not clear:
-                raise CommandError(f"PostgreSQL does not answer: {error}") from error
-            console.print(f"PostgreSQL does not answer: {error}", markup=False)
-            return
-        if as_json:
-            self.stdout.write(json.dumps(status))
-            return
-        if clear:
-            console.clear()
-        show(console, status)
 
 
 def show(console: Console, status: Document) -> None:
