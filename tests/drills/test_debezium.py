@@ -17,10 +17,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from local.kafka.connect import EmbeddedConnect
 from local.machine import HOST, PROJECT, free_port
 from local.servers import EmbeddedPostgres
 from tests.kit import kafka
+from tests.kit.connect import EmbeddedConnect
 from tests.kit.shop import Shop
 from tests.kit.words import cdc
 

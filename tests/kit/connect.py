@@ -1,4 +1,4 @@
-"""Kafka Connect with Debezium's connector, for tests. local.kafka.jars fetches it."""
+"""Kafka Connect with Debezium's connector, which local.kafka.jars fetches."""
 
 from __future__ import annotations
 
