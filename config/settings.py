@@ -30,8 +30,8 @@ from config.validation import (
     appendable,
     at_least_one,
     delays,
-    mail_address,
-    mail_address_or_empty,
+    email_address,
+    email_address_or_empty,
     names_of,
     names_of_systems,
     networks,
@@ -185,8 +185,8 @@ try:
     EMAIL_CONCURRENCY = env.int("EMAIL_CONCURRENCY", 32, validate=validate.Range(min=1, max=1000))
     EMAIL_CONNECT_TIMEOUT = env.float("EMAIL_CONNECT_TIMEOUT", 3.0, validate=positive)
     EMAIL_READ_TIMEOUT = env.float("EMAIL_READ_TIMEOUT", 10.0, validate=positive)
-    DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", "orders@example.com", validate=mail_address)
-    REPLY_TO_EMAIL = env.str("REPLY_TO_EMAIL", "", validate=mail_address_or_empty)
+    DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", "orders@example.com", validate=email_address)
+    REPLY_TO_EMAIL = env.str("REPLY_TO_EMAIL", "", validate=email_address_or_empty)
     STUCK_ORDER_HOURS = env.int("STUCK_ORDER_HOURS", 24, validate=validate.Range(min=1, max=8760))
     if LEASE_SECONDS <= EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT:
         raise ImproperlyConfigured(

@@ -44,7 +44,7 @@ def names_of_systems(values: Sequence[str]) -> None:
         raise ValidationError(f"A name has 1 to 100 characters, not {len(wrong[0])}.")
 
 
-def mail_address(value: str) -> None:
+def email_address(value: str) -> None:
     """Accept an address with or without a name: `orders@example.com`, `Shop <orders@example.com>`.
 
     The address is used as it is, and must have the form in which addresses are stored.
@@ -60,9 +60,9 @@ def mail_address(value: str) -> None:
         raise ValidationError(f"Write the address as {address}.")
 
 
-def mail_address_or_empty(value: str) -> None:
+def email_address_or_empty(value: str) -> None:
     if value:
-        mail_address(value)
+        email_address(value)
 
 
 def appendable(value: str) -> None:

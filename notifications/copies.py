@@ -40,29 +40,29 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     `EmailNotification.DoesNotExist`, or `NotCopied` with the reason.
     """
     require_transaction("a copy")
-    mail = (
+    email = (
         EmailNotification.objects.select_for_update(no_key=True)
         .only("status", *KEPT, *CONTENT, "text_versions")
         .get(id=id)
     )
-    if reason := why_not_copied(mail=mail):
-        raise NotCopied(reason, status=mail.status)
-    mail.recipient_email = recipient_email or mail.recipient_email
-    for why in suppressed_among([mail]).values():
-        raise NotCopied(f"the address is suppressed: {why}", status=mail.status)
-    content = RenderedEmail(mail.subject, mail.body, mail.body_text, mail.text_versions or ())
-    return add_copy(mail, content=content)
+    if reason := why_not_copied(email=email):
+        raise NotCopied(reason, status=email.status)
+    email.recipient_email = recipient_email or email.recipient_email
+    for why in suppressed_among([email]).values():
+        raise NotCopied(f"the address is suppressed: {why}", status=email.status)
+    content = RenderedEmail(email.subject, email.body, email.body_text, email.text_versions or ())
+    return add_copy(email, content=content)
 
 
-def why_not_copied(*, mail: EmailNotification) -> str:
+def why_not_copied(*, email: EmailNotification) -> str:
     """Return why no address can get a copy of the e-mail, or an empty text."""
-    if mail.status not in ENDED:
-        return f"it is {mail.status} and may still be sent"
-    return "its data was erased" if mail.recipient_email == ERASED_ADDRESS else ""
+    if email.status not in ENDED:
+        return f"it is {email.status} and may still be sent"
+    return "its data was erased" if email.recipient_email == ERASED_ADDRESS else ""
 
 
-def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
-    """Insert an e-mail with the recipient of `mail` and this content, and return its id.
+def add_copy(email: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
+    """Insert an e-mail with the recipient of `email` and this content, and return its id.
 
     The caller has checked that the recipient may get it.
     """
@@ -70,9 +70,9 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
     id = new_id()
     copy = EmailNotification(
         id=id,
-        **{name: getattr(mail, name) for name in KEPT},
+        **{name: getattr(email, name) for name in KEPT},
         idempotency_key=f"copy:{id}",
-        resend_of=mail.id,
+        resend_of=email.id,
         subject=content.subject,
         body=content.body_html,
         body_text=content.body_text,

@@ -30,7 +30,7 @@ CHUNK = 500
 
 
 def send_preview(
-    *, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, source: str, recipient_email: str
+    *, email: RenderedEmail, order_id: uuid.UUID, event_type: str, source: str, recipient_email: str
 ) -> str:
     """Send a rendered e-mail through the first provider at once, without saving it.
 
@@ -45,9 +45,9 @@ def send_preview(
         event_type=event_type,
         recipient_email=recipient_email,
         to_name="",
-        subject=f"[Preview] {mail.subject}"[:255],
-        body=mail.body_html,
-        body_text=mail.body_text,
+        subject=f"[Preview] {email.subject}"[:255],
+        body=email.body_html,
+        body_text=email.body_text,
     )
     provider = PROVIDERS[settings.EMAIL_PROVIDERS[0]]
     try:
@@ -80,16 +80,16 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal
     return changes, refusals
 
 
-def why_not_resent(*, mail: EmailNotification, now: dt.datetime) -> Refusal | None:
+def why_not_resent(*, email: EmailNotification, now: dt.datetime) -> Refusal | None:
     """Return why `resend` would refuse the e-mail at the database's time `now`, or None."""
-    return _refuse_suppressed([mail]).get(mail.id) or manual_actions.why_not(
-        row=mail, act=transitions.RESEND, now=now
+    return _refuse_suppressed([email]).get(email.id) or manual_actions.why_not(
+        row=email, act=transitions.RESEND, now=now
     )
 
 
-def _refuse_suppressed(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Refusal]:
+def _refuse_suppressed(emails: Sequence[EmailNotification]) -> dict[uuid.UUID, Refusal]:
     """Return the refusals of `suppressed` e-mails whose addresses are still suppressed."""
-    still = suppressed_among([mail for mail in mails if mail.status == Status.SUPPRESSED])
+    still = suppressed_among([email for email in emails if email.status == Status.SUPPRESSED])
     return {id: Refusal(id, f"its address is suppressed: {why}") for id, why in still.items()}
 
 
@@ -115,6 +115,6 @@ def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusa
     return manual_actions.change(ids=ids, act=transitions.DISCARD)
 
 
-def why_not_given_up(*, mail: EmailNotification, now: dt.datetime) -> Refusal | None:
+def why_not_given_up(*, email: EmailNotification, now: dt.datetime) -> Refusal | None:
     """Return why `give_up` would refuse the e-mail at the database's time `now`, or None."""
-    return manual_actions.why_not(row=mail, act=transitions.DISCARD, now=now)
+    return manual_actions.why_not(row=email, act=transitions.DISCARD, now=now)

@@ -20,7 +20,7 @@ BY_MINUTE = "date_bin('1 minute', {}, '2000-01-01 00:00+00')"
 
 
 @register_reader
-def sent_mails(window: Window) -> Iterable[Cell]:
+def sent_emails(window: Window) -> Iterable[Cell]:
     """Count sent e-mails by provider, and in total with the delay from commit or resend to `sent`."""
     cells = _select(
         window,
@@ -34,12 +34,12 @@ def sent_mails(window: Window) -> Iterable[Cell]:
 
 
 @register_reader
-def delivered_mails(window: Window) -> Iterable[Cell]:
+def delivered_emails(window: Window) -> Iterable[Cell]:
     return _select(window, "delivered_at", series="'delivered'")
 
 
 @register_reader
-def bounced_mails(window: Window) -> Iterable[Cell]:
+def bounced_emails(window: Window) -> Iterable[Cell]:
     return _select(window, "bounced_at", series="'bounced'")
 
 

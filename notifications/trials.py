@@ -145,7 +145,7 @@ class _Trial:
     def send(self, sample: Mapping[str, object]) -> Outcome:
         """Send the e-mail. This step is in a job that is run again, and such a job sends none."""
         event = self._job.filter["event"]
-        mail = render_email(event_type=event, locale="en", context=sample)
+        email = render_email(event_type=event, locale="en", context=sample)
         sender = parseaddr(settings.DEFAULT_FROM_EMAIL)[1]
         self.note("sending", f"Send the e-mail of {event} from {sender} through {self.declared.name}.")
         provider = PROVIDERS[self.declared.name]
@@ -160,9 +160,9 @@ class _Trial:
                     event_type=event,
                     recipient_email=self._job.address,
                     to_name="",
-                    subject=f"[Trial] {mail.subject}"[:255],
-                    body=mail.body_html,
-                    body_text=mail.body_text,
+                    subject=f"[Trial] {email.subject}"[:255],
+                    body=email.body_html,
+                    body_text=email.body_text,
                 )
             )
         finally:

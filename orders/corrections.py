@@ -22,13 +22,13 @@ def send_copy(
     `Order.DoesNotExist` or `NotCopied` without changing anything.
     """
     with transaction.atomic(savepoint=False):
-        mail = EmailNotification.objects.only("order", "status", "shop_copy_of").get(id=notification_id)
-        order = Order.objects.select_for_update().get(id=mail.order_id)  # changes and erasures wait
-        if update_order and mail.shop_copy_of:
-            raise NotCopied("it is the shop's copy: correct the customer's e-mail", status=mail.status)
+        email = EmailNotification.objects.only("order", "status", "shop_copy_of").get(id=notification_id)
+        order = Order.objects.select_for_update().get(id=email.order_id)  # changes and erasures wait
+        if update_order and email.shop_copy_of:
+            raise NotCopied("it is the shop's copy: correct the customer's e-mail", status=email.status)
         if update_order and order.source:
-            raise NotCopied(f"{order.source} owns the order: correct its address there", status=mail.status)
+            raise NotCopied(f"{order.source} owns the order: correct its address there", status=email.status)
         copy_id = copy_email(id=notification_id, recipient_email=recipient_email)
         if update_order and recipient_email:
-            services.correct_address(order_id=mail.order_id, email=recipient_email).save()
+            services.correct_address(order_id=email.order_id, email=recipient_email).save()
     return copy_id

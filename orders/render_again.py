@@ -48,7 +48,7 @@ class Replaced(NamedTuple):
 
 
 class First(NamedTuple):
-    """The e-mail that was written with its change: `mail` itself, or the one of which it is a copy."""
+    """The e-mail that was written with its change: `email` itself, or the one of which it is a copy."""
 
     created_at: dt.datetime
     recipient_email: str
@@ -73,21 +73,21 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
     order_ids = set(rows.values_list("order_id", flat=True))
     locked = Order.objects.filter(id__in=order_ids).order_by("id").select_for_update()
     orders = {order.id: order for order in locked}
-    mails = list(rows.only(*COLUMNS).order_by("id"))
-    firsts = _firsts(mails)
+    emails = list(rows.only(*COLUMNS).order_by("id"))
+    firsts = _firsts(emails)
     payloads = _payloads(firsts.values())
     contents: dict[uuid.UUID, RenderedEmail] = {}
     refusals: list[Refusal] = []
-    for mail in mails:
+    for email in emails:
         try:
-            contents[mail.id] = _render(mail, orders.get(mail.order_id), firsts.get(mail.id), payloads)
+            contents[email.id] = _render(email, orders.get(email.order_id), firsts.get(email.id), payloads)
         except NotRendered as error:
-            refusals.append(Refusal(mail.id, str(error)))
-    rendered = {mail.id: mail for mail in mails if mail.id in contents}
+            refusals.append(Refusal(email.id, str(error)))
+    rendered = {email.id: email for email in emails if email.id in contents}
     for id, why in suppressed_among(list(rendered.values())).items():
         del rendered[id]
         refusals.append(Refusal(id, f"its address is suppressed: {why}"))
-    missing = {*wanted} - {mail.id for mail in mails}
+    missing = {*wanted} - {email.id for email in emails}
     changes, more = give_up(ids=[*rendered, *missing])  # which refuses those that are missing
     done = [
         Replaced(change.id, change.was, add_copy(rendered[change.id], content=contents[change.id]))
@@ -96,18 +96,18 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
     return done, refusals + more
 
 
-def _firsts(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
+def _firsts(emails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
     """Return the first of each e-mail whose copies are all stored."""
-    firsts, wanted = {}, {mail.id: mail for mail in mails}
+    firsts, wanted = {}, {email.id: email for email in emails}
     while wanted:
         copies = {}
-        for id, mail in wanted.items():
-            if mail.resend_of is not None:
-                copies[id] = mail.resend_of
-            elif (version := version_of(mail.idempotency_key)) and mail.event_type in EVENTS:
-                topic = EVENTS[mail.event_type].topic
-                key = mail.order_id, topic, version
-                firsts[id] = First(mail.created_at, mail.recipient_email, _customer(mail), key)
+        for id, email in wanted.items():
+            if email.resend_of is not None:
+                copies[id] = email.resend_of
+            elif (version := version_of(email.idempotency_key)) and email.event_type in EVENTS:
+                topic = EVENTS[email.event_type].topic
+                key = email.order_id, topic, version
+                firsts[id] = First(email.created_at, email.recipient_email, _customer(email), key)
         parents = EmailNotification.objects.only(*COLUMNS).in_bulk(list(copies.values()))
         wanted = {id: parents[parent] for id, parent in copies.items() if parent in parents}
     return firsts
@@ -132,42 +132,42 @@ def _payloads(firsts: Iterable[First]) -> dict[tuple[uuid.UUID, str, int], Mappi
     }
 
 
-def _customer(mail: EmailNotification) -> str:
+def _customer(email: EmailNotification) -> str:
     """Return the address of the person whose order the e-mail shows."""
-    return mail.customer_email or mail.recipient_email
+    return email.customer_email or email.recipient_email
 
 
 def _render(
-    mail: EmailNotification,
+    email: EmailNotification,
     order: Order | None,
     first: First | None,
     payloads: Mapping[tuple[uuid.UUID, str, int], Mapping[str, Any]],
 ) -> RenderedEmail:
-    """Render the e-mail, and give `mail` the order's recipient and sender. Raise `NotRendered`."""
-    if mail.recipient_email == ERASED_ADDRESS:
+    """Render the e-mail, and give `email` the order's recipient and sender. Raise `NotRendered`."""
+    if email.recipient_email == ERASED_ADDRESS:
         raise NotRendered("its data was erased")
-    if mail.last_error.startswith(f"{SET_ASIDE} "):
+    if email.last_error.startswith(f"{SET_ASIDE} "):
         raise NotRendered("it may have been sent before the restore, so resend it or mark it as sent")
     if order is None or first is None:
         raise NotRendered("its order or its first e-mail is not stored any more")
-    is_elsewhere = mail.recipient_email != first.recipient_email if mail.shop_copy_of else False
-    if is_elsewhere or _customer(mail) not in (first.customer_email, order.email):
+    is_elsewhere = email.recipient_email != first.recipient_email if email.shop_copy_of else False
+    if is_elsewhere or _customer(email) not in (first.customer_email, order.email):
         raise NotRendered("a person sent this copy to another address")
-    if mail.event_type == "order.payment_failed" and order.status != Order.Status.PENDING:
+    if email.event_type == "order.payment_failed" and order.status != Order.Status.PENDING:
         raise NotRendered(f"its order is {order.status}, so nobody has to pay again")
     payload = payloads.get(first.event)
-    if payload is None and mail.event_type in NEED_EVENT:
+    if payload is None and email.event_type in NEED_EVENT:
         raise NotRendered(
             f"only {order.source or 'its event'}, which is not stored here, has the change's data"
         )
     payload = payload or {}
-    if mail.event_type == "order.cancelled" and payload["hasReason"]:
+    if email.event_type == "order.cancelled" and payload["hasReason"]:
         raise NotRendered("only the e-mail has the reason of the cancellation")
-    if mail.shop_copy_of:  # it goes to the shop again
-        mail.customer_email, mail.to_name = order.email, ""
+    if email.shop_copy_of:  # it goes to the shop again
+        email.customer_email, email.to_name = order.email, ""
     else:
-        mail.recipient_email, mail.to_name = order.email, order.name
-    mail.locale = order.locale
+        email.recipient_email, email.to_name = order.email, order.name
+    email.locale = order.locale
     order = copy.copy(order)  # other e-mails of the order may be older or newer
     order.refunded_amount = payload.get("refundedAmount", 0)  # no event of a refund, so none was made
     change = {
@@ -179,8 +179,10 @@ def _render(
     try:
         context = email_context(order=order, change=change)
         profile = find_profile(order.source)
-        mail.profile, mail.from_email, mail.reply_to = profile.source, profile.from_email, profile.reply_to
-        return render_email(event_type=mail.event_type, locale=mail.locale, context=context, profile=profile)
+        email.profile, email.from_email, email.reply_to = profile.source, profile.from_email, profile.reply_to
+        return render_email(
+            event_type=email.event_type, locale=email.locale, context=context, profile=profile
+        )
     except TemplateFailed as error:
         raise NotRendered(str(error)) from error
     except Exception as error:  # the text may have a customer's data

@@ -62,17 +62,17 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
 
     It runs at most seven statements, however long the timeline is.
     """
-    mails = _rows(EmailNotification, order, without=("body", "body_text"))
+    emails = _rows(EmailNotification, order, without=("body", "body_text"))
     # A shop chooses the ids of its orders, and another aggregate may have the same id.
     events = [event for event in _rows(DomainEvent, order, without=()) if event["aggregate_type"] == "order"]
-    acts = _acts(order, mails)
+    acts = _acts(order, emails)
     entries = [
         *_of_order(order, events),
         *(entry for event in events for entry in _of_event(event)),
         *(
             entry
-            for mail in mails
-            for entry in _of_mail(mail, acts, is_secret=is_for_shop and _is_elsewhere(mail, order))
+            for email in emails
+            for entry in _of_email(email, acts, is_secret=is_for_shop and _is_elsewhere(email, order))
         ),
         *(_of_act(act, order, is_for_shop=is_for_shop) for act in acts),
     ]
@@ -83,10 +83,12 @@ def _rows(model: PartitionedModel, order: Order, without: tuple[str, ...]) -> li
     return list(owner_rows(model=model, owner_id=order.id, since=order.created_at, without=without))
 
 
-def _acts(order: Order, mails: Iterable[Row]) -> list[LogEntry]:
+def _acts(order: Order, emails: Iterable[Row]) -> list[LogEntry]:
     of_order = Q(content_type__app_label="orders", object_id=str(order.id))
-    of_mails = Q(content_type__app_label="notifications", object_id__in=[str(mail["id"]) for mail in mails])
-    entries = LogEntry.objects.filter(of_order | of_mails).select_related("user")
+    of_emails = Q(
+        content_type__app_label="notifications", object_id__in=[str(email["id"]) for email in emails]
+    )
+    entries = LogEntry.objects.filter(of_order | of_emails).select_related("user")
     return list(entries.order_by("action_time"))
 
 
@@ -145,15 +147,15 @@ def _change(name: str, payload: Mapping[str, Any], event: Row) -> str:
     return f"{words} (version {event['sequence']})"
 
 
-def _is_elsewhere(mail: Row, order: Order) -> bool:
+def _is_elsewhere(email: Row, order: Order) -> bool:
     """Return whether an e-mail is a copy to an address that is not the order's."""
-    return bool(mail.get("resend_of")) and str(mail["recipient_email"]).lower() != order.email.lower()
+    return bool(email.get("resend_of")) and str(email["recipient_email"]).lower() != order.email.lower()
 
 
-def _of_mail(mail: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterator[TimelineEntry]:
+def _of_email(email: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterator[TimelineEntry]:
     """Yield the entries of an e-mail. Leave out its address if it `is_secret`."""
-    id, name = uuid.UUID(str(mail["id"])), str(mail["event_type"])
-    if mail.get("shop_copy_of"):
+    id, name = uuid.UUID(str(email["id"])), str(email["event_type"])
+    if email.get("shop_copy_of"):
         name += " (shop copy)"
 
     def entry(at: Any, kind: Kind, what: str, text: str, provider: str = "") -> Iterator[TimelineEntry]:
@@ -163,38 +165,38 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterato
                 at=time, kind=kind, what=what, text=said, notification_id=id, provider=provider
             )
 
-    of = f", a copy of {mail['resend_of']}" if mail.get("resend_of") else ""
-    to = "another address" if is_secret else mail["recipient_email"]
-    yield from entry(mail["created_at"], "email", "created", f"E-mail {name} for {to} saved{of}")
-    for error in mail["errors"]:
+    of = f", a copy of {email['resend_of']}" if email.get("resend_of") else ""
+    to = "another address" if is_secret else email["recipient_email"]
+    yield from entry(email["created_at"], "email", "created", f"E-mail {name} for {to} saved{of}")
+    for error in email["errors"]:
         verdict = str(error.get("outcome", ""))
         provider = str(error.get("provider", ""))
         text = (
             f"{name}: {provider or 'no provider'}: {VERDICTS.get(verdict, verdict)}: {error.get('text', '')}"
         )
         yield from entry(error.get("at"), "attempt", verdict, text, provider)
-    resent = _time(mail.get("resent_at"))
+    resent = _time(email.get("resent_at"))
     act_times = {act.action_time for act in acts if act.object_id == str(id)}
     if resent and not any(abs(resent - time) < SAME_ACT for time in act_times):
         yield from entry(resent, "person", "resent", f"{name}: resend requested")
-    by = str(mail["provider"] or "")
-    yield from entry(mail["sent_at"], "delivery", "sent", f"{name}: accepted by {by or 'the provider'}", by)
+    by = str(email["provider"] or "")
+    yield from entry(email["sent_at"], "delivery", "sent", f"{name}: accepted by {by or 'the provider'}", by)
     # Providers report whole seconds. Their time may be before the e-mail was sent or even saved.
-    earliest = _time(mail["sent_at"]) or _time(mail["created_at"])
+    earliest = _time(email["sent_at"]) or _time(email["created_at"])
     for what, words in (("delivered", "delivered"), ("bounced", "bounced"), ("complained", "marked as spam")):
-        if told := _time(mail.get(f"{what}_at")):
+        if told := _time(email.get(f"{what}_at")):
             at = max(told, earliest) if earliest else told
             yield from entry(at, "delivery", what, f"{name}: {words}", by)
-    status, last = str(mail["status"]), mail["last_error"] or "no reason kept"
+    status, last = str(email["status"]), email["last_error"] or "no reason kept"
     if status in DUE_STATES:
-        yield from entry(mail["next_attempt_at"], "plan", "next_attempt", f"{name}: next attempt")
+        yield from entry(email["next_attempt_at"], "plan", "next_attempt", f"{name}: next attempt")
     elif status in (Status.DEAD_LETTERED, Status.SUPPRESSED, Status.DISCARDED):
         words = status.replace("_", " ")
-        yield from entry(mail["updated_at"], "email", status, f"{name}: {words}: {last}")
+        yield from entry(email["updated_at"], "email", status, f"{name}: {words}: {last}")
 
 
 def _of_act(act: LogEntry, order: Order, *, is_for_shop: bool) -> TimelineEntry:
-    is_mail = act.object_id != str(order.id)
+    is_email = act.object_id != str(order.id)
     # A message is "Our own words. What was typed". orders.privacy.typed_texts erases by this, too.
     said = act.get_change_message() or "changed"
     return TimelineEntry(
@@ -202,7 +204,7 @@ def _of_act(act: LogEntry, order: Order, *, is_for_shop: bool) -> TimelineEntry:
         kind="person",
         what="act",
         text=said.partition(". ")[0] if is_for_shop else said,
-        notification_id=uuid.UUID(act.object_id) if is_mail and act.object_id else None,
+        notification_id=uuid.UUID(act.object_id) if is_email and act.object_id else None,
         by=act.user.get_username() if act.user_id and act.user and not is_for_shop else "",
     )
 

@@ -37,15 +37,15 @@ PROVIDERS: Source[Providers | None] = Source(name="providers")
 CDC_LAGS: Source[Sequence[Lag]] = Source(name="lags of change data capture", is_optional=True)
 
 
-def _takes_mail(providers: Providers) -> bool:
+def _takes_email(providers: Providers) -> bool:
     return any(state is BreakerState.CLOSED for state, _ in providers.values())
 
 
 def _failing(providers: Providers | None) -> Iterator[Measurement]:
     """Count the open breakers that no person forced, while another provider accepts e-mails."""
-    takes_mail = _takes_mail(providers or {})
+    takes_email = _takes_email(providers or {})
     for name, (state, forced) in (providers or {}).items():
-        yield Measurement(takes_mail and state is BreakerState.OPEN and not forced, name)
+        yield Measurement(takes_email and state is BreakerState.OPEN and not forced, name)
 
 
 VALKEY_DOWN = Condition(
@@ -61,7 +61,7 @@ PROVIDERS_DOWN = Condition(
     code="EmailProvidersDown",
     place=30,
     source=PROVIDERS,
-    measure=lambda providers: [Measurement(bool(providers) and not _takes_mail(providers or {}))],
+    measure=lambda providers: [Measurement(bool(providers) and not _takes_email(providers or {}))],
     sentence="no provider accepts e-mails",
     do="read the reason under Providers; no e-mail is lost",
     alert=Alert(

@@ -28,10 +28,10 @@ def _list(query: str) -> str:
 
 
 @attention(10)
-def mails(request: HttpRequest) -> Iterator[Tile]:
+def emails(request: HttpRequest) -> Iterator[Tile]:
     if not request.user.has_perm(PERMISSION):
         return
-    mails, active = EmailNotification.objects.all(), FrontPage.of(request).active
+    emails, active = EmailNotification.objects.all(), FrontPage.of(request).active
     yield Tile(
         label="dead letters",
         url=_list("status=dead_lettered"),
@@ -47,13 +47,13 @@ def mails(request: HttpRequest) -> Iterator[Tile]:
     yield Tile(
         label="suppressed",
         url=_list("status=suppressed"),
-        rows=mails.filter(status=Status.SUPPRESSED),
+        rows=emails.filter(status=Status.SUPPRESSED),
         help="Not sent, because the address bounced, complained, or was suppressed or erased by a person.",
     )
     yield Tile(
         label="waiting to be sent",
         url=_list("status=pending"),
-        rows=mails.filter(status=Status.PENDING),
+        rows=emails.filter(status=Status.PENDING),
         help="Not tried yet, or waiting for a provider that is down.",
     )
 

@@ -54,12 +54,12 @@ def cause_groups(*, limit: int = SHOWN) -> list[Group]:
             cause=cause.cause,
             count=f"{cause.count:,}{more}",
             since=ago(id_time(cause.oldest)),
-            last=ago(mail.updated_at),
-            example=mail,
-            means=explain(provider=mail.provider, error=mail.last_error),
+            last=ago(email.updated_at),
+            example=email,
+            means=explain(provider=email.provider, error=email.last_error),
         )
         for cause in causes
-        if (mail := newest.get(cause.newest)) is not None
+        if (email := newest.get(cause.newest)) is not None
     ]
 
 

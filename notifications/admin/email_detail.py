@@ -89,23 +89,23 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     @admin.display(description="address")
-    def suppressed(self, mail: EmailNotification) -> SafeString | str:
-        if (suppression := suppression_of(mail.recipient_email)) is None:
+    def suppressed(self, email: EmailNotification) -> SafeString | str:
+        if (suppression := suppression_of(email.recipient_email)) is None:
             return "not suppressed"
-        url = f"{reverse('admin:notifications_suppression_changelist')}?q={quote(mail.recipient_email)}"
+        url = f"{reverse('admin:notifications_suppression_changelist')}?q={quote(email.recipient_email)}"
         return format_html('suppressed: {} (<a href="{}">lift</a>)', suppression.get_reason_display(), url)
 
     @admin.display(description="held")
-    def held(self, mail: EmailNotification) -> SafeString | str:
-        until = held_until(mail)
+    def held(self, email: EmailNotification) -> SafeString | str:
+        until = held_until(email)
         if until is None or until <= read_database_time():
             return "no"
         words = "the provider may have accepted the last attempt; waits for its webhook until"
         return format_html("{} {} ({})", words, f"{until:%H:%M:%S}", ago(until))
 
     @admin.display(description="failed attempts")
-    def error_table(self, mail: EmailNotification) -> SafeString | str:
-        if not mail.errors:
+    def error_table(self, email: EmailNotification) -> SafeString | str:
+        if not email.errors:
             return "none"
         lines = format_html_join(
             "",
@@ -117,16 +117,16 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                     error.get("outcome"),
                     error.get("text"),
                 )
-                for error in mail.errors
+                for error in email.errors
             ),
         )
         head = "<tr><th>Time (UTC)</th><th>Provider</th><th>Outcome</th><th>Answer</th></tr>"
         return format_html('<table class="errors">' + head + "{}</table>", lines)
 
     @admin.display(description="as HTML")
-    def preview(self, mail: EmailNotification) -> SafeString:
+    def preview(self, email: EmailNotification) -> SafeString:
         # The frame can neither load nor run anything: see POLICY in email_preview.py.
-        url = reverse("admin:notifications_emailnotification_preview", args=[mail.id])
+        url = reverse("admin:notifications_emailnotification_preview", args=[email.id])
         return format_html(
             '<div class="frames" role="group" aria-label="Width">'
             '<input type="radio" name="width" id="width-desk" checked><label for="width-desk">Desktop</label>'
@@ -136,46 +136,46 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         )
 
     @admin.display(description="texts")
-    def texts(self, mail: EmailNotification) -> SafeString | str:
-        if not mail.text_versions:
+    def texts(self, email: EmailNotification) -> SafeString | str:
+        if not email.text_versions:
             return "the originals"
         rows = EmailTextVersion.objects.select_related("text").defer("sentences", "text__sentences")
-        versions = {str(version.id): version for version in rows.filter(id__in=mail.text_versions)}
+        versions = {str(version.id): version for version in rows.filter(id__in=email.text_versions)}
         return format_html_join(
             ", ",
             "{}",
             (
                 (_linked(versions[id]) if id in versions else f"version {id}, which is not stored",)
-                for id in mail.text_versions
+                for id in email.text_versions
             ),
         )
 
     @admin.display(description="as text")
-    def text(self, mail: EmailNotification) -> SafeString:
-        return format_html('<pre class="mail-text">{}</pre>', mail.body_text)
+    def text(self, email: EmailNotification) -> SafeString:
+        return format_html('<pre class="mail-text">{}</pre>', email.body_text)
 
     @admin.display(description="headers")
-    def headers(self, mail: EmailNotification) -> SafeString:
-        headers = mime_of(mail).items()
+    def headers(self, email: EmailNotification) -> SafeString:
+        headers = mime_of(email).items()
         lines = "\n".join(f"{name}: {value}" for name, value in headers)
-        url = reverse("admin:notifications_emailnotification_mime", args=[mail.id])
+        url = reverse("admin:notifications_emailnotification_mime", args=[email.id])
         return format_html(
             '<pre class="mail-text">{}</pre><a href="{}">Download the message (.eml)</a>', lines, url
         )
 
     @admin.display(description="shop copy of")
-    def shop_copy(self, mail: EmailNotification) -> SafeString | str:
-        if mail.shop_copy_of is None:
+    def shop_copy(self, email: EmailNotification) -> SafeString | str:
+        if email.shop_copy_of is None:
             return "–"
-        url = reverse("admin:notifications_emailnotification_change", args=[mail.shop_copy_of])
-        return format_html('<a href="{}">{}</a>', url, mail.shop_copy_of)
+        url = reverse("admin:notifications_emailnotification_change", args=[email.shop_copy_of])
+        return format_html('<a href="{}">{}</a>', url, email.shop_copy_of)
 
     @admin.display(description="copy of")
-    def copy_of(self, mail: EmailNotification) -> SafeString | str:
-        if mail.resend_of is None:
+    def copy_of(self, email: EmailNotification) -> SafeString | str:
+        if email.resend_of is None:
             return "–"
-        url = reverse("admin:notifications_emailnotification_change", args=[mail.resend_of])
-        return format_html('<a href="{}">{}</a>', url, mail.resend_of)
+        url = reverse("admin:notifications_emailnotification_change", args=[email.resend_of])
+        return format_html('<a href="{}">{}</a>', url, email.resend_of)
 
 
 def _linked(version: EmailTextVersion) -> SafeString:
@@ -183,12 +183,12 @@ def _linked(version: EmailTextVersion) -> SafeString:
     return format_html('<a href="{}?version={}">{}</a>', url, version.number, version)
 
 
-def _acts(request: HttpRequest, mail: EmailNotification) -> dict[str, Any]:
+def _acts(request: HttpRequest, email: EmailNotification) -> dict[str, Any]:
     """Return the buttons (the list's actions with labels), whether to offer a copy, and the hold."""
     now = read_database_time()
-    resend, give_up = why_not_resent(mail=mail, now=now), why_not_given_up(mail=mail, now=now)
+    resend, give_up = why_not_resent(email=email, now=now), why_not_given_up(email=email, now=now)
     actions = [
-        ("resend", "Send now" if mail.status == Status.FAILED else "Resend", RESEND, resend),
+        ("resend", "Send now" if email.status == Status.FAILED else "Resend", RESEND, resend),
         ("render_again", "Render again", RESEND, give_up),  # gives up the e-mail, and sends another
         ("give_up", "Give up", GIVE_UP, give_up),
     ]
@@ -199,6 +199,6 @@ def _acts(request: HttpRequest, mail: EmailNotification) -> dict[str, Any]:
             for name, label, action, refusal in actions
             if refusal is None and request.user.has_perm(action.permission)
         ],
-        "can_copy": may_copy and not why_not_copied(mail=mail),
+        "can_copy": may_copy and not why_not_copied(email=email),
         "held": give_up.text if give_up is not None and give_up.until is not None else "",
     }

@@ -112,43 +112,43 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     search_help_text = "A whole address, an order's or notification's id, or an order's reference."
 
     @admin.display(description="status")
-    def state(self, mail: EmailNotification) -> SafeString:
+    def state(self, email: EmailNotification) -> SafeString:
         shown = LABELS.get(
-            mail.status
+            email.status
         )  # a newer release may have written a state that this one does not know
-        return pill(shown.color if shown else mail.status, mail.status.replace("_", " "))
+        return pill(shown.color if shown else email.status, email.status.replace("_", " "))
 
     @admin.display(description="event type", ordering="event_type")
-    def event(self, mail: EmailNotification) -> str:
-        return f"{mail.event_type} (shop copy)" if mail.shop_copy_of else mail.event_type
+    def event(self, email: EmailNotification) -> str:
+        return f"{email.event_type} (shop copy)" if email.shop_copy_of else email.event_type
 
     @admin.display(description="order")
-    def order_link(self, mail: EmailNotification) -> SafeString:
+    def order_link(self, email: EmailNotification) -> SafeString:
         # An id begins with its time, and only its end distinguishes two orders of the same moment.
         order = EmailNotification._meta.get_field("order").related_model
-        url = reverse(admin_urlname(order._meta, SafeString("change")), args=[mail.order_id])
-        return format_html('<a href="{}" title="{}">…{}</a>', url, mail.order_id, str(mail.order_id)[-8:])
+        url = reverse(admin_urlname(order._meta, SafeString("change")), args=[email.order_id])
+        return format_html('<a href="{}" title="{}">…{}</a>', url, email.order_id, str(email.order_id)[-8:])
 
     @admin.display(description="retries")
-    def tries(self, mail: EmailNotification) -> str:
-        return f"{mail.retry_count} of {mail.max_retries}"
+    def tries(self, email: EmailNotification) -> str:
+        return f"{email.retry_count} of {email.max_retries}"
 
     @admin.display(description="last error")
-    def error(self, mail: EmailNotification) -> SafeString | str:
-        text = mail.last_error
+    def error(self, email: EmailNotification) -> SafeString | str:
+        text = email.last_error
         return format_html('<span title="{}">{}…</span>', text, text[:60]) if len(text) > 60 else text or "–"
 
     @admin.display(description="created")
-    def created(self, mail: EmailNotification) -> SafeString | str:
-        return ago(mail.created_at)
+    def created(self, email: EmailNotification) -> SafeString | str:
+        return ago(email.created_at)
 
     @admin.display(description="next attempt")
-    def next_try(self, mail: EmailNotification) -> SafeString | str:
-        return ago(mail.next_attempt_at) if mail.status in DUE_STATES else "–"
+    def next_try(self, email: EmailNotification) -> SafeString | str:
+        return ago(email.next_attempt_at) if email.status in DUE_STATES else "–"
 
     @admin.display(description="failed")
-    def failed(self, mail: EmailNotification) -> SafeString | str:
-        return ago(mail.failed_at)
+    def failed(self, email: EmailNotification) -> SafeString | str:
+        return ago(email.failed_at)
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         """In a list of dead letters, show when each failed. None has a next attempt."""

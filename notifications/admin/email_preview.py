@@ -32,21 +32,21 @@ class PreviewPage(admin.ModelAdmin[EmailNotification]):
         """Answer with the message as a file. The provider adds its own headers when it sends it."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        mail = EmailNotification.objects.filter(id=id).first()
-        if mail is None:
+        email = EmailNotification.objects.filter(id=id).first()
+        if email is None:
             raise Http404
-        name = f'attachment; filename="{mail.event_type}-{mail.id}.eml"'
+        name = f'attachment; filename="{email.event_type}-{email.id}.eml"'
         headers = {"Content-Disposition": name}
-        return HttpResponse(mime_of(mail).as_bytes(), "message/rfc822", headers=headers)
+        return HttpResponse(mime_of(email).as_bytes(), "message/rfc822", headers=headers)
 
 
-def mime_of(mail: EmailNotification) -> Message:
+def mime_of(email: EmailNotification) -> Message:
     """Build the message as providers get it. Its Date is when the e-mail was sent, or else saved."""
-    built = build_message(mail, None)
+    built = build_message(email, None)
     encode_headers(built)
     message: Message = built.message()
     del message["Date"]
-    message["Date"] = format_datetime(mail.sent_at or mail.created_at)
+    message["Date"] = format_datetime(email.sent_at or email.created_at)
     return message
 
 

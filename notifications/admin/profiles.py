@@ -102,13 +102,13 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
                 return framed(_listed(form))
             row = form.instance
         profile = profile_of(row)
-        mail = render_email(
+        email = render_email(
             event_type=event,
             locale=profile.default_locale or "en",
             context=samples.order_for(event),
             profile=profile,
         )
-        return framed(mail.body_html, image=profile.logo_url)
+        return framed(email.body_html, image=profile.logo_url)
 
 
 def _listed(form: ProfileForm) -> SafeString:

@@ -15,7 +15,7 @@ from web.admin.search import SHOWN, Hit, searches
 
 
 @searches(20)
-def mails(request: HttpRequest, term: str) -> Iterator[Hit]:
+def emails(request: HttpRequest, term: str) -> Iterator[Hit]:
     """Find e-mails by address, id, correlation id or the provider's message id, in one statement by indexes.
 
     A search for an order's id or reference finds the order, whose page lists its e-mails.
@@ -30,11 +30,11 @@ def mails(request: HttpRequest, term: str) -> Iterator[Hit]:
     rows = EmailNotification.objects.filter(named).only(
         "id", "event_type", "recipient_email", "status", "shop_copy_of"
     )
-    for mail in rows.order_by("-id")[:SHOWN]:
+    for email in rows.order_by("-id")[:SHOWN]:
         yield Hit(
-            key=f"mail {mail.id}",
-            kind="shop copy" if mail.shop_copy_of else "e-mail",
-            title=f"{mail.event_type} to {mail.recipient_email}",
-            detail=mail.status.replace("_", " "),
-            url=reverse("admin:notifications_emailnotification_change", args=[mail.id]),
+            key=f"mail {email.id}",
+            kind="shop copy" if email.shop_copy_of else "e-mail",
+            title=f"{email.event_type} to {email.recipient_email}",
+            detail=email.status.replace("_", " "),
+            url=reverse("admin:notifications_emailnotification_change", args=[email.id]),
         )

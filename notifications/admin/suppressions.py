@@ -50,7 +50,7 @@ class SuppressionAdmin(ListAdmin[Suppression]):
     show_full_result_count = False
     menu = MenuItem(50, "Suppressions")
     empty_text = "Nothing here yet. A permanent bounce, a complaint or a person adds an address."
-    list_display = ["short", "reason", "provider", "mail", "since"]
+    list_display = ["short", "reason", "provider", "email", "since"]
     list_filter = [ReasonFilter]
     search_fields = ["address_hash"]
     search_help_text = "A whole address, in any case. The search compares its hash."
@@ -62,7 +62,7 @@ class SuppressionAdmin(ListAdmin[Suppression]):
         return f"{row.address_hash[:12]}…"
 
     @admin.display(description="because of")
-    def mail(self, row: Suppression) -> SafeString | str:
+    def email(self, row: Suppression) -> SafeString | str:
         if row.notification_id is None:
             return "–"
         url = reverse("admin:notifications_emailnotification_change", args=[row.notification_id])

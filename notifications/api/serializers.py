@@ -52,29 +52,29 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     failed_at = serializers.SerializerMethodField(help_text="When it became a dead letter, or null")
 
     @extend_schema_field(serializers.CharField())
-    def get_recipient_email(self, mail: EmailNotification) -> str:
-        return "" if _is_elsewhere(mail) else mail.recipient_email
+    def get_recipient_email(self, email: EmailNotification) -> str:
+        return "" if _is_elsewhere(email) else email.recipient_email
 
     @extend_schema_field(serializers.CharField())
-    def get_last_error(self, mail: EmailNotification) -> str:
+    def get_last_error(self, email: EmailNotification) -> str:
         """Return the error without the addresses that a provider may quote in it, if they are hidden."""
-        return without_addresses(mail.last_error) if _is_elsewhere(mail) else mail.last_error
+        return without_addresses(email.last_error) if _is_elsewhere(email) else email.last_error
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
-    def get_next_attempt_at(self, mail: EmailNotification) -> Any:
+    def get_next_attempt_at(self, email: EmailNotification) -> Any:
         """Return the time of the next attempt, or None if none is planned."""
-        time: dt.datetime = mail.next_attempt_at
-        return serializers.DateTimeField().to_representation(time) if mail.status in DUE_STATES else None
+        time: dt.datetime = email.next_attempt_at
+        return serializers.DateTimeField().to_representation(time) if email.status in DUE_STATES else None
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
-    def get_failed_at(self, mail: EmailNotification) -> Any:
+    def get_failed_at(self, email: EmailNotification) -> Any:
         """Return `EmailNotification.failed_at` as the API writes times."""
-        return mail.failed_at and serializers.DateTimeField().to_representation(mail.failed_at)
+        return email.failed_at and serializers.DateTimeField().to_representation(email.failed_at)
 
 
-def _is_elsewhere(mail: EmailNotification) -> bool:
+def _is_elsewhere(email: EmailNotification) -> bool:
     """Return what `notifications.api.sources.visible` annotates for a bound token."""
-    return getattr(mail, "is_elsewhere", False)
+    return getattr(email, "is_elsewhere", False)
 
 
 #: The columns with the names of the fields. The errors themselves can be long.

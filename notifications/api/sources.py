@@ -28,16 +28,16 @@ _ELSEWHERE = Q(resend_of__isnull=False) & ~Q(recipient_email__iexact=F("order__e
 
 
 def visible(
-    mails: EmailNotificationQuerySet, token: ApiToken, *, recipient_email: str = ""
+    emails: EmailNotificationQuerySet, token: ApiToken, *, recipient_email: str = ""
 ) -> EmailNotificationQuerySet:
     """Filter the e-mails that a token can see, and by the recipient if one is given.
 
     A bound token's rows have `is_elsewhere`, by which the serializer hides addresses.
     """
     if recipient_email:
-        mails = mails.filter(recipient_email__iexact=recipient_email)
+        emails = emails.filter(recipient_email__iexact=recipient_email)
     if not token.source:
-        return mails
+        return emails
     if recipient_email:  # what is hidden is not found, either
-        mails = mails.exclude(_ELSEWHERE)
-    return mails.filter(order_id__in=order_ids(token.source)).annotate(is_elsewhere=_ELSEWHERE)
+        emails = emails.exclude(_ELSEWHERE)
+    return emails.filter(order_id__in=order_ids(token.source)).annotate(is_elsewhere=_ELSEWHERE)

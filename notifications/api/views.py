@@ -59,13 +59,13 @@ class Notifications(ApiView):
     )
     def get(self, request: Request) -> HttpResponse:
         filters = {LOOKUPS[name]: value for name, value in self.query.items() if name in LOOKUPS}
-        mails = visible(
+        emails = visible(
             EmailNotification.objects.filter(**filters),
             self.first_read.token,
             recipient_email=self.query.get("recipient_email", ""),
         )
         rows = narrow_to_created(
-            with_columns(mails),
+            with_columns(emails),
             since=self.query.get("created_after"),
             until=self.query.get("created_before"),
         )
@@ -122,7 +122,7 @@ def _resend(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, 
 
 
 def _find(notification_id: uuid.UUID, token: ApiToken) -> EmailNotification:
-    mail = with_columns(visible(EmailNotification.objects.filter(id=notification_id), token)).first()
-    if mail is None:
+    email = with_columns(visible(EmailNotification.objects.filter(id=notification_id), token)).first()
+    if email is None:
         raise not_found(NO_SUCH_ID)
-    return mail
+    return email

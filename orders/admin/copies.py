@@ -55,16 +55,16 @@ class CopyPage(admin.ModelAdmin[Order]):
             ["notifications.view_emailnotification", "notifications.copy_emailnotification"]
         ):
             raise PermissionDenied
-        mail = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
-        ours = not Order.objects.filter(id=mail.order_id).exclude(source="").exists()
-        may_correct = ours and mail.shop_copy_of is None and user.has_perm("orders.correct_address")
+        email = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
+        ours = not Order.objects.filter(id=email.order_id).exclude(source="").exists()
+        may_correct = ours and email.shop_copy_of is None and user.has_perm("orders.correct_address")
         posted = request.POST if request.method == "POST" else None
-        initial = {"recipient_email": mail.recipient_email, "update_order": True}
+        initial = {"recipient_email": email.recipient_email, "update_order": True}
         form = CopyForm(posted, initial=initial, may_correct=may_correct)
         if posted is not None and form.is_valid():
             try:
                 with transaction.atomic():
-                    copy_id = _send(request, mail, form.cleaned_data)
+                    copy_id = _send(request, email, form.cleaned_data)
             except NotCopied as refusal:
                 form.add_error(None, f"No copy is sent: {refusal}.")
             except (Order.DoesNotExist, EmailNotification.DoesNotExist) as error:
@@ -77,23 +77,23 @@ class CopyPage(admin.ModelAdmin[Order]):
             **self.admin_site.each_context(request),
             "title": "Send a copy",
             "opts": EmailNotification._meta,
-            "mail": mail,
+            "email": email,
             "form": form,
             "media": self.media,
         }
         return TemplateResponse(request, "admin/orders/order/copy.html", context)
 
 
-def _send(request: HttpRequest, mail: EmailNotification, values: dict[str, object]) -> uuid.UUID:
+def _send(request: HttpRequest, email: EmailNotification, values: dict[str, object]) -> uuid.UUID:
     """Send the copy. Log the act for both e-mails, and for the order if its address was corrected."""
     address = str(values["recipient_email"])
-    correct = bool(values.get("update_order")) and address != mail.recipient_email
-    copy_id = send_copy(notification_id=mail.id, recipient_email=address, update_order=correct)
+    correct = bool(values.get("update_order")) and address != email.recipient_email
+    copy_id = send_copy(notification_id=email.id, recipient_email=address, update_order=correct)
     reason = f" {values['reason']}".rstrip()
-    _log(request, mail, CHANGE, f"Copied: {copy_id}.{reason}")
-    _log(request, EmailNotification(id=copy_id), ADDITION, f"Sent as a copy of {mail.id}.{reason}")
+    _log(request, email, CHANGE, f"Copied: {copy_id}.{reason}")
+    _log(request, EmailNotification(id=copy_id), ADDITION, f"Sent as a copy of {email.id}.{reason}")
     if correct:
-        _log(request, Order(id=mail.order_id), CHANGE, f"Corrected the address.{reason}")
+        _log(request, Order(id=email.order_id), CHANGE, f"Corrected the address.{reason}")
     return copy_id
 
 

@@ -134,8 +134,8 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             subject = ""
             if event_type != LAYOUT:
                 context = sample_for(event_type)
-                mail = render_email(event_type=event_type, locale=language, context=context, profile=profile)
-                subject = mail.subject
+                email = render_email(event_type=event_type, locale=language, context=context, profile=profile)
+                subject = email.subject
             row = rows.get(event_type)
             lines.append((page, subject, row, _troubles(row), ago(row.edited_at) if row else ""))
         context = {"title": "Texts of e-mails", "lines": lines, "layout": LAYOUT}
@@ -184,9 +184,9 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             raise PermissionDenied
         page = _page(request, event_type, language)
         fields = make_fields(page, _typed(request, page), {})
-        mail, _, mistakes = _preview(request, page, fields)
+        email, _, mistakes = _preview(request, page, fields)
         names = {field.name: mistakes.get(field.key, "") for field in fields}
-        answer = {"subject": mail.subject, "html": mail.body_html, "text": mail.body_text}
+        answer = {"subject": email.subject, "html": email.body_html, "text": email.body_text}
         return JsonResponse({**answer, "mistakes": names})
 
     def _act(self, request: HttpRequest, page: TextsPage) -> HttpResponse:
@@ -257,7 +257,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         self.log_change(request, saved, "Saved the draft.")
 
     def _send(self, request: HttpRequest, page: TextsPage, texts: Mapping[Key, str]) -> None:
-        mail, order, mistakes = _preview(request, page, make_fields(page, texts, {}))
+        email, order, mistakes = _preview(request, page, make_fields(page, texts, {}))
         if mistakes:
             self.message_user(request, "Nothing was sent. Correct the texts first.", messages.ERROR)
             return
@@ -265,7 +265,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         source = page.source or (order.source if order else "")
         send_to_user(
             request,
-            mail=mail,
+            email=email,
             order_id=order.id if order else uuid.UUID(int=0),
             event_type=event_type,
             source=source,
@@ -292,7 +292,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
     ) -> HttpResponse:
         """Show texts and their preview. `seen_at` is the time of the draft that they began as."""
         fields = make_fields(page, texts, mistakes or {})
-        mail, order, render_mistakes = _preview(request, page, fields)
+        email, order, render_mistakes = _preview(request, page, fields)
         for field in fields:
             field.mistake = field.mistake or render_mistakes.get(field.key, "")
         may_edit = request.user.has_perm(EDIT)
@@ -306,7 +306,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             "row": row,
             "fields": fields,
             "limit": LIMIT,
-            "mail": mail,
+            "email": email,
             "seen_at": seen_at,
             "may_edit": may_edit and not number,
             "may_restore": may_edit,
@@ -377,14 +377,14 @@ def _preview(
         language=page.language,
         draft={(page.source, page.event_type): own},
     )
-    mail = render_email(
+    email = render_email(
         event_type=event_type,
         locale=page.language,
         context=preview_context(order=order, event_type=event_type) if order else sample_for(event_type),
         profile=find_profile(page.source or (order.source if order else "")),
         words=words,
     )
-    return mail, order, mistakes
+    return email, order, mistakes
 
 
 def _event(request: HttpRequest, page: TextsPage) -> str:

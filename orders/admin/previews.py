@@ -39,13 +39,13 @@ class PreviewPages(admin.ModelAdmin[Order]):
         return TURNS.answer(request, "preview", lambda: self._preview(request, id), is_newest_wanted=is_read)
 
     def _preview(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        order, form, mail = self._rendered(request, id)
-        if request.method == "POST" and mail is not None:
+        order, form, email = self._rendered(request, id)
+        if request.method == "POST" and email is not None:
             if not request.user.has_perm("notifications.copy_emailnotification"):
                 raise PermissionDenied
             send_to_user(
                 request,
-                mail=mail,
+                email=email,
                 order_id=order.id,
                 event_type=form.cleaned_data["event"],
                 source=order.source,
@@ -59,8 +59,8 @@ class PreviewPages(admin.ModelAdmin[Order]):
             "opts": self.opts,
             "order": order,
             "form": form,
-            "mail": mail,
-            "choice": form.cleaned_data if mail else {},
+            "email": email,
+            "choice": form.cleaned_data if email else {},
             "address": getattr(request.user, "email", ""),
             "media": self.media,
         }
@@ -69,10 +69,10 @@ class PreviewPages(admin.ModelAdmin[Order]):
     @takes_turn("preview", is_newest_wanted=True)
     def preview_body(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Answer with the HTML part, which the page shows in a frame."""
-        order, _, mail = self._rendered(request, id)
-        if mail is None:
+        order, _, email = self._rendered(request, id)
+        if email is None:
             raise Http404
-        return framed(mail.body_html, image=find_profile(order.source).logo_url)
+        return framed(email.body_html, image=find_profile(order.source).logo_url)
 
     def _rendered(
         self, request: HttpRequest, id: uuid.UUID
@@ -90,8 +90,8 @@ class PreviewPages(admin.ModelAdmin[Order]):
         try:
             profile = find_profile(order.source)
             context = preview_context(order=order, event_type=event)
-            mail = render_email(event_type=event, locale=locale, context=context, profile=profile)
-            return order, form, mail
+            email = render_email(event_type=event, locale=locale, context=context, profile=profile)
+            return order, form, email
         except TemplateFailed as error:
             form.add_error(None, f"{error}: {error.__cause__}")
             return order, form, None
@@ -100,7 +100,7 @@ class PreviewPages(admin.ModelAdmin[Order]):
 def send_to_user(
     request: HttpRequest,
     *,
-    mail: RenderedEmail,
+    email: RenderedEmail,
     order_id: uuid.UUID,
     event_type: str,
     source: str,
@@ -122,7 +122,7 @@ def send_to_user(
         messages.error(request, f"Correct your account's e-mail address. {error}")
         return
     refusal = send_preview(
-        mail=mail, order_id=order_id, event_type=event_type, source=source, recipient_email=address
+        email=email, order_id=order_id, event_type=event_type, source=source, recipient_email=address
     )
     record_act(
         request,

@@ -83,8 +83,8 @@ class Copies(ApiView):
     )
     def post(self, request: Request, id: str) -> HttpResponse:
         notification_id, values = path_id(id), self.body()
-        token, mails = self.first_read.token, EmailNotification.objects.filter(id=notification_id)
-        if token.source and not visible(mails, token).exists():
+        token, emails = self.first_read.token, EmailNotification.objects.filter(id=notification_id)
+        if token.source and not visible(emails, token).exists():
             raise not_found(NO_SUCH_ID)
         return answer_once(view=self, work=lambda: _copy(notification_id, token, values))
 

@@ -266,8 +266,8 @@ class OrderNotifications(ApiView):
     )
     def get(self, request: Request, id: str) -> HttpResponse:
         order_id = find_order_id(id, self.first_read.token)
-        mails = EmailNotification.objects.filter(order_id=order_id)
-        rows = with_columns(visible(mails, self.first_read.token))
+        emails = EmailNotification.objects.filter(order_id=order_id)
+        rows = with_columns(visible(emails, self.first_read.token))
         page = paginate(view=self, rows=rows, serializer=NotificationSerializer, order=["id"])
         return json_response(page | {"since": hot_since(model=EmailNotification)})
 

@@ -25,7 +25,7 @@ from notifications.services import withdraw_emails
 from notifications.states.transitions import UNFINISHED, Status
 from orders import services
 from orders.models import Order
-from orders.privacy.persons import DIRECT, check_address, own_mails, own_orders
+from orders.privacy.persons import DIRECT, check_address, own_emails, own_orders
 from orders.privacy.stored_answers import erase_answers, erase_copies
 from orders.privacy.typed_texts import erase_reasons, erase_texts_with_address
 from retention.cold_files.archive import cold_partitions
@@ -56,9 +56,9 @@ PASSES = 5
 class NotFinished(RuntimeError):
     """The person has orders or e-mails that are not finished."""
 
-    def __init__(self, orders: Sequence[uuid.UUID], mails: Sequence[uuid.UUID]) -> None:
-        unfinished = [part for part in (_format_ids("order", orders), _format_ids("e-mail", mails)) if part]
-        are = "is" if len(orders) + len(mails) == 1 else "are"
+    def __init__(self, orders: Sequence[uuid.UUID], emails: Sequence[uuid.UUID]) -> None:
+        unfinished = [part for part in (_format_ids("order", orders), _format_ids("e-mail", emails)) if part]
+        are = "is" if len(orders) + len(emails) == 1 else "are"
         super().__init__(
             f"Cannot erase this person, because {' and '.join(unfinished)} {are} not finished. After an"
             " erasure the customer would get no further e-mail. Erase later, or force the erasure (--force)."
@@ -140,18 +140,18 @@ class _PersonRows:
 
 
 def _find(email: str) -> _PersonRows:
-    owned, mails = frozenset(own_orders(email).values_list("id", flat=True)), own_mails(email)
+    owned, emails = frozenset(own_orders(email).values_list("id", flat=True)), own_emails(email)
     return _PersonRows(
         owned=owned,
-        mailed=frozenset(mails.values_list("order_id", flat=True)),
-        is_ready=bool(owned) or mails.exclude(status=Status.PROCESSING).exists(),
+        mailed=frozenset(emails.values_list("order_id", flat=True)),
+        is_ready=bool(owned) or emails.exclude(status=Status.PROCESSING).exists(),
     )
 
 
 def _check_not_in_flight(email: str) -> None:
     orders = Order.objects.in_flight().filter(email__iexact=email)
-    mails = own_mails(email).filter(status__in=UNFINISHED)
-    unfinished = [list(rows.order_by("id").values_list("id", flat=True)[:20]) for rows in (orders, mails)]
+    emails = own_emails(email).filter(status__in=UNFINISHED)
+    unfinished = [list(rows.order_by("id").values_list("id", flat=True)[:20]) for rows in (orders, emails)]
     if any(unfinished):
         raise NotFinished(*unfinished)
 
@@ -230,11 +230,11 @@ def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
             raise NotFinished([order.id for order in unfinished], [])
         erased = [order.id for order in orders if order.email == ERASED_ADDRESS]
         person = Person.of(email, frozenset([*mine, *erased]))
-        mails = own_mails(email).filter(order_id__in=ids)
+        emails = own_emails(email).filter(order_id__in=ids)
         # Also of e-mails about their orders to others, such as a copy to a colleague.
         about = EmailNotification.objects.filter(order_id__in=[*mine, *erased]).values_list("id", flat=True)
-        counts = erase_reasons(ids=[*mine, *erased, *about, *mails.values_list("id", flat=True)])
-        withdraw_emails(ids=mails.filter(status__in=UNFINISHED).values_list("id", flat=True))
+        counts = erase_reasons(ids=[*mine, *erased, *about, *emails.values_list("id", flat=True)])
+        withdraw_emails(ids=emails.filter(status__in=UNFINISHED).values_list("id", flat=True))
         for model in partitioned_models():
             counts[model._meta.db_table] = erase_rows(model=model, person=person, using="default", orders=ids)
         counts["orders"] = services.erase(orders=[order for order in orders if order.id in mine])
@@ -251,12 +251,12 @@ def _erase_late(email: str, report: Report, force: bool) -> Counter[str]:
     deadline = time.monotonic() + one_send
     counts: Counter[str] = Counter()
     while True:
-        settled = own_mails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
+        settled = own_emails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
         for chunk in _chunks(set(settled)):
             erased = _erase_chunk(email, chunk, force, report)
             counts.update(erased)
             report("erased", rows=erased.total())
-        left = own_mails(email).count()
+        left = own_emails(email).count()
         if not left:
             return counts
         report("waiting", emails=left)

@@ -33,7 +33,7 @@ def own_orders(email: str) -> QuerySet[Order]:
     return Order.objects.filter(email__iexact=email)
 
 
-def own_mails(email: str) -> QuerySet[EmailNotification]:
+def own_emails(email: str) -> QuerySet[EmailNotification]:
     """Return the e-mails to a person, and the shop copies of them."""
     copies = ~Q(customer_email="") & Q(customer_email__iexact=email)  # the index needs both
     return EmailNotification.objects.filter(Q(recipient_email__iexact=email) | copies)

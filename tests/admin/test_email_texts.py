@@ -144,9 +144,9 @@ def test_too_long_a_text_is_not_stored(admin_client):
 
 def test_the_preview_shows_a_chosen_order_the_newest_or_a_sample_that_fits(admin_client):
     text = {READY: "{reference} {total_amount}"}
-    assert "A-10234 €68.90" in press(admin_client, PAID, "preview", text).context["mail"].body_text
-    assert "Refunded" not in press(admin_client, PAID, "preview").context["mail"].body_text
-    refunded = press(admin_client, f"{TEXTS}edit/order.refunded/en/", "preview").context["mail"]
+    assert "A-10234 €68.90" in press(admin_client, PAID, "preview", text).context["email"].body_text
+    assert "Refunded" not in press(admin_client, PAID, "preview").context["email"].body_text
+    refunded = press(admin_client, f"{TEXTS}edit/order.refunded/en/", "preview").context["email"]
     assert refunded.subject == "Refund for your order A-10234: €68.90"
     first, second = make_order(reference="R-1", name="Ann"), make_order(reference="R-2", name="Bob")
     for chosen, name in (
@@ -157,10 +157,10 @@ def test_the_preview_shows_a_chosen_order_the_newest_or_a_sample_that_fits(admin
         ("a\x00b", "Bob"),
     ):
         answer = press(admin_client, PAID, "preview", order=chosen)
-        assert f"Hello {name}," in answer.context["mail"].body_text, chosen
+        assert f"Hello {name}," in answer.context["email"].body_text, chosen
     german = f"{TEXTS}edit/order.refunded/de/"
     answer = press(admin_client, german, "preview", order=str(first.id))
-    assert answer.context["mail"].subject == "Erstattung für Ihre Bestellung R-1: 68,90 $"
+    assert answer.context["email"].subject == "Erstattung für Ihre Bestellung R-1: 68,90 $"
     assert not EmailText.objects.exists()
 
 
@@ -188,7 +188,7 @@ def test_an_editor_sends_the_preview_to_the_own_address_alone(admin_client, monk
     answer = press(admin_client, PAID, "send", {SUBJECT: "Own {reference}"})
     assert told(answer) == ["Sent to ada@example.com."]
     assert field(answer, SUBJECT).text == "Own {reference}" and not EmailText.objects.exists()
-    assert (sent[0]["mail"].subject, sent[0]["recipient_email"]) == ("Own A-10234", "ada@example.com")
+    assert (sent[0]["email"].subject, sent[0]["recipient_email"]) == ("Own A-10234", "ada@example.com")
     entry = LogEntry.objects.get()
     assert "event=order.paid locale=en to=hash:" in entry.change_message
     answer = press(admin_client, PAID, "send", {SUBJECT: "{lost}"})
@@ -274,7 +274,7 @@ def test_the_texts_of_a_shop_stand_above_those_of_every_shop(admin_client, setti
     answer = admin_client.get(PAID, {"source": "shop-b"})
     assert field(answer, READY).present == "For all." and field(answer, READY).text == ""
     answer = press(admin_client, f"{PAID}?source=shop-b", "publish", {SUBJECT: "Of {shop_name}"})
-    assert answer.context["mail"].subject == "Of B" and "For all." in answer.context["mail"].body_text
+    assert answer.context["email"].subject == "Of B" and "For all." in answer.context["email"].body_text
     assert EmailTextVersion.objects.get(text__source="shop-b").text.locale == "en"
     for query in ({"source": "lost"}, {"source": "a\x00b"}):
         assert admin_client.get(PAID, query).status_code == 404
@@ -326,7 +326,7 @@ def test_who_may_edit_see_and_neither(admin_client):
 def test_the_previews_of_an_order_use_the_texts(admin_client):
     publish_texts({SUBJECT: "corrected {reference}"})
     page = admin_client.get(f"/admin/orders/order/{make_order().id}/emails/", {"event": "order.paid"})
-    assert page.context["mail"].subject == "corrected R-1"
+    assert page.context["email"].subject == "corrected R-1"
 
 
 def test_an_email_whose_version_is_not_stored_says_so(admin_client):

@@ -111,7 +111,7 @@ def test_an_owner_changes_a_german_sentence_of_one_shop_adds_a_paragraph_and_und
     expect(mail.get_by_text("Bis bald!")).to_be_attached()
     page.get_by_role("button", name="Send it to me").click()
     expect(page.get_by_text("Sent to ada@example.com.")).to_be_visible()
-    assert "Wir packen Ihren Tee noch heute." in sent[0]["mail"].body_text
+    assert "Wir packen Ihren Tee noch heute." in sent[0]["email"].body_text
     page.get_by_role("button", name="Publish").click()
     expect(page.get_by_text("Version 1 is published.")).to_be_visible()
     assert EmailTextVersion.objects.get().text.source == "tea"

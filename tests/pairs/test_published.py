@@ -143,5 +143,5 @@ def test_the_preview_of_an_erased_persons_order_has_none_of_their_data(admin_cli
     erase_person(email="ann@example.com", report=Steps(), force=True)
     page = f"/admin/notifications/emailtext/edit/layout/en/?order={mail.order_id}"
     answer = admin_client.get(page)
-    assert answer.context["order"] and "Hello," in answer.context["mail"].body_text
+    assert answer.context["order"] and "Hello," in answer.context["email"].body_text
     assert b"Ann" not in answer.content.replace(b"Anna Schmidt", b"")

@@ -59,8 +59,8 @@ class SesWebhook(Webhook):
         return {**others, **super().metadata(event)}
 
     def header(self, event: AnymailTrackingEvent) -> str:
-        mail = raw(event).get("mail") or {}
-        return str((mail.get("commonHeaders") or {}).get("messageId") or "")
+        email = raw(event).get("mail") or {}
+        return str((email.get("commonHeaders") or {}).get("messageId") or "")
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
         """Read `bounceType`: Permanent, Transient or Undetermined."""

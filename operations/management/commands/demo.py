@@ -97,19 +97,19 @@ class Command(BaseCommand):
         if mailbox:
             add_faults(mailbox)
         run = new_run()
-        mails = EmailNotification.objects.filter(correlation_id=run)
-        busy = mails.filter(UNTRIED | Q(status=Status.PROCESSING))
+        emails = EmailNotification.objects.filter(correlation_id=run)
+        busy = emails.filter(UNTRIED | Q(status=Status.PROCESSING))
         bars = Progress(transient=True, disable=not self.stdout.isatty())
         with bars, context.working_for(context.Context(run)):
             for number in bars.track(range(orders), description="Orders placed and changed"):
                 place_and_move(number)
-            total, deadline = mails.count(), time.monotonic() + wait
+            total, deadline = emails.count(), time.monotonic() + wait
             handled = bars.add_task("E-mails handled", total=total)
             while (left := busy.count()) and time.monotonic() < deadline:
                 bars.update(handled, completed=total - left)
                 time.sleep(0.2)
         self.stdout.write(f"{counted(orders, 'order')} placed and changed.")
-        for line in count_ends(mails):
+        for line in count_ends(emails):
             self.stdout.write(line)
         self.stdout.write(next_steps(mailbox))
         self.stdout.write(
@@ -132,9 +132,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def count_ends(mails: QuerySet[EmailNotification]) -> Iterator[str]:
+def count_ends(emails: QuerySet[EmailNotification]) -> Iterator[str]:
     """Yield one line for each end that an e-mail can have, the most frequent first."""
-    counts = Counter(_end(status, error) for status, error in mails.values_list("status", "last_error"))
+    counts = Counter(_end(status, error) for status, error in emails.values_list("status", "last_error"))
     for (singular, plural), count in counts.most_common():
         yield f"{count:6,} e-mail {singular}" if count == 1 else f"{count:6,} e-mails {plural}"
 
