@@ -112,11 +112,11 @@ class Relay:
         owned = self.shards.owned.copy()
         self.shards.keep()
         if owned != self.shards.owned:
-            self._start_anew()
+            self._start_over()
         if not self.shards.owned:
             return 0
         if self._pause.is_paused():
-            self._start_anew()
+            self._start_over()
             return 0
         if not self._ahead:
             self._ahead.extend(self._next(batch * READ_AHEAD))
@@ -127,14 +127,14 @@ class Relay:
                 self._publish(wave, answers)
         finally:
             if len(answers.published) < len(events):
-                self._start_anew()  # later events that were read ahead may have to wait
+                self._start_over()  # later events that were read ahead may have to wait
             self._settle(answers)
         if events and len(answers.published) == len(events):
             self._floor.published(last=events[-1].position)
         self.published += len(answers.published)
         return len(answers.published) + len(answers.refused)
 
-    def _start_anew(self) -> None:
+    def _start_over(self) -> None:
         """Forget events that were read ahead, and query everything again."""
         self._ahead.clear()
         self._floor.reset()
@@ -142,7 +142,7 @@ class Relay:
     def hand_over(self) -> None:
         """Give the shards to the other relays, and take none before the broker answers again."""
         self._reachable = False
-        self._start_anew()
+        self._start_over()
         self.shards.release()
 
     def close(self) -> None:
