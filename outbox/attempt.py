@@ -22,8 +22,8 @@ from notifications.providers.sending import PROVIDERS
 from notifications.states.claimed import Claimed
 from notifications.states.errors import find_doubts
 from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
+from outbox.first_attempts import FirstAttempts
 from outbox.gate.gate import Gate, ProviderChoice
-from outbox.gate.neighbours import Neighbours
 from runtime.telemetry import tracing
 
 log = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ TOO_SLOW = "the dialogue took so long that the lease could end before the reply"
 
 
 def attempt(
-    email: Claimed, *, gate: Gate, neighbours: Neighbours, stopping: threading.Event, span: Span
+    email: Claimed, *, gate: Gate, first_attempts: FirstAttempts, stopping: threading.Event, span: Span
 ) -> Outcome:
     """Hand `email` to the first provider that may be asked, and return the outcome. Errors are outcomes.
 
@@ -69,7 +69,7 @@ def attempt(
             outcome = dataclasses.replace(outcome, wait_seconds=refused_for)
         elif outcome.verdict is Verdict.ACCEPTED:
             gate.senders.accepted(outcome.provider, **who)
-        _record(email, outcome, neighbours)
+        _record(email, outcome, first_attempts)
         answers.append(outcome)
         if outcome.verdict not in NOT_ACCEPTED:
             break
@@ -103,13 +103,12 @@ def _shortest(waits: Mapping[str, float], gate: Gate) -> float:
     return min(waits.get(name, PAUSE_SECONDS) for name in gate.providers)
 
 
-def _record(email: Claimed, outcome: Outcome, neighbours: Neighbours) -> None:
-    """Let a first attempt tell whose the failures of other e-mails were."""
+def _record(email: Claimed, outcome: Outcome, first_attempts: FirstAttempts) -> None:
+    """Remember a first attempt. It may tell whose the failures of other e-mails were."""
     about_others = outcome.verdict in (Verdict.PERMANENT, Verdict.THROTTLED, Verdict.SENDER_REFUSED)
     if email.is_untried and not about_others:
-        neighbours.record(
+        first_attempts.record(
             provider=outcome.provider,
-            id=email.id,
             is_accepted=outcome.verdict is Verdict.ACCEPTED,
             ended_at=time.monotonic(),
         )

@@ -34,9 +34,9 @@ from notifications.suppressions import suppress_refused
 from notifications.wake import Reason
 from outbox.attempt import attempt, compute_send_timeout, fit_into_lease
 from outbox.claim import Lookback, claim_batch, next_due_in, recover
+from outbox.first_attempts import FirstAttempts
 from outbox.gate.breaker import Rules
 from outbox.gate.gate import Capacity, Gate
-from outbox.gate.neighbours import Neighbours
 from outbox.metrics import POLLS, TRIGGER_DELAYS
 from outbox.screen import screen
 from runtime.models import Heartbeat
@@ -105,7 +105,7 @@ class Drain:
         #: The first reason since the last claim.
         self.reason = Reason.POLL
         self.lookback = Lookback()
-        self.neighbours = Neighbours()
+        self.first_attempts = FirstAttempts()
         self.span: Span = INVALID_SPAN  # of the latest run
         #: When the database last answered this drain (monotonic), which proves that the drain is not stuck.
         self.progress_at = -math.inf
@@ -229,7 +229,7 @@ class Drain:
                     self._waiting.append(email)
 
     def _screen(self, batch: Sequence[Claimed]) -> Mapping[uuid.UUID, Outcome]:
-        return screen(batch, neighbours=self.neighbours)
+        return screen(batch, first_attempts=self.first_attempts)
 
     def _give_back(self) -> None:
         while self._waiting:
@@ -281,7 +281,7 @@ class Drain:
 
     def _attempt(self, email: Claimed) -> Outcome:
         return attempt(
-            email, gate=self.gate, neighbours=self.neighbours, stopping=self.stopping, span=self.span
+            email, gate=self.gate, first_attempts=self.first_attempts, stopping=self.stopping, span=self.span
         )
 
     def _awaits_outcome(self) -> bool:

@@ -15,7 +15,7 @@ from notifications.states.claimed import Claimed
 from notifications.states.errors import entries_since, last_doubt, time_of
 from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.suppressions import suppressed_among
-from outbox.gate.neighbours import Neighbours
+from outbox.first_attempts import FirstAttempts
 from runtime.models import Heartbeat
 from web.heartbeat import ENDPOINT
 
@@ -25,7 +25,7 @@ WEBHOOKS_IN_USE = dt.timedelta(days=7)
 LONGEST_HOLD = dt.timedelta(days=1)
 
 
-def screen(emails: Sequence[Claimed], *, neighbours: Neighbours) -> dict[uuid.UUID, Outcome]:
+def screen(emails: Sequence[Claimed], *, first_attempts: FirstAttempts) -> dict[uuid.UUID, Outcome]:
     """Return the outcomes of claimed e-mails that must not be sent now.
 
     In the others, write the retries that their failures have used up into `retry_count`.
@@ -40,7 +40,7 @@ def screen(emails: Sequence[Claimed], *, neighbours: Neighbours) -> dict[uuid.UU
     outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
     outcomes |= _held([email for email in emails if email.id not in outcomes])
     for email in emails:
-        used = 0 if email.id in outcomes else count_used_retries(email, neighbours)
+        used = 0 if email.id in outcomes else count_used_retries(email, first_attempts)
         if used > email.max_retries:
             outcomes[email.id] = Outcome(Verdict.EXHAUSTED)
         else:
@@ -48,20 +48,20 @@ def screen(emails: Sequence[Claimed], *, neighbours: Neighbours) -> dict[uuid.UU
     return outcomes
 
 
-def count_used_retries(email: Claimed, neighbours: Neighbours) -> int:
+def count_used_retries(email: Claimed, first_attempts: FirstAttempts) -> int:
     """Return how many retries the failures since the last resend use up.
 
     Return 0 until other e-mails prove that failures are the e-mail's own. Then lost workers count, too.
     """
-    # The database's clock minus this process's; the claim was a moment ago.
-    ahead = email.claimed_at.timestamp() - time.monotonic()
+    now = time.monotonic()
+    ahead = email.claimed_at.timestamp() - now  # the database's clock; the claim was a moment ago
     failures: defaultdict[str, list[float]] = defaultdict(list)
     entries = entries_since(email.errors, email.resent_at)
     for entry in entries:
         if entry.get("judged") is False:
             failures[str(entry.get("provider", ""))].append(time_of(entry).timestamp() - ahead)
     own = [
-        neighbours.count_own_failures(provider=provider, id=email.id, at=at)
+        first_attempts.count_own_failures(provider=provider, at=at, now=now)
         for provider, at in failures.items()
     ]
     lost = sum(entry.get("code") == LEASE_EXPIRED for entry in entries)

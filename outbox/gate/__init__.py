@@ -1,4 +1,4 @@
-"""The circuit breakers and the rate limit of all processes, and the judgement of failures.
+"""The circuit breakers and the rate limit of all processes, and the senders that a provider refuses.
 
-Sending threads ask `gate` before each send. The drain, metrics and the admin import it.
+Sending threads ask `gate` before each send.
 """

@@ -1,7 +1,6 @@
 """Recipients that a provider never takes, brown-outs and long outages, with real processes.
 
-A failure is judged by its neighbours: first attempts of other e-mails at that provider around it. All are
-drills.
+A failure is the e-mail's own if first attempts of others were accepted right after it. All are drills.
 """
 
 from __future__ import annotations

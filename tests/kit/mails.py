@@ -18,7 +18,7 @@ from local.sandbox import Sandbox
 from notifications.log import EmailChange
 from notifications.states.transitions import Transition
 from tests.kit.words import (
-    EACH_SIDE,
+    ENOUGH,
     PROVIDERS,
     Claimed,
     EmailNotification,
@@ -190,14 +190,13 @@ def let_others_through() -> None:
         mail.save(update_fields=["errors"])
         most = max(most, len(times))
     for number in range(most):
-        accept_around(ago=AGO + APART * number)
+        accept_after(ago=AGO + APART * number)
     due_now()
 
 
-def accept_around(*, ago: float, each_side: int = EACH_SIDE) -> None:
-    """Record accepted first attempts of other e-mails shortly before and after a moment in the past."""
-    for seconds in (ago + 2.5, ago - 2.5):
-        for _ in range(each_side):
-            drain.current().neighbours.record(
-                provider="sendgrid", id=new_id(), is_accepted=True, ended_at=time.monotonic() - seconds
-            )
+def accept_after(*, ago: float, count: int = ENOUGH) -> None:
+    """Record accepted first attempts of other e-mails shortly after a moment in the past."""
+    for _ in range(count):
+        drain.current().first_attempts.record(
+            provider="sendgrid", is_accepted=True, ended_at=time.monotonic() - ago + 2.5
+        )

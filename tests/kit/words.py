@@ -74,10 +74,10 @@ from orders.transitions import Action, InvalidTransition, allowed_actions
 from outbox import cdc, drain, tasks
 from outbox.claim import claim, claim_untried, next_due_in, recover
 from outbox.drain import Drain, DrainReport
+from outbox.first_attempts import ENOUGH, FirstAttempts
 from outbox.gate import breaker
 from outbox.gate.breaker import Breaker, BreakerState, Rules
 from outbox.gate.gate import Capacity, Gate
-from outbox.gate.neighbours import EACH_SIDE, Neighbours
 from retention import purge, rollover
 from retention.cold_files import archive, restore
 from retention.cold_files.manifest import Manifest

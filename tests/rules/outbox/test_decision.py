@@ -121,7 +121,7 @@ def test_a_row_that_failed_more_often_than_it_has_retries_waits_longer_with_ever
 
 
 def test_the_hold_grows_after_more_ambiguous_attempts_than_retries():
-    """Each may have reached the customer, and without webhooks or neighbours nothing ends them."""
+    """Each may have reached the customer, and without webhooks or other e-mails nothing ends them."""
     waits = [decision(V.AMBIGUOUS, attempts=n).wait_seconds for n in (0, 3, 4, 5, 8, 9, 500)]
     assert waits == [120, 120, 240, 480, 3600, 3600, 3600]
     patient = dataclasses.replace(POLICY, hold_seconds=7200)

@@ -180,7 +180,7 @@ class TestAStop:
             return Outcome(Verdict.RETURNED)
 
         monkeypatch.setattr(PROVIDERS["sendgrid"], "send", send)
-        monkeypatch.setattr(here.neighbours, "record", lambda **_: pytest.fail("recorded"))
+        monkeypatch.setattr(here.first_attempts, "record", lambda **_: pytest.fail("recorded"))
         for _ in range(here.gate.rules.threshold):
             here.stopping.clear()
             assert here.send(email).verdict is Verdict.RETURNED
