@@ -48,8 +48,8 @@ def change(
 ) -> tuple[list[EmailChange], list[Refusal]]:
     """Change and log the e-mails for which `why_not` allows the act. Return the changes and the refusals.
 
-    A resent e-mail is due with all its retries, and keeps its list of errors. A second resend is refused,
-    because the e-mail is `pending` then. `hide_address` keeps the address out of the log.
+    A resent e-mail is `pending` and due with all its retries, and keeps its list of errors. `hide_address`
+    keeps the address out of the log.
     """
     wanted = set(ids)
     changes: list[EmailChange] = []

@@ -126,8 +126,8 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
     def accepted_lately(self, *, provider: str, addresses: Collection[str]) -> set[str]:
         """Return those of the addresses, in any case, to which the provider accepted an e-mail lately.
 
-        Lately means within 30 days. Of each address, only the newest e-mails count, because a shop's own
-        address may have millions.
+        Lately means within 30 days. A shop's own address may have millions of e-mails; only the newest of
+        each address count.
         """
         if not addresses:
             return set()

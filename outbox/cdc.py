@@ -1,8 +1,8 @@
 """Change data capture as a trigger: a message on a table's topic wakes what works at that table.
 
-A message is only a wake-up, because the row in PostgreSQL has the state. So its content is not read, and it
-may be lost, late or repeated. Offsets are committed about once a second, so after a kill the next consumer of
-the group repeats the last second. `manage.py consume_cdc` runs this module.
+A message is only a wake-up. Its content is not read, and it may be lost, late or repeated: the row in
+PostgreSQL has the state. Offsets are committed about once a second; after a kill, the next consumer of the
+group repeats the last second. `manage.py consume_cdc` runs this module.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RowChangeConsumer:
         if self._consumer is None:
             self._consumer = self._connect()
             for wake in self._wakes.values():
-                wake()  # because changes may have been missed
+                wake()  # changes may have been missed
         received = self._consumer.receive(seconds=seconds)
         for table in {table_of(message.topic) for message in received}:
             self._wakes[table]()

@@ -1,12 +1,12 @@
 """Claim due rows, and take back claims whose worker is dead or stuck.
 
-Sent rows leave dead entries in the index of due rows. Vacuum cannot remove them while a session holds an
-older snapshot (a dump, a forgotten transaction), so each claim steps over all of them. A drain therefore
-remembers how long its last claimed row had been due, and starts its next claims there (`Lookback`).
+Sent e-mails leave dead entries in the index of due rows. While a session holds an older snapshot (a dump, a
+forgotten transaction), vacuum cannot remove them, and each claim steps over all of them. A drain therefore
+remembers how long its last claimed e-mail had been due, and starts its next claims there (`Lookback`).
 
-Such a claim can miss a row that got its place in the queue late, because its transaction took long to commit
-or because another process gave it back. A claim of everything finds such rows. It happens at each poll, after
-each row that this process gave back, and otherwise so rarely that these claims take a twentieth of the time.
+Such a claim can miss an e-mail that got its place in the queue late: its transaction took long to commit, or
+another process gave it back. A claim of everything finds it. That happens at each poll, after this process
+gave something back, and otherwise so rarely that these claims take a twentieth of the time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from runtime.database.postgres.cursor import Prepared
 
 #: During a backlog, this share of the claimed rows are the newest first attempts.
 FRESH_SHARE = 1 / 4
-#: Look back so much further than to the last claimed row, because transactions may commit late.
+#: Look back so much further than to the last claimed row: transactions may commit late.
 SLACK_SECONDS = 2.0
 #: The pause after a claim of everything, as a multiple of the claim's duration, and its maximum in seconds.
 PAUSE_FACTOR, LONGEST_PAUSE_SECONDS = 20.0, 30.0
@@ -57,13 +57,13 @@ _ERRORS, _ACCOUNT = _FIELDS.index("errors"), _FIELDS.index("account")
 def _build_claim(picked: str) -> Prepared:
     """Return the statement that moves the rows of the CTE `picked` to `processing`.
 
-    `picked` has the columns id, next_attempt_at, updated_at and place. A row whose `updated_at` is its
-    `created_at` has not changed since its insert, so this is its first claim. The statement also reads the
-    account of the e-mail's profile, because the sending threads read no table.
+    `picked` has the columns id, next_attempt_at, updated_at and place. A row that has not changed since its
+    insert (`updated_at` is `created_at`) is claimed for the first time. The statement also reads the account
+    of the e-mail's profile; the sending threads read no table.
 
-    The states and the pause are written into the statement, because a plan without values can use the index
-    of due rows only then. Without values, PostgreSQL also expects a LIMIT to take a tenth of the due rows,
-    and would join so many with the whole table. The array makes it read each row by its id.
+    A plan without values can use the index of due rows only if the states and the pause are written into the
+    statement. Without values, PostgreSQL also expects a LIMIT to take a tenth of the due rows, and would join
+    so many with the whole table. The array makes it read each row by its id.
     """
     return Prepared(
         f"""
@@ -82,8 +82,8 @@ def _build_claim(picked: str) -> Prepared:
 
 def _longest_and_newest(*, since: str = "", newest_since: str = "") -> str:
     """Return the CTE `picked` of `claim`, which leaves out rows that were due before these bounds."""
-    # Take rows of `newest` only if `longest` is full, because then there is a backlog. They come first in the
-    # batch, so that they are sent first. MATERIALIZED locks each row once, in the given order.
+    # A full `longest` means a backlog. Only then take rows of `newest`, and put them first in the batch,
+    # which is sent in this order. MATERIALIZED locks each row once, in the order of the query.
     return f"""
         longest AS MATERIALIZED (
             SELECT id, next_attempt_at, updated_at FROM email_notifications
@@ -147,7 +147,7 @@ def claim_untried() -> list[Claimed]:
 
 
 def _claim(statement: Prepared, **values: float) -> list[Claimed]:
-    """Move rows to `processing` under a new token. They show their claim themselves, so it is not logged."""
+    """Move rows to `processing` under a new token. A claim is not logged: the row shows it."""
     with CLAIMS.labels(EmailNotification._meta.db_table).time(), connection.cursor() as cursor:
         cursor.execute(statement, {**values, "token": uuid.uuid4()})
         rows = sorted(cursor.fetchall(), key=itemgetter(0))
@@ -167,7 +167,7 @@ def claim_batch(capacity: Capacity, lookback: Lookback) -> tuple[list[Claimed], 
         return untried, True
     if not capacity.is_retry_allowed:
         return [], False
-    # Rounded at random, so that small claims have their share, too.
+    # Rounded at random: of claims of one row, a quarter are for first attempts.
     fresh = int(capacity.rows * FRESH_SHARE + random.random())  # noqa: S311 - guards nothing
     lookback_seconds = lookback.seconds(now=began)
     batch = claim(limit=capacity.rows, fresh=fresh, lookback_seconds=lookback_seconds)
@@ -189,8 +189,8 @@ def claim_batch(capacity: Capacity, lookback: Lookback) -> tuple[list[Claimed], 
 def recover(*, lease_seconds: float, limit: int = 500) -> list[EmailChange]:
     """Take back up to `limit` claims older than `lease_seconds`: their worker is dead or stuck.
 
-    Such an attempt is ambiguous, because the message may have been sent or may have killed the worker. The
-    e-mail uses up a retry and is held, or becomes a dead letter if no retry is left. Take none back while the
+    Such an attempt is ambiguous: the message may have been sent, or may have killed the worker. The e-mail
+    uses up a retry and is held, or becomes a dead letter if no retry is left. Take none back while the
     delivery is paused.
     """
     text = f"no outcome within {lease_seconds:g} s"

@@ -151,9 +151,8 @@ class Drain:
     def run(self, *, seconds: float) -> DrainReport:
         """Claim, screen, send and settle until nothing is due, time is over, or the process stops.
 
-        Then give back the e-mails whose send has not begun. If the process stops, also wait for every send,
-        because no other run follows. If a claim or a screening fails, settle the sends in flight and raise
-        its error.
+        Then give back the e-mails whose send has not begun. If the process stops, also wait for every send:
+        no other run follows. If a claim or a screening fails, settle the sends in flight and raise its error.
         """
         report, ends_at = DrainReport(), time.monotonic() + seconds
         self.woken.set()
@@ -348,7 +347,7 @@ class Drain:
 def _settle_until(ended: Sequence[tuple[Claimed, Outcome]], *, until: float) -> list[EmailChange]:
     """Settle, and try again while the database is away, until `until` (monotonic seconds).
 
-    Log an outcome that cannot be written and leave the e-mail to its lease, so that the others are written.
+    If one outcome cannot be written, log it, leave its e-mail to the lease, and write the others.
     """
     wait = 0.05
     while True:
@@ -463,8 +462,8 @@ def stop() -> None:
 def finish() -> None:
     """Stop, and wait until every e-mail that this process claimed is settled or given back.
 
-    Wait for the drain of any thread, because Python does not wait for the timer's thread. Then collect the
-    sends that an earlier run left in flight, because no other run follows.
+    Wait for the drain of any thread; Python does not wait for the timer's. Then collect the sends that an
+    earlier run left in flight: no other run follows.
     """
     drain = current()
     drain.stopping.set()

@@ -1,6 +1,6 @@
 """Whose failure was it? A failure is the e-mail's own if others were accepted right after it.
 
-Each process remembers the first attempts that it made, so after a restart it counts too few failures as the
+Each process remembers the first attempts that it made. After a restart it counts too few failures as the
 e-mail's own. tests/rules/outbox/test_simulated_shop.py simulates outages, brown-outs and poisonous e-mails.
 """
 

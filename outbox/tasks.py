@@ -1,4 +1,4 @@
-"""The Celery tasks of delivery. Their only argument says why they run, because PostgreSQL has the rows."""
+"""The Celery tasks of delivery. Their only argument says why they run; PostgreSQL has the e-mails."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def always() -> bool:
 
 
 class Provider(ABC):
-    """A provider. Many threads may call `send` at once, because each has its own connection."""
+    """A provider. Many threads may call `send` at once: each has its own connection."""
 
     name: str
     backend: str

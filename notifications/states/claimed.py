@@ -16,7 +16,7 @@ from notifications.states.outcomes import LEASE_EXPIRED
 class Claimed:
     """One claim of one e-mail. `outbox.claim` reads the fields in this order.
 
-    Two claims of one e-mail are two values, because a send of the first may still hang.
+    Two claims of one e-mail are two values: a send of the first may still hang.
     """
 
     id: uuid.UUID

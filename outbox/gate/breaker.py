@@ -1,6 +1,6 @@
 """A circuit breaker as a pure value: the state of one provider, and its transitions. No clock, no store.
 
-`gate` keeps one for each provider in Redis, so that all workers share it. Times are seconds of the caller's
+`gate` keeps one for each provider in Redis, where all workers share it. Times are seconds of the caller's
 clock.
 
 A closed breaker lets everything through and remembers which messages failed in a row. It opens after five

@@ -1,12 +1,12 @@
 """Each provider's circuit breaker and the common rate limit, over all processes.
 
-An app's sending threads ask it. The admin shows and forces breakers. `shared_gate` describes the behaviour
-without Redis.
+Sending threads ask `Gate.enter` before each send. The admin shows and forces breakers. `shared_gate` says
+what happens while Redis is away.
 
-A round trip to Redis is the most expensive part of the gate, so a process takes up to `TAKE` slots of the
-rate in one. Each slot is due at its own time, and lapses `LIFE_SECONDS` later, so that late sends do not
-crowd into another second. The breakers are as old as the last round trip, so an opening or a pause in
-another process stops this one after at most `TAKE` more sends. One in this process stops it at once.
+A round trip to Redis is the most expensive part. A process takes up to `TAKE` slots of the rate in one. Each
+slot is due at its own time and lapses `LIFE_SECONDS` later, or late sends would crowd into another second.
+The breakers are as old as the last round trip: an opening or a pause in another process stops this one after
+at most `TAKE` more sends, and one in this process at once.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SendSlots:
                 self._free.popleft()
             if not self._free:
                 taken = self._shared.refresh(patience_seconds=patience_seconds, count=self._size)
-                # Redis read its clock before this moment, so no slot is used too early.
+                # Redis read its clock before this moment. No slot is used too early.
                 now = self._clock()
                 self._ahead, self._due = taken.now - now, taken.due
                 if taken.count < 1:
@@ -229,7 +229,7 @@ class Gate:
         return Capacity(1, max(0.05, waiting_in), is_untried_first=True, is_retry_allowed=waiting_in <= 0)
 
     def rest(self) -> None:
-        """Give back unused slots, because this process sends nothing for now."""
+        """Give back unused slots: this process sends nothing for now."""
         self._slots.give_back()
 
     def accepted(self, choice: ProviderChoice) -> None:
@@ -258,7 +258,7 @@ class Gate:
         self._tell(choice.provider, change)
 
     def pause(self, choice: ProviderChoice, *, seconds: float, reason: str) -> None:
-        """Stop sends to a provider for `seconds`, because it asked for that."""
+        """Stop sends to a provider for `seconds`, as it asked."""
         self._tell(
             choice.provider,
             lambda breaker, at: circuit.paused(breaker, until=at + seconds, reason=reason),

@@ -1,9 +1,9 @@
 """The senders that a provider refuses, as one process knows them: an unverified address or domain.
 
-A refused sender stops only its own profile at this provider. So the breaker stays closed, and the e-mails of
+A refused sender stops only its own profile at this provider: the breaker stays closed, and the e-mails of
 other profiles go on. One e-mail of the stopped profile tests the provider every `every_seconds`, and the
-others wait for longer the longer the stop lasts. The first acceptance ends the stop. Another process finds it
-out with one refused e-mail, so nothing is shared.
+others wait for longer the longer the stop lasts. The first acceptance ends the stop. Nothing is shared;
+another process finds it out with one refused e-mail.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 One script reads the breakers and takes slots of the rate (GCRA) in one round trip, by Redis' clock. While
 Redis is away, every process continues with its last copy of the breakers and with its share of the rate, and
 asks Redis again once a second. A process's own slots are due after the shared slots that it took, and the
-reverse, so that the rate is kept when Redis fails and when it returns. No method here raises an error of
-Redis. `outbox.gate.gate` calls this module.
+reverse, which keeps the rate when Redis fails and when it returns. No method here raises an error of Redis.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ BREAKER_PREFIX = "orderpost:breaker:"
 AWAY_SECONDS = 1.0
 ALIVE_SECONDS = 5.0
 _TRIES = 20
-#: Marks a local breaker, so that the next answer of Redis replaces it.
+#: Marks a local breaker: the next answer of Redis replaces it.
 _ALONE = "alone"
 
 #: Take slots and read the breakers.

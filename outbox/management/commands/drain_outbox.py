@@ -58,7 +58,7 @@ class Command(BaseCommand):
 
         def step() -> None:
             nonlocal poll_at
-            # A poll reads all due rows and may meet many dead index entries, so the timer only drains.
+            # The timer only drains: a poll reads all due rows, and may meet many dead index entries.
             is_poll_due = time.monotonic() >= poll_at
             more, done = _work(stopped, drain.poll if is_poll_due else drain.drain_due)
             if is_poll_due:
@@ -125,8 +125,8 @@ def _work(
 ) -> tuple[bool, DrainReport | None]:
     """Call `send`, which sends for at most half a minute, then do one batch of a bulk job.
 
-    E-mails come first, so that they do not wait for a job that fails or that has a million rows. A worker or
-    `manage.py privacy` does the jobs on a person's data, because each is one long batch. Return whether to
+    E-mails come first, and do not wait for a job that fails or that has a million rows. A worker or
+    `manage.py privacy` does the jobs on a person's data, each of which is one long batch. Return whether to
     continue at once, and the drain's report, None if none ran.
     """
     health.end()  # the drain's own loop is watched meanwhile
