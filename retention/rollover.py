@@ -72,27 +72,24 @@ class Rollover:
     waiting: list[str] = dataclasses.field(default_factory=list)
 
 
-def rollover(*, report: Report, dry_run: bool = False) -> Rollover:
+def rollover(*, report: Report) -> Rollover:
     """Do all due steps, and return those that could not be done.
 
-    Call `report(step, **facts)` after each step. If `dry_run`, only report the steps, as "would …". An error
-    of one partition stops neither the others nor the purges.
+    Call `report(step, **facts)` after each step. An error of one partition stops neither the others nor the
+    purges.
     """
     result = Rollover()
-    if not dry_run:
-        for name in ensure_all():
-            report("made", partition=name)
+    for name in ensure_all():
+        report("made", partition=name)
     for model in partitioned_models():
         try:
             with exclusive_lock(model=model):
-                _Run(model, report, dry_run, result).run()
+                _Run(model, report, result).run()
         except AlreadyRunning as running:
             report("busy", table=model._meta.db_table)
             result.waiting.append(str(running))
     for rule in purge.rules():
-        if dry_run:
-            report("would purge", table=rule.table, days=rule.days)
-        elif gone := purge.purge(rule=rule):
+        if gone := purge.purge(rule=rule):
             report("purged", table=rule.table, rows=gone)
     return result
 
@@ -100,8 +97,8 @@ def rollover(*, report: Report, dry_run: bool = False) -> Rollover:
 class _Run:
     """One run over one table."""
 
-    def __init__(self, model: PartitionedModel, report: Report, dry_run: bool, result: Rollover) -> None:
-        self.model, self.report, self.dry_run, self.result = model, report, dry_run, result
+    def __init__(self, model: PartitionedModel, report: Report, result: Rollover) -> None:
+        self.model, self.report, self.result = model, report, result
         self.now = read_database_time(using=OWNER_DATABASE)
 
     def run(self) -> None:
@@ -121,12 +118,6 @@ class _Run:
 
     def _detach(self, table: PartitionTable) -> None:
         """Detach one partition, in any state that a killed run may have left."""
-        if self.dry_run:
-            if table.state == "attached":
-                holds = detach.find_holds(model=self.model, name=table.name)
-                step = "would be held" if holds else "would detach"
-                self.report(step, partition=table.name, rows=table.rows)
-            return
         try:
             detach_from_any_state(model=self.model, table=table, report=self.report)
         except PartitionHeld as held:
@@ -144,10 +135,7 @@ class _Run:
         elif record.archived_at is not None:
             self._keep_cold_file(record)
         elif record.until + warm <= self.now:
-            if self.dry_run:
-                self.report("would archive", partition=record.name)
-            else:
-                archive_partition(record=record, report=self.report)
+            archive_partition(record=record, report=self.report)
 
     def _keep_cold_file(self, record: DetachedPartition) -> None:
         """Do all due steps of an archived partition."""
@@ -156,15 +144,11 @@ class _Run:
         if record.dropped_at is not None:
             # Do this before the file is looked for. A killed run may have deleted it.
             if years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
-                if self.dry_run:
-                    self.report("would delete the cold file", partition=record.name)
-                else:
-                    delete_cold_file(record=record, report=self.report)
+                delete_cold_file(record=record, report=self.report)
                 return
             storage.check_present(manifest=Manifest.of(record))
-        if not self.dry_run:
-            before = start_of(interval="month", when=self.now)
-            erase_from_cold_file(model=self.model, record=record, report=self.report, before=before)
+        before = start_of(interval="month", when=self.now)
+        erase_from_cold_file(model=self.model, record=record, report=self.report, before=before)
         # Also just after an erasure changed the cold file: daily erasures would keep the table.
         self._drop(record, since=record.archived_at)
 
@@ -173,10 +157,7 @@ class _Run:
         grace = dt.timedelta(days=settings.PARTITION_GRACE_DAYS)
         if record.dropped_at is not None or since is None or since + grace > self.now:
             return
-        if self.dry_run:
-            self.report("would drop", partition=record.name)
-        else:
-            drop_partition(model=self.model, record=record, report=self.report)
+        drop_partition(model=self.model, record=record, report=self.report)
 
 
 def detach_from_any_state(*, model: PartitionedModel, table: PartitionTable, report: Report) -> None:

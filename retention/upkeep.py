@@ -16,7 +16,7 @@ from runtime.database.partitions import attached
 log = structlog.get_logger(__name__)
 
 
-def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool = False) -> Iterator[str]:
+def ensure_all(*, using: str = "owner", ahead: int | None = None) -> Iterator[str]:
     """Make the missing partitions of every partitioned model whose table exists, and yield their names.
 
     Log an error if a table has too few even then.
@@ -24,7 +24,7 @@ def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool 
     tables = connections[using].introspection.table_names()
     for model in partitioned_models():
         if model._meta.db_table in tables:
-            yield from make_missing(model=model, using=using, ahead=ahead, dry_run=dry_run)
+            yield from make_missing(model=model, using=using, ahead=ahead)
             check_ahead(model=model, using=using)
 
 

@@ -81,7 +81,6 @@ def make_missing(
     model: PartitionedModel,
     using: str = "owner",
     ahead: int | None = None,
-    dry_run: bool = False,
 ) -> list[str]:
     """Make the missing partitions from one interval ago to `ahead` (default: `AHEAD`) from now.
 
@@ -101,8 +100,6 @@ def make_missing(
             [list(wanted)],
         )
         missing = [wanted[name] for (name,) in cursor.fetchall()]
-    if dry_run:
-        return [partition.name for partition in missing]
     return [partition.name for partition in missing if _make(model=model, partition=partition, using=using)]
 
 

@@ -48,23 +48,19 @@ class Command(BaseCommand):
             verbs.add_parser(verb, help=words).add_argument(
                 "name", help="the partition's name, as `list` shows it"
             )
-        for parser_of_verb in verbs.choices.values():
-            parser_of_verb.add_argument(
-                "--dry-run", action="store_true", help="print what would be done, and do nothing"
-            )
 
-    def handle(self, *args: Any, verb: str, dry_run: bool, **options: Any) -> None:
+    def handle(self, *args: Any, verb: str, **options: Any) -> None:
         with Reporter(self.stdout) as report, _ending():
-            if verb != "list" and not dry_run:
+            if verb != "list":
                 partitions.require_owner()
             if verb == "list":
                 self._list()
             elif verb == "ensure":
-                self._ensure(report, options["ahead"], dry_run)
+                self._ensure(report, options["ahead"])
             elif verb == "rollover":
-                _rollover(report, dry_run)
+                _rollover(report)
             else:
-                _one(verb, options["name"], report, dry_run)
+                _one(verb, options["name"], report)
 
     def _list(self) -> None:
         shown = (
@@ -82,13 +78,13 @@ class Command(BaseCommand):
         for line in list_partitions():
             self.stdout.write(json.dumps({name: line[name] for name in shown}, default=str))
 
-    def _ensure(self, report: Reporter, ahead: int | None, dry_run: bool) -> None:
-        for name in ensure_all(ahead=ahead, dry_run=dry_run):
-            report("would make" if dry_run else "made", partition=name)
+    def _ensure(self, report: Reporter, ahead: int | None) -> None:
+        for name in ensure_all(ahead=ahead):
+            report("made", partition=name)
 
 
-def _rollover(report: Reporter, dry_run: bool) -> None:
-    result = rollover.rollover(report=report, dry_run=dry_run)
+def _rollover(report: Reporter) -> None:
+    result = rollover.rollover(report=report)
     if result.held or result.failed:
         raise CommandError(
             "\n".join([*map(str, result.held), *result.failed, *result.waiting]), returncode=OPERATOR
@@ -97,20 +93,15 @@ def _rollover(report: Reporter, dry_run: bool) -> None:
         raise CommandError("\n".join(result.waiting), returncode=LATER)
 
 
-def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
+def _one(verb: str, name: str, report: Reporter) -> None:
     model = _model_of(name)
     if name.endswith(restore.RESTORED) and verb == "drop":
         if not has_table(name=name):
             raise CommandError(
                 f"The table {name} does not exist. `partitions restore` would make it.", returncode=USAGE
             )
-        report("would drop" if dry_run else "dropped", partition=name)
-        if not dry_run:
-            restore.drop_restored(name=name)
-        return
-    if dry_run:
-        _record(name)
-        report(f"would {verb}", partition=name)
+        restore.drop_restored(name=name)
+        report("dropped", partition=name)
         return
     with exclusive_lock(model=model):
         record = _record(name)

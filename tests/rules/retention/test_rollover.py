@@ -160,13 +160,6 @@ class TestRollover:
         assert not roll()[0].held
         assert states(DomainEvent)[day.name] == "detached"
 
-    def test_changes_nothing_when_it_is_only_asked_what_it_would_do(self, old, tmp_path):
-        fill(old)
-        _, steps = roll(dry_run=True)
-        assert "would detach" in steps
-        assert states()[old.name] == "attached" and files(tmp_path) == []
-        assert not DetachedPartition.objects.exists()
-
     def test_does_nothing_to_a_table_that_another_run_is_at(self, old):
         with psycopg.connect(dsn(), autocommit=True) as other:
             other.execute("SELECT pg_advisory_lock(hashtext('exclusive:email_notifications'))")
