@@ -16,7 +16,7 @@ from django.db import connections, transaction
 from retention.partitioned import Interval, PartitionedModel, partitioned_models
 from runtime.database.clock import read_database_time
 from runtime.database.ids import id_floor
-from runtime.database.partitions import CREATED_CHECK, Partition, attached
+from runtime.database.partitions import CREATED_CHECK, Partition
 
 log = structlog.get_logger(__name__)
 
@@ -180,16 +180,11 @@ def require_owner(*, using: str = "owner") -> None:
         )
 
 
-def ahead_of(*, model: PartitionedModel, now: dt.datetime) -> int:
-    """Count the attached partitions that follow the one of `now` without a gap.
-
-    Return -1 if even the present one is missing.
-    """
-    return ahead_among(model=model, now=now, among=attached(model=model)).partitions_ahead
-
-
 def ahead_among(*, model: PartitionedModel, now: dt.datetime, among: Sequence[Partition]) -> PartitionsAhead:
-    """Count the partitions of `among` that follow the one of `now` without a gap."""
+    """Count the partitions of `among` that follow the one of `now` without a gap.
+
+    The number is -1 if even the present one is missing.
+    """
     names = {partition.name for partition in among}
     steps, until = 0, now
     while (partition := partition_at(model=model, when=now, steps=steps)).name in names:

@@ -128,11 +128,6 @@ def emptied(table: str) -> None:
         cursor.execute(f"TRUNCATE {table}")
 
 
-def reads_by(index: str, statement: str) -> bool:
-    """Return whether a statement finds its rows by this index, and reads no large table without one."""
-    return index in plan_of(statement).indexes and not rows_without_index(statement)
-
-
 @contextmanager
 def statements(*, at_most: int) -> Iterator[list[str]]:
     """Yield a list that has the statements of the block at its end. Fail if they are more."""
