@@ -137,7 +137,7 @@ def test_tokens_create_prints_the_secret_alone_and_stores_only_its_hash(db):
     token = ApiToken.objects.get()
     assert out == f"{secret}\n" and secret not in err
     assert token.digest == ApiToken.digest_of(secret) and secret not in str(vars(token))
-    assert token.scopes == ["orders:read", "orders:write", "notifications:read"]
+    assert token.scopes == ["notifications:read", "orders:read", "orders:write"]
     assert token.expires_at is None
     assert Api(secret).get("/api/v1/orders").status_code == 200
 
