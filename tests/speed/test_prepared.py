@@ -26,6 +26,7 @@ from tests.kit.words import (
     claim,
     claim_untried,
     read_database_time,
+    settle,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,8 +86,8 @@ def test_a_claim_reads_a_month_by_index_soon_after_its_partition_was_empty(fille
 
 @pytest.mark.parametrize("mark", ["FOR UPDATE", "jsonb_to_recordset"])
 def test_a_settlement_reads_its_rows_by_their_ids(filled, mark):
-    settle = partial(EmailNotification.objects.settle, [(row, ACCEPTED) for row in claim(limit=40)])
-    plan = plan_without_values(settle, mark)
+    settling = partial(settle, [(row, ACCEPTED) for row in claim(limit=40)])
+    plan = plan_without_values(settling, mark)
     assert f"{this_month()}_pkey" in plan.indexes
     assert plan.visited <= 4 * 40, plan
 
