@@ -12,7 +12,7 @@ import json
 import random
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -35,7 +35,7 @@ from notifications.states.outcomes import (
     current_policy,
     decide,
 )
-from notifications.states.transitions import ACCEPT, DUE_STATES, SET_ASIDE_REPLACED, SETTLE, Status
+from notifications.states.transitions import ACCEPT, DUE_STATES, SET_ASIDE_REPLACED, SETTLE, TAKE_BACK, Status
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.texts import make_storable
 from runtime.telemetry import context
@@ -47,6 +47,8 @@ TOPICS = {
     Status.SENT: "notification.email.sent.v1",
     Status.DEAD_LETTERED: "notification.email.dead_lettered.v1",
 }
+#: How many dead letters a transaction takes back at most.
+TAKE_BACK_ROWS = 500
 # Content and times are left out: reading them doubles the query's time.
 _LOCK = Prepared(
     """
@@ -149,6 +151,28 @@ def _set_aside(
     with transaction.atomic():
         locked = rows.defer(*CONTENT).order_by("id")[:limit]
         return settle_locked([(row, outcome) for row in locked])
+
+
+def take_back(*, provider: str, since: dt.datetime, is_same: Callable[[str], bool]) -> list[EmailChange]:
+    """Make dead letters of a provider pending again: it refused our account. Return the changes.
+
+    `since` is the first refusal's time, and `is_same` recognises the refusal in a row's last error. Leave out
+    dead letters that somebody else changes right now.
+    """
+    dead = EmailNotification.objects.filter(
+        status__in=TAKE_BACK.before, provider=provider, updated_at__gte=since
+    ).defer(*CONTENT)
+    outcome = Outcome(Verdict.RETURNED, provider, text="the provider had refused our account")
+    changes: list[EmailChange] = []
+    last = uuid.UUID(int=0)
+    while True:
+        with transaction.atomic():
+            page = dead.filter(id__gt=last).order_by("id").select_for_update(skip_locked=True)
+            rows = list(page[:TAKE_BACK_ROWS])
+            changes += settle_locked([(row, outcome) for row in rows if is_same(row.last_error)])
+        if len(rows) < TAKE_BACK_ROWS:
+            return changes
+        last = rows[-1].id
 
 
 def settle_locked(decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[EmailChange]:

@@ -24,6 +24,7 @@ from notifications.states.errors import find_doubts
 from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
 from outbox.first_attempts import FirstAttempts
 from outbox.gate.gate import Gate, ProviderChoice
+from outbox.refusals import Refusals
 from runtime.telemetry import tracing
 
 log = structlog.get_logger(__name__)
@@ -37,7 +38,13 @@ TOO_SLOW = "the dialogue took so long that the lease could end before the reply"
 
 
 def attempt(
-    email: Claimed, *, gate: Gate, first_attempts: FirstAttempts, stopping: threading.Event, span: Span
+    email: Claimed,
+    *,
+    gate: Gate,
+    first_attempts: FirstAttempts,
+    refusals: Refusals,
+    stopping: threading.Event,
+    span: Span,
 ) -> Outcome:
     """Hand `email` to the first provider that may be asked, and return the outcome. Errors are outcomes.
 
@@ -58,7 +65,9 @@ def attempt(
     doubted = [doubt.provider for doubt in reversed(find_doubts(email.errors, email.resent_at))]
     last = list(dict.fromkeys(doubted))[::-1]  # the provider of the newest doubt at the end
 
-    ask = functools.partial(_ask, email, gate=gate, last=last, stopping=stopping, drain_span=span)
+    ask = functools.partial(
+        _ask, email, gate=gate, refusals=refusals, last=last, stopping=stopping, drain_span=span
+    )
     while outcome := ask(without=asked):
         if outcome.verdict is Verdict.AMBIGUOUS and PROVIDERS[outcome.provider].is_idempotent:
             again = ask(only=outcome.provider)  # with the same key, so that the e-mail is not sent twice
@@ -118,6 +127,7 @@ def _ask(
     email: Claimed,
     *,
     gate: Gate,
+    refusals: Refusals,
     last: Sequence[str],
     stopping: threading.Event,
     drain_span: Span,
@@ -137,11 +147,17 @@ def _ask(
     )
     if stopping.is_set() or not choice.provider:
         return None
-    return _call(email, choice, gate=gate, stopping=stopping, drain_span=drain_span)
+    return _call(email, choice, gate=gate, refusals=refusals, stopping=stopping, drain_span=drain_span)
 
 
 def _call(
-    email: Claimed, choice: ProviderChoice, *, gate: Gate, stopping: threading.Event, drain_span: Span
+    email: Claimed,
+    choice: ProviderChoice,
+    *,
+    gate: Gate,
+    refusals: Refusals,
+    stopping: threading.Event,
+    drain_span: Span,
 ) -> Outcome | None:
     """Call one provider, and report its answer to the breakers. Return None if a stop interrupted it."""
     links = [tracing.traceparent_of(drain_span)]
@@ -152,6 +168,7 @@ def _call(
             email, account=email.account, may_continue=lambda: _may_continue(email, stopping)
         )
         seconds = time.monotonic() - began
+        outcome = refusals.judge(email, outcome)
         if outcome.verdict is Verdict.RETURNED and not stopping.is_set():
             outcome = Outcome(Verdict.TRANSIENT, choice.provider, code="TimeoutError", text=TOO_SLOW)
         span.set_attribute("orderpost.provider", choice.provider)

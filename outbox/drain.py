@@ -26,7 +26,7 @@ from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connec
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
 
 from notifications.log import EmailChange
-from notifications.settle import settle
+from notifications.settle import settle, take_back
 from notifications.states.claimed import Claimed
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import DUE_STATES
@@ -38,6 +38,7 @@ from outbox.first_attempts import FirstAttempts
 from outbox.gate.breaker import Rules
 from outbox.gate.gate import Capacity, Gate
 from outbox.metrics import POLLS, TRIGGER_DELAYS
+from outbox.refusals import Refusals
 from outbox.screen import screen
 from runtime.models import Heartbeat
 from runtime.telemetry import health, tracing
@@ -106,6 +107,7 @@ class Drain:
         self.reason = Reason.POLL
         self.lookback = Lookback()
         self.first_attempts = FirstAttempts()
+        self.refusals = Refusals()
         self.span: Span = INVALID_SPAN  # of the latest run
         #: When the database last answered this drain (monotonic), which proves that the drain is not stuck.
         self.progress_at = -math.inf
@@ -280,7 +282,12 @@ class Drain:
 
     def _attempt(self, email: Claimed) -> Outcome:
         return attempt(
-            email, gate=self.gate, first_attempts=self.first_attempts, stopping=self.stopping, span=self.span
+            email,
+            gate=self.gate,
+            first_attempts=self.first_attempts,
+            refusals=self.refusals,
+            stopping=self.stopping,
+            span=self.span,
         )
 
     def _awaits_outcome(self) -> bool:
@@ -311,7 +318,8 @@ class Drain:
         is_due = len(self._unsettled) >= SETTLE_ROWS or time.monotonic() > self._settle_at
         if not self._unsettled or not (is_due or at_once or not self._in_flight):
             return
-        ended, self._unsettled = self._unsettled, []
+        ended = [(email, self.refusals.judge_again(outcome)) for email, outcome in self._unsettled]
+        self._unsettled = []
         changes = _settle_until(ended, until=min(time.monotonic() + settings.LEASE_SECONDS, give_up_at))
         if changes:
             self.progress_at = time.monotonic()
@@ -322,6 +330,16 @@ class Drain:
                 report.note_due(0.0)  # given back, so it is due at its old place in the queue
                 self.lookback.forget()
         suppress_refused(changes)
+        for run in self.refusals.take_proved():
+            taken_back = take_back(provider=run.provider, since=run.began_at, is_same=run.has_words)
+            log.error(
+                "provider refuses the account",
+                provider=run.provider,
+                error=run.words,
+                taken_back=len(taken_back),
+            )
+            self.woken.set()
+            self.lookback.forget()
 
     def _finish(self, report: DrainReport) -> None:
         """Give back the e-mails whose send has not begun, and settle the sends in flight.

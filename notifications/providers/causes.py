@@ -181,6 +181,20 @@ def judge_refusal(verdict: Verdict, *, provider: str, error: str) -> Verdict:
     return verdict
 
 
+#: What is wrong with one recipient, or with one e-mail.
+_ABOUT_RECIPIENT = frozenset(
+    {NO_SUCH_ADDRESS, MALFORMED_ADDRESS, MAILBOX_FULL, MAILBOX_UNAVAILABLE, INACTIVE, TOO_LARGE}
+)
+#: RFC 3463, 3.2: the status of an address.
+_ADDRESS_STATUS = re.compile(r"\b5\.1\.\d{1,3}\b")
+
+
+def is_about_recipient(*, provider: str, error: str) -> bool:
+    """Return whether a refusal is certainly of one recipient, or of one e-mail for its size."""
+    explanation = explain(provider=provider, error=error)
+    return explanation in _ABOUT_RECIPIENT or bool(_ADDRESS_STATUS.search(error))
+
+
 def explain(*, provider: str, error: str) -> Explanation:
     """Explain the `last_error` of a row by the first pattern that matches, or return `UNKNOWN`.
 

@@ -100,6 +100,12 @@ SETTLE = Transition(
         *("last_error", "errors", "provider", "provider_message_id"),
     ),
 )
+TAKE_BACK = Transition(
+    "take back",
+    "a drain that learns that the provider refused our account, not the e-mail",
+    before=(S.DEAD_LETTERED,),
+    after=(S.PENDING,),
+)
 RECOVER = Transition(
     "recover",
     "the poll, after the claim's lease",
@@ -152,7 +158,7 @@ SET_ASIDE_REPLACED = Transition(
     columns=("claimed_at", "claim_token", "last_error", "errors"),
 )
 TRANSITIONS = (
-    *(CLAIM, SETTLE, RECOVER, ACCEPT),
+    *(CLAIM, SETTLE, TAKE_BACK, RECOVER, ACCEPT),
     *(RESEND, DISCARD, MARK_SENT),
     *(WITHDRAW, SET_ASIDE_UNPROVEN, SET_ASIDE_REPLACED),
 )

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from local.machine import PROJECT
 from notifications.conditions import Rows
+from notifications.settle import take_back
 from notifications.states.transitions import (
     ACCEPT,
     CLAIM,
@@ -24,6 +25,7 @@ from notifications.states.transitions import (
     SET_ASIDE_REPLACED,
     SET_ASIDE_UNPROVEN,
     SETTLE,
+    TAKE_BACK,
     TRANSITIONS,
     UNFINISHED,
     WITHDRAW,
@@ -70,10 +72,12 @@ FAILURES = [
     if one is not Verdict.ACCEPTED
 ]
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "new")
+LONG_AGO = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 #: The calls of each verb.
 CALLS: dict[str, list[Verb]] = {
     CLAIM.verb: [lambda _: claim(limit=1)],
     SETTLE.verb: FAILURES,
+    TAKE_BACK.verb: [lambda _: take_back(provider="old", since=LONG_AGO, is_same=lambda error: True)],
     RECOVER.verb: [lambda _: recover(lease_seconds=-60)],
     ACCEPT.verb: [lambda mail: accept({mail.id: ACCEPTED})],
     RESEND.verb: [hand(RESEND)],
