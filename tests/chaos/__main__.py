@@ -6,7 +6,7 @@ import argparse
 import random
 import sys
 
-from tests.kit import alone
+from tests.chaos import alone
 
 
 def main() -> int:

@@ -19,8 +19,8 @@ import pytest
 
 from local.machine import HOST, PROJECT, free_port
 from local.servers import EmbeddedPostgres
+from tests.drills.connect import EmbeddedConnect
 from tests.kit import kafka
-from tests.kit.connect import EmbeddedConnect
 from tests.kit.shop import Shop
 from tests.kit.words import cdc
 

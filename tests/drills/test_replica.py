@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from runtime.database.replica import LIMIT_SECONDS
-from tests.kit.replicas import (
+from tests.drills.replicas import (
     FLUSH_SECONDS,
     Pace,
     Readers,

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from local.sandbox.webhooks import WebhookSettings
-from tests.kit import otelcol
+from tests.flows import otelcol
 from tests.kit.otlp import Received, Receiver
 from tests.kit.shop import KEYS, PAYMENT, Shop, payment_event
 

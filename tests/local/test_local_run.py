@@ -20,8 +20,8 @@ from dotenv import dotenv_values
 
 from local.machine import PROJECT, free_port
 from tests.kit import kafka as brokers
-from tests.kit.checkout import Checkout, without_settings
 from tests.kit.waiting import until
+from tests.local.checkout import Checkout, without_settings
 
 pytestmark = pytest.mark.flow
 

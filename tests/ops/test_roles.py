@@ -10,7 +10,6 @@ from django.test import Client
 from operations.apps import ROLES, permissions_of
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
-from tests.kit.walk import walk
 from tests.kit.words import (
     DomainEvent,
     Heartbeat,
@@ -19,6 +18,7 @@ from tests.kit.words import (
     make_groups,
     new_id,
 )
+from tests.ops.walk import walk
 
 pytestmark = pytest.mark.django_db
 

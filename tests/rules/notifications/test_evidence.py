@@ -13,8 +13,6 @@ from django.db.models.functions import Now
 from notifications.evidence import count_unmatched
 from operations.status import read_status
 from outbox.admin import provider_lines
-from tests.kit.evidence import TELLERS, tell
-from tests.kit.evidence import tellers as tellers
 from tests.kit.mails import claim_one, make_mail
 from tests.kit.plans import plan_of, rows_without_index, statements
 from tests.kit.restored import restore_to_now
@@ -32,6 +30,8 @@ from tests.kit.words import (
     read_database_time,
     recover,
 )
+from tests.rules.notifications.evidence import TELLERS, tell
+from tests.rules.notifications.evidence import tellers as tellers
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tellers")]
 #: Every provider's e-mails, with the events of every other provider.
