@@ -18,7 +18,7 @@ import structlog
 from config.masking import json_line, scrub
 from runtime.database.away import describe_away
 from runtime.telemetry import context
-from runtime.telemetry.log_fields import origin
+from runtime.telemetry.release import origin
 
 
 class _Line(logging.LogRecord):

@@ -37,8 +37,8 @@ from notifications.states.outcomes import (
 )
 from notifications.states.transitions import ACCEPT, DUE_STATES, SET_ASIDE_REPLACED, SETTLE, TAKE_BACK, Status
 from runtime.database.postgres.cursor import Prepared
-from runtime.database.texts import make_storable
 from runtime.telemetry import context
+from runtime.texts import make_storable
 
 log = structlog.get_logger(__name__)
 

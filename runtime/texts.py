@@ -1,4 +1,4 @@
-"""Texts that people read: in one line, without characters that nobody sees, and without links."""
+"""Texts of others: one line, without invisible characters and links, and as PostgreSQL can store them."""
 
 from __future__ import annotations
 
@@ -80,3 +80,8 @@ def break_links(text: str) -> str:
     if not _LINKED.search(text):
         return text
     return _LINKED.sub(lambda hit: hit[0] + (" " if hit["joined"] is None else "\u200c"), text)
+
+
+def make_storable(text: str) -> str:
+    """Return a text without NUL and with `?` for each lone surrogate, which PostgreSQL cannot store."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "")

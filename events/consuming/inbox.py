@@ -39,10 +39,10 @@ from events.transports import Received
 from events.transports.base import LARGEST
 from runtime.database.ids import id_time
 from runtime.database.save import broken_constraint
-from runtime.database.texts import make_storable
 from runtime.database.transactions import after_commit
 from runtime.process import cached_rows
 from runtime.telemetry import context, tracing
+from runtime.texts import make_storable
 
 log = structlog.get_logger(__name__)
 

@@ -40,9 +40,9 @@ from events.publishing.shards import Shards
 from events.transports import BrokerAway, BrokerPublisher, MessageRefused, TopicUnavailable, publisher
 from events.transports.base import LARGEST
 from runtime.database.clock import read_database_time
-from runtime.database.texts import make_storable
 from runtime.models import Pause
 from runtime.process.loop import pause_after, run_until_stopped
+from runtime.texts import make_storable
 
 log = structlog.get_logger(__name__)
 #: A logger of its own. config.sentry makes no breadcrumbs of it, which would cost more than the lines.

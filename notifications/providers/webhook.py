@@ -39,7 +39,7 @@ from django.http import HttpRequest
 from notifications.models import Suppression
 from notifications.states.outcomes import MESSAGE_ID_LIMIT
 from runtime.addresses import LONGEST
-from runtime.database.texts import make_storable
+from runtime.texts import make_storable
 
 #: The errors that parsing any body can raise.
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)

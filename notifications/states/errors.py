@@ -14,7 +14,7 @@ from typing import Any
 
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status
-from runtime.database.texts import make_storable
+from runtime.texts import make_storable
 
 ErrorEntry = Mapping[str, Any]
 #: The time of an entry without `at`, which a person wrote. Such a row must not stop a whole batch.

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from django.conf import settings
 
 from notifications.states.transitions import Status
-from runtime.database.texts import make_storable
 from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
+from runtime.texts import make_storable
 
 #: The most characters that are stored of an error, and of a provider's message id.
 TEXT_LIMIT, MESSAGE_ID_LIMIT = 1000, 255
