@@ -14,6 +14,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import OperationalError
 
+from runtime.apps import refuse_pooler
+
 
 def make_local_login() -> None:
     """Create the login admin/admin unless the database has a superuser."""
@@ -28,12 +30,8 @@ def main() -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     try:
         django.setup()
-        from operations.apps import refuse_earlier_database
-        from runtime.apps import refuse_pooler
-
         sys.stdin.read()
         refuse_pooler(using="default")
-        refuse_earlier_database(using="default")
     except (ImproperlyConfigured, OperationalError) as error:
         print(error, file=sys.stderr)
         return 1

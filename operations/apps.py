@@ -1,4 +1,4 @@
-"""Create the staff's groups, load what the apps declare, and refuse the database of an earlier release."""
+"""Create the staff's groups, and load what the apps declare."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from django.apps import AppConfig
 from django.apps import apps as global_apps
 from django.apps.registry import Apps
 from django.contrib.admin import apps as admin_apps
-from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
-from django.db.models.signals import post_migrate, pre_migrate
+from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
 #: The groups that migrate creates, with the groups whose permissions each also has. Each app's
@@ -21,9 +20,6 @@ ROLES = {
     "operator": ("viewer", "support"),
     "editor": ("viewer",),
 }
-#: A migration and tables that every database had before each app had one initial migration.
-EARLIER_MIGRATION = ("outbox", "0002_retired_partitions_and_erasures")
-EARLIER_TABLES = {"dead_events", "retired_partitions"}
 
 
 def permissions_of(role: str) -> set[str]:
@@ -58,26 +54,6 @@ def make_groups(*, using: str, apps: Apps = global_apps, **_: Any) -> None:
                 groups.create(name=role).permissions.set(granted)
 
 
-def refuse_earlier_database(*, using: str, **_: Any) -> None:
-    """Raise `ImproperlyConfigured` if an earlier release made the database.
-
-    Its `django_migrations` has rows of apps that have other migrations today. A migrate would take those for
-    done, and create only a part of the tables.
-    """
-    from django.db import connections
-    from django.db.migrations.recorder import MigrationRecorder
-
-    connection = connections[using]
-    applied = MigrationRecorder(connection).applied_migrations()
-    with connection.cursor() as cursor:
-        tables = connection.introspection.table_names(cursor)
-    if EARLIER_MIGRATION in applied or not EARLIER_TABLES.isdisjoint(tables):
-        raise ImproperlyConfigured(
-            "An earlier release made this database, and this release cannot migrate it, so use an empty one"
-            " (for a local run: `make clean`)."
-        )
-
-
 class SiteConfig(admin_apps.AdminConfig):
     """Django's admin with orderpost's site."""
 
@@ -95,7 +71,5 @@ class OperationsConfig(AppConfig):
         from operations import checks  # noqa: F401 - registers them
 
         # The last app that has tables: then the permissions of all apps exist.
-        last = global_apps.get_app_config("orders")
-        pre_migrate.connect(refuse_earlier_database, sender=last, dispatch_uid="earlier database")
-        post_migrate.connect(make_groups, sender=last, dispatch_uid="groups")
+        post_migrate.connect(make_groups, sender=global_apps.get_app_config("orders"), dispatch_uid="groups")
         autodiscover_modules("conditions", "metrics", "sums", "bulk_actions")

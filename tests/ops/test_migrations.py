@@ -16,17 +16,14 @@ import pytest
 from django.apps import apps
 from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.operations import AddConstraintNotValid, AddIndexConcurrently
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import OperationalError, connection, migrations, models
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
-from django.db.migrations.recorder import MigrationRecorder
 from django.db.migrations.state import ProjectState
 from django.db.models import Q
 from django.utils import timezone
 
-from operations.apps import EARLIER_MIGRATION
 from retention.partitions.migrations import AddPartitionedIndex
 from tests.kit.months import dsn
 from tests.kit.words import DomainEvent, attached
@@ -160,24 +157,6 @@ def test_a_migration_of_a_table_in_use_waits_for_no_lock_for_long(app, name):
             waits = True
         elif re.match(r"ALTER TABLE|DROP INDEX(?! CONC)|CREATE INDEX(?! CONC)", line) and name not in SMALL:
             assert waits, line
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("has", ["rows", "tables"])
-def test_a_database_of_an_earlier_release_is_refused_with_a_sentence_and_stays_as_it_was(has):
-    recorder = MigrationRecorder(connection)
-    for app, name in recorder.applied_migrations():
-        if app == "web":  # so that there is something to do
-            recorder.record_unapplied(app, name)
-    if has == "rows":
-        recorder.record_applied(*EARLIER_MIGRATION)
-    else:
-        with connection.cursor() as cursor:
-            cursor.execute("CREATE TABLE dead_events ()")
-    before = recorder.applied_migrations().keys()
-    with pytest.raises(ImproperlyConfigured, match=r"so use an empty one \(for a local run: `make clean`\)"):
-        call_command("migrate", verbosity=0)
-    assert MigrationRecorder(connection).applied_migrations().keys() == before
 
 
 class TestAddPartitionedIndex:
