@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import structlog
 
-from config.masking import json_line, scrub
+from config.masking import mask_values, masked_json_line
 from runtime.database.away import describe_away
 from runtime.telemetry import context
 from runtime.telemetry.release import origin
@@ -129,11 +129,11 @@ def configure(config: dict[str, str]) -> None:
     console = structlog.dev.ConsoleRenderer()
 
     def coloured(event: dict[str, Any]) -> str:
-        return str(console(None, "", scrub(event)))
+        return str(console(None, "", mask_values(event)))
 
     formatters = {
         "console": LineFormatter(coloured, origin=False),
-        "json": LineFormatter(json_line),
+        "json": LineFormatter(masked_json_line),
     }
     path = config.get("file")
     handler = WatchedFileHandler(path, encoding="utf-8") if path else logging.StreamHandler()

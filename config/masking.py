@@ -99,17 +99,19 @@ def _mask_addresses(text: str) -> str:
     return "".join([*parts, text[copied:]])
 
 
-def scrub(value: Any) -> Any:
+def mask_values(value: Any) -> Any:
     """Mask every string in nested dicts, lists and tuples, including keys."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, dict):
         return {
-            scrub(key): "***" if isinstance(key, str) and key.lower() in _SECRET_NAMES else scrub(member)
+            mask_values(key): (
+                "***" if isinstance(key, str) and key.lower() in _SECRET_NAMES else mask_values(member)
+            )
             for key, member in value.items()
         }
     if isinstance(value, list | tuple):
-        return [scrub(member) for member in value]
+        return [mask_values(member) for member in value]
     return value
 
 
@@ -117,15 +119,15 @@ def scrub(value: Any) -> Any:
 _to_json = json.JSONEncoder(default=lambda value: mask(str(value))).encode
 
 
-def json_line(event: dict[str, Any]) -> str:
+def masked_json_line(event: dict[str, Any]) -> str:
     """Render an event as JSON, masked."""
     line = _to_json(event)
     lowered = line.casefold()
     if _has(lowered, _OTHER_MARKS):
-        return _to_json(scrub(event))
+        return _to_json(mask_values(event))
     if not _has(lowered, _ADDRESS_MARKS):
         return line
     if "%40" not in line and len(_MASKED.findall(line)) == line.count("@"):
         return line  # the search for masked addresses is faster than the search for addresses
     # No pattern for addresses matches past a quote. The line has the same matches as its values.
-    return mask(line) if "\\" not in line else _to_json(scrub(event))
+    return mask(line) if "\\" not in line else _to_json(mask_values(event))

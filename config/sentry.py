@@ -1,7 +1,7 @@
 """Report unexpected errors to Sentry, without addresses, names or tokens.
 
 config.settings calls it if SENTRY_DSN is set. Each log line at `error` is an event, and so is an exception
-that leaves a task. Request bodies and local variables are not sent. config.masking.scrub masks the rest.
+that leaves a task. Request bodies and local variables are not sent. The rest is masked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sentry_sdk.integrations.django import DjangoIntegration
 from sentry_sdk.integrations.logging import LoggingIntegration, ignore_logger
 from sentry_sdk.transport import Transport
 
-from config.masking import scrub
+from config.masking import mask_values
 from runtime.telemetry import context
 from runtime.telemetry.release import version
 
@@ -49,11 +49,11 @@ def init(*, dsn: str, traces_sample_rate: float = 0.0, transport: Transport | No
 
 
 def _clean(event: Any, _: Any) -> Any:
-    return scrub(event)
+    return mask_values(event)
 
 
 def _clean_event(event: Any, _: Any) -> Any:
-    cleaned = scrub(event)
+    cleaned = mask_values(event)
     if "release" in event:
         cleaned["release"] = event["release"]  # package@version would be masked as an address
     correlation_id = context.ids().get("correlation_id")

@@ -33,7 +33,7 @@ from notifications.states.outcomes import (
     Outcome,
     Verdict,
     current_policy,
-    decide,
+    decide_status,
 )
 from notifications.states.transitions import ACCEPT, DUE_STATES, SET_ASIDE_REPLACED, SETTLE, TAKE_BACK, Status
 from runtime.database.postgres.cursor import Prepared
@@ -184,7 +184,7 @@ def settle_locked(decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[
         return []
     policy, written, changes = current_policy(), [], []
     for row, outcome in decided:
-        decision = decide(
+        decision = decide_status(
             outcome=outcome,
             retry_count=row.retry_count,
             max_retries=row.max_retries,

@@ -38,7 +38,7 @@ def screen(emails: Sequence[Claimed], *, first_attempts: FirstAttempts) -> dict[
     """
     reasons = suppressed_among(emails)
     outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
-    outcomes |= _held([email for email in emails if email.id not in outcomes])
+    outcomes |= _still_held([email for email in emails if email.id not in outcomes])
     for email in emails:
         used = 0 if email.id in outcomes else count_used_retries(email, first_attempts)
         if used > email.max_retries:
@@ -68,7 +68,7 @@ def count_used_retries(email: Claimed, first_attempts: FirstAttempts) -> int:
     return max(own) + lost if any(own) else 0
 
 
-def _held(emails: Sequence[Claimed]) -> dict[uuid.UUID, Outcome]:
+def _still_held(emails: Sequence[Claimed]) -> dict[uuid.UUID, Outcome]:
     """Hold e-mails that may have been accepted.
 
     Time in which no process of ours received webhooks does not count toward the hold.

@@ -151,7 +151,7 @@ def current_policy() -> EmailPolicy:
     return EmailPolicy(retries, hold_seconds=settings.AMBIGUOUS_HOLD_SECONDS)
 
 
-def decide(
+def decide_status(
     *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: EmailPolicy, chance: float
 ) -> Decision:
     """Decide to what state an attempt leads. `attempts` is the number of failed attempts before this one.

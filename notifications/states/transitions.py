@@ -89,7 +89,7 @@ CLAIM = Transition(
     after=(S.PROCESSING,),
     columns=("claimed_at", "claim_token"),
 )
-#: `outcomes.decide` chooses the state.
+#: `outcomes.decide_status` chooses the state.
 SETTLE = Transition(
     "settle",
     "the drain that claimed it",

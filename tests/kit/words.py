@@ -44,7 +44,14 @@ from notifications.services import give_up, resend
 from notifications.settle import accept, set_aside, set_aside_replaced, settle
 from notifications.states import transitions
 from notifications.states.claimed import Claimed
-from notifications.states.outcomes import LEASE_EXPIRED, TEXT_LIMIT, EmailPolicy, Outcome, Verdict, decide
+from notifications.states.outcomes import (
+    LEASE_EXPIRED,
+    TEXT_LIMIT,
+    EmailPolicy,
+    Outcome,
+    Verdict,
+    decide_status,
+)
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
 from notifications.template_checks import check_templates

@@ -9,7 +9,7 @@ import pytest
 
 from notifications.states.outcomes import current_policy
 from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
-from tests.kit.words import TEXT_LIMIT, EmailPolicy, Outcome, Verdict, decide
+from tests.kit.words import TEXT_LIMIT, EmailPolicy, Outcome, Verdict, decide_status
 
 POLICY = EmailPolicy(RetryPolicy(base_seconds=30, cap_seconds=3600, jitter=FULL_JITTER), hold_seconds=120)
 V = Verdict
@@ -34,7 +34,7 @@ def decision(
     **fields: object,
 ) -> Decision:
     return Decision(
-        *decide(
+        *decide_status(
             outcome=Outcome(verdict, **fields),  # type: ignore[arg-type]
             retry_count=retry,
             max_retries=most,

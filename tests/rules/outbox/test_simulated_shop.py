@@ -17,7 +17,16 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from runtime.process.backoff import FULL_JITTER, RetryPolicy
-from tests.kit.words import Breaker, EmailPolicy, FirstAttempts, Outcome, Rules, Status, Verdict, decide
+from tests.kit.words import (
+    Breaker,
+    EmailPolicy,
+    FirstAttempts,
+    Outcome,
+    Rules,
+    Status,
+    Verdict,
+    decide_status,
+)
 from tests.kit.words import breaker as circuit
 
 HOUR = 3600.0
@@ -133,7 +142,7 @@ class Simulation:
             reason="503",
         )
         outcome = Outcome(Verdict.TRANSIENT, "p", code="503", is_probe=is_probe)
-        _, _, wait = decide(
+        _, _, wait = decide_status(
             outcome=outcome,
             retry_count=mail.retry_count,
             max_retries=RETRIES,
