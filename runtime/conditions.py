@@ -91,7 +91,7 @@ class Measurement(NamedTuple):
 
 
 class ActiveCondition(NamedTuple):
-    """A condition that holds, because `number` is beyond `limit`."""
+    """A condition whose `number` is beyond its `limit`."""
 
     condition: Condition[Any]
     subject: str

@@ -117,7 +117,7 @@ class ApiToken(models.Model):
 
     @staticmethod
     def digest_of(secret: str) -> str:
-        """Return the SHA-256 of a secret. One round is enough, because a secret has 256 random bits."""
+        """Return the SHA-256 of a secret. A secret has 256 random bits, and one round is enough."""
         return hashlib.sha256(secret.encode()).hexdigest()
 
     @classmethod

@@ -1,6 +1,6 @@
 """The API that sends a copy of an e-mail, to a corrected address if wanted.
 
-Its path is below /notifications. The view is in orders because it can also correct the order's address.
+Its path is below /notifications. The view is in orders, since it can also correct the order's address.
 """
 
 from __future__ import annotations
