@@ -124,9 +124,9 @@ show(
     gauge("orderpost_breaker_state", "1 for one of `closed`, `open`, `paused`", ["provider", "state"]),
     PROVIDERS,
     lambda providers: {
-        (name, one.value): state is one
+        (name, breaker_state.value): state is breaker_state
         for name, (state, _) in (providers or {}).items()
-        for one in BreakerState
+        for breaker_state in BreakerState
     },
 )
 show(

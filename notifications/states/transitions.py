@@ -43,8 +43,8 @@ class StatusLabel:
     `color` is a state of web/static/orderpost/admin.css.
     """
 
-    one: str
-    many: str
+    singular: str
+    plural: str
     color: Status
 
 

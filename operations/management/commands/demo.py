@@ -143,7 +143,7 @@ def _end(status: str, error: str) -> tuple[str, str]:
     if status in DUE_STATES and not error:
         return UNTRIED_WORDS
     shown = LABELS[Status.FAILED if status == Status.PENDING else status]  # a pending one was tried
-    return shown.one, shown.many
+    return shown.singular, shown.plural
 
 
 def next_steps(mailbox: str) -> str:
