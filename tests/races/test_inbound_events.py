@@ -107,8 +107,8 @@ def test_an_event_whose_order_is_made_after_its_read_changes_the_made_one(after_
     id = new_id()
     after_the_read("order.order.paid.v1", lambda: handle(report("placed", id, 1)))
     assert handle(report("paid", id, 2)) == "done"
-    found = Order.objects.get()
-    assert (found.status, found.version, mails(id)) == ("paid", 2, ["order.paid:2", "order.placed:1"])
+    stored = Order.objects.get()
+    assert (stored.status, stored.version, mails(id)) == ("paid", 2, ["order.paid:2", "order.placed:1"])
 
 
 def test_two_overtaken_events_of_one_version_under_two_ids_send_one_email(after_the_read, settings):
@@ -149,8 +149,8 @@ def test_one_event_in_ten_sessions_at_once_has_one_effect():
     for _ in range(5):
         it = order()
         event = about(PAID, it)
-        found = together(10, lambda _, event=event: handle(event))
-        assert sorted(found) == ["done"] + ["repeat"] * 9
+        outcomes = together(10, lambda _, event=event: handle(event))
+        assert sorted(outcomes) == ["done"] + ["repeat"] * 9
         assert mails(it.id) == ["order.paid:2"]
         assert (
             ProcessedEvent.objects.get(event_id=inbox.open_message(event).any_envelope.id).receive_count == 10
@@ -185,8 +185,8 @@ class TestManyEvents:
 
     def test_each_event_of_one_order_is_decided_on_the_result_of_the_one_before(self):
         it = order()
-        found = self.process(about(RESERVED, it), about(PAID, it), about(REFUNDED, it, amount=400))
-        assert found == ["done"] * 3
+        outcomes = self.process(about(RESERVED, it), about(PAID, it), about(REFUNDED, it, amount=400))
+        assert outcomes == ["done"] * 3
         assert (status(it), it.version, it.refunded_amount) == ("part_refunded", 4, 400)
 
     def test_an_event_twice_among_them_has_one_effect(self):
@@ -237,11 +237,11 @@ def test_a_batch_that_is_killed_between_two_commits_has_each_effect_once(monkeyp
     settings.NOTIFY_ON = ["order.placed", "order.paid"]
     own, ids = [order() for _ in range(48)], [new_id() for _ in range(25)]
     events = [
-        *(about(PAID, one) for one in own),
+        *(about(PAID, order) for order in own),
         *(report("placed", id, 1) for id in ids[:24]),
         about(PAID, str(uuid.uuid4())),  # poisoned
         *(report("paid", id, 2) for id in ids[:24]),
-        *(about(RESERVED, one) for one in own[:3]),
+        *(about(RESERVED, order) for order in own[:3]),
     ]
     assert len(events) == 100
     process_one = consumer.process
@@ -265,9 +265,9 @@ def test_a_batch_that_is_killed_between_two_commits_has_each_effect_once(monkeyp
     consume(again := Hand(events)).step()
     assert len(again.acknowledged) == 100
     assert ProcessedEvent.objects.count() == 100 and InboundDeadLetter.objects.count() == 1
-    for one in own:
-        assert status(one) == ("confirmed" if one in own[:3] else "paid")
-        assert mails(one.id) == ["order.paid:2", "order.placed:1"]
+    for placed in own:
+        assert status(placed) == ("confirmed" if placed in own[:3] else "paid")
+        assert mails(placed.id) == ["order.paid:2", "order.placed:1"]
     for id in ids[:24]:
         assert mails(id) == ["order.paid:2", "order.placed:1"]
         assert not DomainEvent.objects.filter(aggregate_id=id).exists()

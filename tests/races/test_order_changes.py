@@ -360,7 +360,7 @@ def test_changes_that_exclude_each_other_happen_one_after_the_other():
         sequences = DomainEvent.objects.filter(aggregate_id=order.id).order_by("position")
         assert order.version == done + 2 and order.refunded_amount <= 1000
         # make_order wrote no event for placing.
-        assert [one.sequence for one in sequences] == list(range(2, done + 3))
+        assert [event.sequence for event in sequences] == list(range(2, done + 3))
 
 
 def test_wake_ups_come_after_the_commit_of_a_change_and_only_then(monkeypatch, settings):

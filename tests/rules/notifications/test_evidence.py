@@ -341,7 +341,7 @@ class TestThatMatchesNothing:
             assert tell("mailgun", "delivered") == 200
         assert counted() == before + 3
         assert (unmatched("postmark"), unmatched("mailgun"), unmatched("ses")) == (3, 1, 0)
-        told = {one["provider"]: one["unmatched"] for one in read_status()["providers"]}
+        told = {provider["provider"]: provider["unmatched"] for provider in read_status()["providers"]}
         assert (told["postmark"], told["mailgun"], told["ses"]) == (3, 1, 0)
         lines = {line["view"].provider: line["unmatched"] for line in provider_lines()}
         assert (lines["postmark"], lines["mailgun"], lines["ses"]) == (3, 1, 0)

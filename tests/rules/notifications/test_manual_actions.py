@@ -127,7 +127,7 @@ def test_every_place_allows_an_act_in_the_same_states_and_says_until_when_a_held
         times = [UNTIL.search(text) for text in texts.values()]
         assert all(times), texts
         until = {dt.datetime.fromisoformat(f"{time[1]}+00:00") for time in times if time}
-        assert all(3500 < (one - read_database_time()).total_seconds() < 3700 for one in until)
+        assert all(3500 < (time - read_database_time()).total_seconds() < 3700 for time in until)
     changed = AFTER.get(act, status) if allowed else status
     assert {state for place, state in kept.items() if place is not by_page} == {changed}
 

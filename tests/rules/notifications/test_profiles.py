@@ -21,8 +21,8 @@ pytestmark = pytest.mark.django_db
 
 
 def placed(**values: object) -> Order:
-    given = {"user_id": uuid.uuid4(), "email": "alice@example.com", "total_amount": 100}
-    return place_order(**given | values)
+    defaults = {"user_id": uuid.uuid4(), "email": "alice@example.com", "total_amount": 100}
+    return place_order(**defaults | values)
 
 
 class TestAnEmail:
@@ -69,7 +69,7 @@ class TestTheRows:
 
     def test_stay_when_they_cannot_be_loaded(self, monkeypatch):
         save_profile("shop-a", shop_name="First")
-        (rows,) = (one for one in cached_rows.CACHED if one.get().get("shop-a"))
+        (rows,) = (cached for cached in cached_rows.CACHED if cached.get().get("shop-a"))
         monkeypatch.setattr(rows, "load", lambda: 1 / 0)
         save_profile("shop-a", shop_name="Second")
         assert find_profile("shop-a").shop_name == "First"

@@ -45,18 +45,19 @@ def test_a_locale_without_a_catalogue_gets_the_english_texts():
 def test_the_same_sentence_is_one_text_in_subject_html_text_and_preheader():
     key = Key("", "Your order was completed on %(changed_at)s.")
     publish_texts({key: "**Done**\n[See]( https://a.test)".replace(" ", "")}, event_type="order.completed")
-    found = mail(event_type="order.completed", tracking_url="")
-    assert 'mso-hide:all">Done See&#8199;' in found.body_html
+    rendered = mail(event_type="order.completed", tracking_url="")
+    assert 'mso-hide:all">Done See&#8199;' in rendered.body_html
     assert (
-        '<p style="margin:0 0 14px"><strong>Done</strong></p>\n<p style="margin:0 0 14px">' in found.body_html
+        '<p style="margin:0 0 14px"><strong>Done</strong></p>\n<p style="margin:0 0 14px">'
+        in rendered.body_html
     )
-    assert "\n\nDone\n\nSee (https://a.test)\n\n" in found.body_text
+    assert "\n\nDone\n\nSee (https://a.test)\n\n" in rendered.body_text
 
 
 def test_paragraphs_before_and_after_the_lines():
     publish_texts({BEFORE: "Look at {shop_name}:\n**two**", AFTER: "Bye & [see](https://a.test)"})
-    found = mail()
-    text, html = found.body_text, found.body_html
+    rendered = mail()
+    text, html = rendered.body_text, rendered.body_html
     for body, pieces in (
         (text, ["Look at Example Shop:\n\ntwo", "Total", "Bye & see (https://a.test)", "You are receiving"]),
         (
@@ -78,19 +79,19 @@ def test_a_text_may_use_a_variable_that_its_original_lacks():
 def test_a_variable_without_a_value_after_all_leaves_the_original():
     publish_texts({READY: "At {shop_address}"})
     profile = type(from_settings())("", "a@b.example", "", "S", "", "")
-    found = render_email(event_type="order.paid", locale="en", context=SAMPLE, profile=profile)
-    assert "We are now getting your order ready." in found.body_text
+    rendered = render_email(event_type="order.paid", locale="en", context=SAMPLE, profile=profile)
+    assert "We are now getting your order ready." in rendered.body_text
 
 
 def test_values_are_escaped_and_never_parsed():
     publish_texts({HELLO: "Dear **{name}**,"}, event_type="layout")
     evil = "[Pay here](https://evil.example) <b>**{reference}** %(x)s"
-    found = mail(name=evil)
+    rendered = mail(name=evil)
     broken = break_links(evil)
-    assert f"Dear {broken}," in found.body_text
+    assert f"Dear {broken}," in rendered.body_text
     escaped = broken.replace("<b>", "&lt;b&gt;")
-    assert f"Dear <strong>{escaped}</strong>," in found.body_html
-    assert 'href="https://evil.example' not in found.body_html
+    assert f"Dear <strong>{escaped}</strong>," in rendered.body_html
+    assert 'href="https://evil.example' not in rendered.body_html
 
 
 def test_the_layout_is_changed_once_for_all_emails():
@@ -100,10 +101,10 @@ def test_the_layout_is_changed_once_for_all_emails():
 
 
 def test_each_form_of_a_plural_has_its_text():
-    one, more = (Key("", "and one more item", "and %(counter)s more items", form) for form in (0, 1))
-    publish_texts({more: "plus {counter}"}, event_type="layout")
+    singular, plural = (Key("", "and one more item", "and %(counter)s more items", form) for form in (0, 1))
+    publish_texts({plural: "plus {counter}"}, event_type="layout")
     assert "plus 7" in mail(more_items=7).body_text and "and one more item" in mail(more_items=1).body_text
-    publish_texts({one: "plus one"}, event_type="layout")
+    publish_texts({singular: "plus one"}, event_type="layout")
     assert "plus one" in mail(more_items=1).body_html and "and 7 more items" in mail(more_items=7).body_html
 
 
@@ -119,8 +120,8 @@ def test_the_email_names_its_versions():
 
 def test_a_text_whose_variable_is_gone_is_not_used_and_the_rest_is():
     version = publish_texts({THANKS: "Thanks for {lost}", SUBJECT: "own"})
-    found = mail()
-    assert found.subject == "own" and "Thank you. On" in found.body_text
+    rendered = mail()
+    assert rendered.subject == "own" and "Thank you. On" in rendered.body_text
     (trouble,) = published.find_troubles(version.sentences, event_type="order.paid", language="en")
     assert trouble["says"].startswith(
         "Your text is not used, and the original is sent. {lost} is no variable"
@@ -192,9 +193,9 @@ def test_an_email_grows_by_the_text_alone_whatever_an_editor_writes():
             continue
         said += 1
         words = Words({READY: own})
-        found = render_email(event_type="order.paid", locale="en", context=context, words=words)
+        rendered = render_email(event_type="order.paid", locale="en", context=context, words=words)
         # An escaped character has up to five; each piece of markup has its tags, and a variable its value.
         most = 5 * len(text) + 60 * (text.count("](") + text.count("\n") + text.count("**"))
         most += len(value) * (text.count("{reference}") + text.count("{name}"))
-        assert len(found.body_html) <= least + most, text
+        assert len(rendered.body_html) <= least + most, text
     assert said > 1000

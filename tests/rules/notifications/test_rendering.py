@@ -218,5 +218,5 @@ def test_threads_that_render_at_once_keep_their_languages():
             return "Anna"
 
     with ThreadPoolExecutor(len(languages)) as pool:
-        found = list(pool.map(lambda language: paid(locale=language, name=Name()), languages))
-    assert found == [paid(locale=language, name="Anna") for language in languages]
+        emails = list(pool.map(lambda language: paid(locale=language, name=Name()), languages))
+    assert emails == [paid(locale=language, name="Anna") for language in languages]

@@ -36,9 +36,9 @@ def test_every_sentence_of_the_files_has_one_field():
         for _, _, strings in extract_from_ast(environment().parse(path.read_text()), babel_style=False):
             in_files.add(strings)
     shown = [
-        tuple(filter(None, (one.context, one.msgid, one.plural)))
+        tuple(filter(None, (sentence.context, sentence.msgid, sentence.plural)))
         for event_type in (*EMAILS, LAYOUT)
-        for one in sentences_of(event_type).all
+        for sentence in sentences_of(event_type).all
     ]
     assert set(shown) == in_files - {("e-mail", ":")}
     for event_type in (*EMAILS, LAYOUT):
@@ -60,7 +60,7 @@ def test_they_come_in_the_order_of_the_email():
 
 
 def test_a_sentence_that_only_some_orders_show_says_when():
-    cancelled = {one.msgid: one.when for one in sentences_of("order.cancelled").all}
+    cancelled = {sentence.msgid: sentence.when for sentence in sentences_of("order.cancelled").all}
     assert cancelled["Reason: %(reason)s"] == "if a reason was given"
     assert cancelled["There is nothing for you to pay."] == "if the order was not paid"
     assert cancelled["Your order has been cancelled"] == ""
@@ -70,7 +70,7 @@ def test_a_sentence_that_only_some_orders_show_says_when():
 
 
 def test_a_sentence_is_a_paragraph_if_one_of_its_places_is():
-    completed = {one.msgid: one for one in sentences_of("order.completed").all}
+    completed = {sentence.msgid: sentence for sentence in sentences_of("order.completed").all}
     sentence = completed["Your order was completed on %(changed_at)s."]  # also in the preheader
     assert sentence.is_paragraph and sentence.variables == ("changed_at",)
     assert not completed["Track your parcel"].is_paragraph
@@ -107,11 +107,11 @@ def test_sentences_of_a_shops_own_files_appear(replace):
         " <a href='https://x.test'>{% trans %}Click{% endtrans %}</a></p>"
         "{% endif %}{{ super() }}{% endblock %}",
     )
-    found = {one.msgid: one for one in sentences_of("order.paid").all}
-    ours = found["100%% ours, %(reference)s"]
+    by_text = {sentence.msgid: sentence for sentence in sentences_of("order.paid").all}
+    ours = by_text["100%% ours, %(reference)s"]
     assert (ours.is_paragraph, ours.when) == (True, "if it has a language")
-    assert not found["Click"].is_paragraph  # a link cannot contain a paragraph
-    assert "We are now getting your order ready." in found
+    assert not by_text["Click"].is_paragraph  # a link cannot contain a paragraph
+    assert "We are now getting your order ready." in by_text
     assert original(Key("", ours.msgid), "de") == "100% ours, {reference}"
     assert sentences_of("order.paid").extras == EXTRAS.keys()
 

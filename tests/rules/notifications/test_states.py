@@ -222,7 +222,7 @@ class TestSettle:
         row = rows.get()
         assert (row.status, row.last_error) == (status, error)
         asked = [("sendgrid", "503"), ("resend", error)]
-        assert [(one["provider"], one["code"]) for one in row.errors] == asked[: 1 + bool(error)]
+        assert [(error["provider"], error["code"]) for error in row.errors] == asked[: 1 + bool(error)]
         assert entries.count_attempts(row.errors, None) == 1
 
     @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ class TestByHand:
     def test_withdrawing_takes_what_waits_and_leaves_what_is_under_way_or_done(self):
         made = {status: make_mail(status=status).id for status in Status.values}
         changes = manual_actions.change(ids=made.values(), act=transitions.WITHDRAW)[0]
-        assert {change.id for change in changes} == {made[one] for one in transitions.WITHDRAW.before}
+        assert {change.id for change in changes} == {made[status] for status in transitions.WITHDRAW.before}
         assert {change.status for change in changes} == {"discarded"}
 
     def test_an_id_that_does_not_exist_is_refused(self):

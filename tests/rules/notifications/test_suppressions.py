@@ -121,12 +121,12 @@ class TestAdmin:
         seen = []
 
         def bounce_after(address: str) -> Suppression | None:
-            found = suppression_of(address)
+            suppression = suppression_of(address)
             if not seen:
                 bounce = SuppressionReason(address, Suppression.Reason.HARD_BOUNCE)
                 together(1, lambda _: suppress([bounce]))
-            seen.append(found)
-            return found
+            seen.append(suppression)
+            return suppression
 
         monkeypatch.setattr(admin, "suppression_of", bounce_after)
         client = self.client("view_suppression", "add_suppression")

@@ -54,9 +54,9 @@ def test_it_accepts_the_templates_as_they_are():
 
 def test_it_renders_samples_with_the_variables_of_an_order():
     items = [{"sku": "s", "name": "n", "quantity": 1, "unit_amount": 1}]
-    given = email_context(order=Order(total_amount=1, items=items, reference="R"), change={})
-    assert SAMPLE.keys() == given.keys()
-    assert SAMPLE["items"][0].keys() == given["items"][0].keys()
+    context = email_context(order=Order(total_amount=1, items=items, reference="R"), change={})
+    assert SAMPLE.keys() == context.keys()
+    assert SAMPLE["items"][0].keys() == context["items"][0].keys()
 
 
 def test_it_refuses_a_declared_email_without_templates():
@@ -142,11 +142,11 @@ def test_a_file_of_the_shop_may_choose_its_text_by_language(replacements):
         '{% if lang[:2] == "de" %}Danke{% elif lang[:2] == "fr" %}Merci{% else %}Thank you{% endif %}',
     )
     check_templates(declared=EMAILS, samples=SAMPLES)
-    found = [
+    subjects = [
         render_email(event_type="order.paid", locale=locale, context=CONTEXT).subject
         for locale in ("de-AT", "fr", "es")
     ]
-    assert found == ["Danke", "Merci", "Thank you"]
+    assert subjects == ["Danke", "Merci", "Thank you"]
 
 
 @pytest.mark.parametrize(
@@ -230,13 +230,13 @@ def all_messages() -> set[tuple[str | None, str]]:
 @pytest.mark.parametrize("language", LANGUAGES)
 class TestACatalogue:
     def test_has_the_strings_of_the_templates_and_no_others(self, language):
-        known = {
+        translated = {
             (entry.context, entry.id if isinstance(entry.id, str) else entry.id[0])
             for entry in catalogue(language)
             if entry.id
         }
-        assert known == all_messages()
-        assert len(known) > 40  # the templates were found
+        assert translated == all_messages()
+        assert len(translated) > 40  # the templates were found
 
     def test_leaves_nothing_untranslated_or_fuzzy(self, language):
         for entry in catalogue(language):
@@ -263,9 +263,9 @@ class TestACatalogue:
 
     def test_names_its_language_and_its_plurals(self, language):
         # A head that was copied from another language would choose wrong plurals.
-        found = catalogue(language)
-        assert found.locale_identifier == language
-        assert found.plural_expr == get_plural(language).plural_expr, f"Plural-Forms: {get_plural(language)}"
+        locale = catalogue(language)
+        assert locale.locale_identifier == language
+        assert locale.plural_expr == get_plural(language).plural_expr, f"Plural-Forms: {get_plural(language)}"
 
 
 def test_each_catalogue_has_its_language_in_the_settings():

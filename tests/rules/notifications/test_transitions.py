@@ -66,10 +66,10 @@ def hand(act: Transition) -> Verb:
 
 #: An acceptance of an unclaimed row is `accept`.
 FAILURES = [
-    settling(one, has_used_retry=used)
-    for one in Verdict
+    settling(verdict, has_used_retry=used)
+    for verdict in Verdict
     for used in (False, True)
-    if one is not Verdict.ACCEPTED
+    if verdict is not Verdict.ACCEPTED
 ]
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "new")
 LONG_AGO = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -122,20 +122,22 @@ def moved(verbs: list[Verb], status: str) -> Iterator[tuple[str, set[str]]]:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("one", TRANSITIONS, ids=lambda one: f"{one.verb}, {one.by}")
-def test_a_verb_changes_rows_in_the_tables_states_and_columns(one, settings):
+@pytest.mark.parametrize(
+    "transition", TRANSITIONS, ids=lambda transition: f"{transition.verb}, {transition.by}"
+)
+def test_a_verb_changes_rows_in_the_tables_states_and_columns(transition, settings):
     settings.AMBIGUOUS_HOLD_SECONDS = 0
-    verbs = ASIDE.get(one) or CALLS[one.verb]
+    verbs = ASIDE.get(transition) or CALLS[transition.verb]
     before, after, columns = set(), set(), set()
     for status in Status:
-        own = [settling(Verdict.ACCEPTED)] if one is SETTLE and status in SETTLE.before else []
+        own = [settling(Verdict.ACCEPTED)] if transition is SETTLE and status in SETTLE.before else []
         for new, changed in moved([*verbs, *own], status):
             before.add(status)
             after.add(new)
             columns |= changed
-    assert before == set(one.before)
-    assert after == set(one.after)
-    assert columns - ALWAYS == set(one.columns)
+    assert before == set(transition.before)
+    assert after == set(transition.after)
+    assert columns - ALWAYS == set(transition.columns)
 
 
 def test_each_state_is_shown_and_has_its_count_if_it_is_unfinished():
@@ -153,7 +155,10 @@ def test_the_guarantee_shows_the_table():
     def names(states):
         return ", ".join(f"`{state}`" for state in states)
 
-    lines = [f"| {one.verb} | {one.by} | {names(one.before)} | {names(one.after)} |" for one in TRANSITIONS]
+    lines = [
+        f"| {transition.verb} | {transition.by} | {names(transition.before)} | {names(transition.after)} |"
+        for transition in TRANSITIONS
+    ]
     table = "\n".join(("| verb | by | from | to |", "| --- | --- | --- | --- |", *lines))
     assert f"\n{table}\n\n" in PAGE.read_text(), f"docs/explain/guarantee.md must have this table:\n{table}"
 
@@ -163,7 +168,7 @@ def test_the_guarantees_diagram_has_the_claim_its_outcomes_and_what_a_person_res
     assert len(drawn) == len(set(drawn))
     assert set(drawn) == {
         (str(before), str(after))
-        for one in (CLAIM, SETTLE, RESEND, DISCARD)
-        for before in one.before
-        for after in one.after
+        for transition in (CLAIM, SETTLE, RESEND, DISCARD)
+        for before in transition.before
+        for after in transition.after
     }

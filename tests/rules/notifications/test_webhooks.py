@@ -207,7 +207,7 @@ class TestAccess:
 
     def test_a_check_warns_of_a_missing_key_and_of_unsigned_posts(self, settings):
         settings.EMAIL_PROVIDERS = ["sendgrid", "smtp"]
-        assert [found.id for found in (*check_webhook_keys(), *check_unsigned())] == [
+        assert [warning.id for warning in (*check_webhook_keys(), *check_unsigned())] == [
             "notifications.W001",
             "notifications.W002",
         ]

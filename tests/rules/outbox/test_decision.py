@@ -71,7 +71,9 @@ def decision(
 )
 def test_a_first_attempt(verdict, fields, expected, recorded):
     assert decision(verdict, **fields) == expected
-    assert [one.verdict for one in Outcome(verdict, **fields).failures] == ([verdict] if recorded else [])
+    assert [failure.verdict for failure in Outcome(verdict, **fields).failures] == (
+        [verdict] if recorded else []
+    )
 
 
 @pytest.mark.parametrize("verdict", [V.TRANSIENT, V.UNREACHABLE, V.MISCONFIGURED, V.AMBIGUOUS, V.THROTTLED])
@@ -89,7 +91,7 @@ def test_a_lost_worker_uses_up_retries_and_the_last_one_is_followed_by_a_dead_le
 def test_every_provider_that_was_asked_is_recorded_also_when_a_later_one_accepts():
     earlier = (Outcome(V.TRANSIENT, "a"), Outcome(V.THROTTLED, "b"), Outcome(V.UNREACHABLE, "c"))
     assert decision(V.ACCEPTED, provider="d", earlier=earlier).status == "sent"
-    assert [one.provider for one in Outcome(V.ACCEPTED, "d", earlier=earlier).failures] == ["a", "c"]
+    assert [failure.provider for failure in Outcome(V.ACCEPTED, "d", earlier=earlier).failures] == ["a", "c"]
 
 
 def test_what_is_still_to_be_judged_stays_failed_whatever_the_last_provider_said():

@@ -271,9 +271,9 @@ class TestTheNextDrain:
     def waits(self, settings, monkeypatch) -> list[float]:
         """Return the list of the times that the timer will be set to, in seconds from now."""
         settings.FAST_PATH = True
-        found: list[float] = []
-        monkeypatch.setattr(tasks.timer, "wake", lambda *, in_seconds: found.append(in_seconds))
-        return found
+        seconds: list[float] = []
+        monkeypatch.setattr(tasks.timer, "wake", lambda *, in_seconds: seconds.append(in_seconds))
+        return seconds
 
     def test_starts_when_the_breaker_lets_something_through(self, sandbox, waits):
         drain.gate().force("sendgrid", "open", reason="test")

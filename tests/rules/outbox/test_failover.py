@@ -281,7 +281,7 @@ class TestAProviderWithKeys:
         drained()
         row = EmailNotification.objects.get()
         assert asked(two) == {"resend": 2}
-        assert [(one["outcome"], one["code"]) for one in row.errors] == [("ambiguous", "504")]
+        assert [(error["outcome"], error["code"]) for error in row.errors] == [("ambiguous", "504")]
         assert (row.next_attempt_at - row.updated_at).total_seconds() == pytest.approx(HOLD, abs=0.1)
         due_now()
         assert drained() == {"failed": 1} and asked(two) == {"resend": 2}, "it is held"

@@ -50,16 +50,16 @@ def dead(error: str, provider: str = "smtp") -> EmailNotification:
     return make_mail(status="dead_lettered", last_error=error, provider=provider)
 
 
-@pytest.mark.parametrize(("one", "other"), ONE_CAUSE)
-def test_numbers_ids_addresses_and_times_make_no_difference(one, other):
-    old, new = dead(one), dead(other)
+@pytest.mark.parametrize(("text", "other"), ONE_CAUSE)
+def test_numbers_ids_addresses_and_times_make_no_difference(text, other):
+    old, new = dead(text), dead(other)
     (cause,) = dead_causes()
     assert cause == FailureCause(cause.cause, 2, old.id, new.id)
 
 
-@pytest.mark.parametrize(("one", "other"), TWO_CAUSES)
-def test_another_code_or_another_text_makes_one(one, other):
-    dead(one), dead(other)
+@pytest.mark.parametrize(("text", "other"), TWO_CAUSES)
+def test_another_code_or_another_text_makes_one(text, other):
+    dead(text), dead(other)
     assert [cause.count for cause in dead_causes()] == [1, 1]
 
 
@@ -70,15 +70,15 @@ def test_another_provider_makes_one():
 
 def test_groups_come_the_largest_first_and_a_filter_finds_the_same_rows():
     make_mail(status="sent", last_error="")
-    one = dead("the subject is required")
+    single = dead("the subject is required")
     many = [dead(f"no such user {n}@example.com") for n in range(3)]
     causes = dead_causes()
     assert [(cause.count, cause.oldest, cause.newest) for cause in causes] == [
         (3, many[0].id, many[2].id),
-        (1, one.id, one.id),
+        (1, single.id, single.id),
     ]
-    found = EmailNotification.objects.dead().annotate(cause=cause_of_row()).filter(cause=causes[0].cause)
-    assert {mail.id for mail in found} == {mail.id for mail in many}
+    rows = EmailNotification.objects.dead().annotate(cause=cause_of_row()).filter(cause=causes[0].cause)
+    assert {mail.id for mail in rows} == {mail.id for mail in many}
 
 
 def test_only_the_newest_dead_letters_are_grouped(monkeypatch):

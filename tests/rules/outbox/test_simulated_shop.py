@@ -97,7 +97,7 @@ class Simulation:
         self._probe_at = math.inf
         if self._parked:
             untried = [mail for mail in self._parked if not mail.attempts]
-            mail = max(untried, key=lambda one: one.bought_at, default=self._parked[0])
+            mail = max(untried, key=lambda untried_mail: untried_mail.bought_at, default=self._parked[0])
             self._parked.remove(mail)
             self._claim(mail, now)
 

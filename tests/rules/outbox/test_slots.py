@@ -136,7 +136,7 @@ class TestWithoutRedis:
             SharedGate(names=["one"], url=valkey.url, rate=limit, burst=max(1.0, limit / 20))
             for _ in range(2)
         ]
-        workers = [SendSlots(one) for one in shared]
+        workers = [SendSlots(state) for state in shared]
         dues: list[float] = []
 
         def take_of_both(count: int) -> None:
@@ -149,10 +149,10 @@ class TestWithoutRedis:
             worker.give_back()
         valkey.stop()
         take_of_both(2 * limit)
-        assert all(one.is_away for one in shared)
+        assert all(state.is_away for state in shared)
         valkey.start(log=tmp_path / "log2")  # empty: it has forgotten the rate's time
         take_of_both(2 * limit)
-        assert not any(one.is_away for one in shared)
+        assert not any(state.is_away for state in shared)
         # Alone, a worker does not know of the slots that the other one took last.
         assert limit <= most_in_a_second(dues) <= 1.1 * limit + len(workers)
 
@@ -188,11 +188,11 @@ def gate(url: str, limit: int, clock: Clock) -> Gate:
 def test_a_send_uses_its_slot_no_earlier_than_it_is_due_and_at_most_a_tenth_of_a_second_later(valkey_url):
     chance = random.Random(14)
     clock = Clock(chance.choice([-0.004, 0.0, 0.03, LIFE_SECONDS + 0.01, 0.3]) for _ in range(10_000))
-    one, waited = gate(valkey_url, 50, clock), 0
+    limited, waited = gate(valkey_url, 50, clock), 0
     for _ in range(100):
-        known = len(clock.dues)
-        assert one.enter(patience_seconds=600, pause=clock.wait).provider == "one"
-        if len(clock.dues) > known:
+        due_before = len(clock.dues)
+        assert limited.enter(patience_seconds=600, pause=clock.wait).provider == "one"
+        if len(clock.dues) > due_before:
             waited += 1
             assert clock.dues[-1] - 1e-9 <= clock() <= clock.dues[-1] + 0.1
     assert waited > 50
@@ -201,9 +201,9 @@ def test_a_send_uses_its_slot_no_earlier_than_it_is_due_and_at_most_a_tenth_of_a
 
 def test_a_wait_that_is_always_too_long_ends_with_the_patience(valkey_url):
     clock = Clock(iter(lambda: 1.0, None))
-    one = gate(valkey_url, 10, clock)
-    one.enter()
-    assert one.enter(patience_seconds=5.0, pause=clock.wait).provider == ""
+    limited = gate(valkey_url, 10, clock)
+    limited.enter()
+    assert limited.enter(patience_seconds=5.0, pause=clock.wait).provider == ""
     assert clock() - 1000.0 < 5.0 + 2.0
 
 
@@ -221,6 +221,6 @@ while time.time() < until:
 def test_four_processes_at_50_a_second_send_no_more_than_55_in_any_second(valkey_url):
     command = [sys.executable, "-c", HAMMER, valkey_url, "3"]
     running = [subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    times = [float(line) for one in running for line in one.communicate(timeout=60)[0].split()]
+    times = [float(line) for process in running for line in process.communicate(timeout=60)[0].split()]
     assert most_in_a_second(times) <= 55
     assert len(times) >= 120  # and it is not for want of sending
