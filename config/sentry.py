@@ -21,13 +21,12 @@ from runtime.telemetry import context
 from runtime.telemetry.release import version
 
 
-def init(*, dsn: str, traces_sample_rate: float = 0.0, transport: Transport | None = None) -> None:
+def init(*, dsn: str, transport: Transport | None = None) -> None:
     """Start reporting to the project of `dsn`. `transport` is for tests. Raise `BadDsn`."""
     sentry_sdk.init(
         dsn=dsn,
         # The SDK's own default is the commit of a checkout, and the image has none.
         release=os.environ.get("SENTRY_RELEASE") or f"orderpost@{version()}",
-        traces_sample_rate=traces_sample_rate,
         transport=transport,
         integrations=[
             DjangoIntegration(),
@@ -39,7 +38,6 @@ def init(*, dsn: str, traces_sample_rate: float = 0.0, transport: Transport | No
         include_local_variables=False,
         max_request_body_size="never",
         before_send=_clean_event,
-        before_send_transaction=_clean_event,
         before_send_log=_clean,
         before_breadcrumb=_clean,
     )

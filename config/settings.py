@@ -258,9 +258,6 @@ try:
     METRICS_PORT = env.int("METRICS_PORT", 0, validate=validate.Range(min=0, max=65535))
     METRICS_HOST = env.str("METRICS_HOST", "")  # the address to listen on; "": all
     SENTRY_DSN = env.str("SENTRY_DSN", "")
-    SENTRY_TRACES_SAMPLE_RATE = env.float(
-        "SENTRY_TRACES_SAMPLE_RATE", 0.0, validate=validate.Range(min=0, max=1)
-    )
     # Each process logs these when it starts. They stop `check --deploy` and `migrate`.
     UNKNOWN_VARIABLES = find_unknown(environ=os.environ, names={*env.dump(), *raw.dump()})
 except ValueError as error:  # EnvError, or an unreadable file of NAME_FILE
@@ -381,7 +378,7 @@ LOGGING_CONFIG = "config.logs.configure"
 LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT, "file": LOG_FILE}
 if SENTRY_DSN:
     try:
-        sentry.init(dsn=SENTRY_DSN, traces_sample_rate=SENTRY_TRACES_SAMPLE_RATE)
+        sentry.init(dsn=SENTRY_DSN)
     except BadDsn as error:
         raise ImproperlyConfigured(f"SENTRY_DSN is not a DSN: {error}.") from error
 

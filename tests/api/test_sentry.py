@@ -41,7 +41,7 @@ class Caught(Transport):
 def caught():
     transport = Caught()
     client = sentry_sdk.get_client()
-    sentry.init(dsn="http://key@127.0.0.1:1/1", traces_sample_rate=1.0, transport=transport)
+    sentry.init(dsn="http://key@127.0.0.1:1/1", transport=transport)
     yield transport
     sentry_sdk.get_client().close()
     sentry_sdk.get_global_scope().set_client(client)

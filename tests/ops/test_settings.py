@@ -405,7 +405,7 @@ def test_archives_may_be_in_a_folder_that_only_its_owner_reads():
 #: A variable that looks like a setting and is none stops a deployment, and other processes name it.
 KNOWN = (
     *("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "KAFKA_OPTIONS", "LEASE_SECONDS", "METRICS_HOST"),
-    *("METRICS_PORT", "SENTRY_DSN", "SENTRY_TRACES_SAMPLE_RATE", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    *("METRICS_PORT", "SENTRY_DSN", "AWS_REGION", "AWS_DEFAULT_REGION"),
 )
 
 
