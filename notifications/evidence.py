@@ -20,6 +20,7 @@ from django.db import transaction
 from notifications import metrics
 from notifications.log import EmailChange
 from notifications.models import EmailNotification, EventTimes, StoredReport
+from notifications.providers.registry import declarations
 from notifications.providers.webhook import Evidence
 from notifications.settle import accept
 from notifications.states.errors import may_have
@@ -146,11 +147,15 @@ def _with_id(fact: Evidence, id: uuid.UUID | None) -> Evidence:
 
 
 def _only_offered(provider: str, rows: Mapping[uuid.UUID, StoredReport]) -> Mapping[uuid.UUID, StoredReport]:
-    """Return the rows that the provider may have. After a restore, that is any row until it is resumed."""
+    """Return the rows that the provider may have. After a restore, that is any row until it is resumed.
+
+    A mail server may be the provider's relay, whose e-mails the provider reports as its own.
+    """
+    asked = [provider, *(name for name, declared in declarations().items() if not declared.webhook)]
     offered = {
         id: row
         for id, row in rows.items()
-        if may_have(asked=provider, provider=row.provider, status=row.status, errors=row.errors)
+        if may_have(asked=asked, provider=row.provider, status=row.status, errors=row.errors)
     }
     if len(offered) < len(rows) and Pause.objects.filter(restored_to__isnull=False).exists():
         return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from notifications.states.outcomes import Outcome, Verdict
@@ -67,15 +67,15 @@ def last_doubt(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> D
     return doubts[-1] if doubts else None
 
 
-def may_have(*, asked: str, provider: str, status: str, errors: Sequence[ErrorEntry]) -> bool:
-    """Return whether the provider `asked` may have a row's e-mail, so that its evidence about it counts.
+def may_have(*, asked: Collection[str], provider: str, status: str, errors: Sequence[ErrorEntry]) -> bool:
+    """Return whether one of the providers `asked` may have a row's e-mail, so that evidence about it counts.
 
     `provider` is that of the row. While the row is `processing`, and after an entry without a provider, any
     provider may have it: the process that knew which one may have died.
     """
-    if status == Status.PROCESSING or provider == asked:
+    if status == Status.PROCESSING or provider in asked:
         return True
-    return any(entry.get("provider", "") in ("", asked) for entry in errors)
+    return any(entry.get("provider", "") in ("", *asked) for entry in errors)
 
 
 def time_of(entry: ErrorEntry) -> dt.datetime:
