@@ -37,6 +37,8 @@ from runtime.texts import break_links, one_line
 #: The form of a language tag, which is also in the API's document. Babel lacks many that browsers send, such
 #: as de-US, and no order may be refused for one.
 LANGUAGE_TAG = "[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}"
+#: Which currencies are in use is a matter of the release, not of the day on which a process started.
+_CURRENCIES_OF = dt.date(2026, 11, 1)
 _LETTER_BY_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 #: The texts that a shop writes. Customers could advertise by links in the others.
@@ -146,20 +148,46 @@ def format_amount(*, amount: int, currency: str, locale: str) -> str:
 
 
 @functools.cache
-def currencies() -> frozenset[str]:
-    """Return the ISO 4217 currencies that are legal tender of some territory today."""
-    territories = get_global("territory_currencies")
-    return frozenset(code for territory in territories for code in get_territory_currencies(territory))
+def currencies(*, since: dt.date = _CURRENCIES_OF) -> frozenset[str]:
+    """Return the ISO 4217 currencies that were legal tender of some territory `since` a day."""
+    return frozenset(
+        code
+        for territory in get_global("territory_currencies")
+        for code in get_territory_currencies(territory, since, _CURRENCIES_OF)
+    )
 
 
 def is_currency(code: str) -> bool:
-    """Tell whether some territory uses the ISO 4217 currency as legal tender today."""
+    """Tell whether an ISO 4217 currency is in use: legal tender of some territory."""
     return code in currencies()
+
+
+def was_currency(code: str) -> bool:
+    """Tell whether an ISO 4217 currency is or was in use, such as HRK."""
+    return code in currencies(since=dt.date.min)
 
 
 def is_locale(tag: str) -> bool:
     """Tell whether a text has the form of a language tag, such as "en" or "de-AT"."""
     return re.fullmatch(LANGUAGE_TAG, tag) is not None
+
+
+@functools.lru_cache(maxsize=1024)
+def nearest_locale(text: str, *, longest: int) -> str | None:
+    """Return the longest language tag that a text begins with and that Babel can format, or None.
+
+    >>> nearest_locale("en_US.UTF-8", longest=20), nearest_locale("sl_SL", longest=20)
+    ('en_US', 'sl')
+    """
+    match = re.match(rf"{LANGUAGE_TAG}(?![A-Za-z0-9])", text)
+    tag = match[0] if match else ""
+    while tag:
+        if len(tag) <= longest:
+            with contextlib.suppress(ValueError, UnknownLocaleError):
+                Locale.parse(tag.replace("-", "_"))
+                return tag
+        tag = re.sub("(^|[-_])[^-_]*$", "", tag)
+    return None
 
 
 _ENGLISH = Locale("en")

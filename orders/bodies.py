@@ -7,7 +7,14 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from notifications.rendering import LANGUAGE_TAG, currencies, is_currency, is_locale
+from notifications.rendering import (
+    LANGUAGE_TAG,
+    currencies,
+    is_currency,
+    is_locale,
+    nearest_locale,
+    was_currency,
+)
 from orders.fields import ITEM_FIELDS, MAX_AMOUNT, ORDER_FIELDS, Kind, OrderField, Use
 from web.api.fields import EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
 
@@ -23,13 +30,15 @@ class Currency(Text):
 
     def run_validation(self, data: Any = serializers.empty) -> str:
         value = str(super().run_validation(data))
-        if not is_currency(value):
+        if is_currency(value):
+            return value
+        if is_currency(value.upper()):
+            raise serializers.ValidationError(f"Write {value.upper()} in capitals.")
+        if was_currency(value):
             raise serializers.ValidationError(
-                f"Write {value.upper()} in capitals."
-                if is_currency(value.upper())
-                else "This is not the ISO 4217 code of a currency in use, such as USD."
+                f"{value} is not in use any more. Use the one that replaced it."
             )
-        return value
+        raise serializers.ValidationError("This is not the ISO 4217 code of a currency in use, such as USD.")
 
 
 @extend_schema_field({"type": "string", "pattern": f"^{LANGUAGE_TAG}$"})
@@ -39,7 +48,11 @@ class Locale(Text):
     def run_validation(self, data: Any = serializers.empty) -> str:
         value = str(super().run_validation(data))
         if not is_locale(value):
-            raise serializers.ValidationError("This is not a language tag, such as en or de-AT.")
+            nearest = nearest_locale(value, longest=self.max_length or 0)
+            meant = f"Did you mean {nearest}?" if nearest else ""
+            raise serializers.ValidationError(
+                f"This is not a language tag, such as en or de-AT. {meant}".rstrip()
+            )
         return value
 
 

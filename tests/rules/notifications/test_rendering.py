@@ -5,12 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import re
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
 
+import babel.numbers
 import pytest
 from django.conf import settings
 
-from notifications.rendering import TemplateFailed, UnknownEmail, format_amount, is_currency, is_locale
+from notifications.rendering import (
+    TemplateFailed,
+    UnknownEmail,
+    currencies,
+    format_amount,
+    is_currency,
+    is_locale,
+    was_currency,
+)
 from tests.kit.words import SAMPLE, event_types, render_email
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -57,6 +67,19 @@ def test_it_counts_minor_units_as_iso_4217_does_and_not_as_cldr(currency, writte
 def test_it_knows_the_currencies_that_are_legal_tender_today():
     codes = ["EUR", "KWD", "CHF", "DEM", "XXX", "XTS", "XAU", "eur", "EURO", "", "€"]
     assert [code for code in codes if is_currency(code)] == ["EUR", "KWD", "CHF"]
+
+
+def test_it_knows_the_same_currencies_on_every_day(monkeypatch):
+    class NoDay(dt.date):
+        @classmethod
+        def today(cls):
+            raise AssertionError("it asks for the day on which this process runs")
+
+    monkeypatch.setattr(babel.numbers, "datetime", types.SimpleNamespace(**vars(dt) | {"date": NoDay}))
+    before = currencies()
+    currencies.cache_clear()
+    assert currencies() == before and {"EUR", "HRK"} & before == {"EUR"}
+    assert was_currency("HRK") and not was_currency("QQQ")
 
 
 def test_it_knows_language_tags_by_their_form():
