@@ -11,3 +11,8 @@ RECEIVED = counter(
     " `rejected` (over HTTP, not stored)",
     ["topic", "result"],
 )
+FALLBACKS_USED = counter(
+    "orderpost_event_fallbacks",
+    "unusable values in events of other systems' orders that were replaced",
+    ["field"],
+)

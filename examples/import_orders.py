@@ -23,8 +23,8 @@ Each line becomes one event, whose id depends on the source, the order and the s
 file again: orders that have arrived are only counted as repeated. A changed line needs a higher sequence.
 The file has no times of payment and completion, so they stay empty.
 
-The program prints each refused line with its number and problem, and imports all others. It exits with 1 if
-it refused a line or had to give up.
+The program prints each refused line with its number and problem, and imports all others. It also prints the
+warnings about values that orderpost replaced. It exits with 1 if it refused a line or had to give up.
 """
 
 from __future__ import annotations
@@ -175,6 +175,8 @@ class Importer:
         elif status == 200:
             for (number, _), result in zip(events, answer["results"], strict=True):
                 self.count(number, result["result"], result.get("problem", ""))
+                for warning in result.get("warnings", ()):
+                    print(f"line {number}: {warning}", file=sys.stderr, flush=True)
         else:
             sys.exit(f"The lines from {events[0][0]} on were not imported: {status or ''} {answer}")
 

@@ -12,6 +12,7 @@ from notifications.parts import RenderedEmail
 from notifications.states.transitions import ENDED
 from notifications.suppressions import suppressed_among
 from notifications.wake import Reason
+from runtime.addresses import is_usable
 from runtime.database.ids import new_id
 from runtime.database.save import save_together
 from runtime.database.transactions import require_transaction
@@ -48,6 +49,8 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     if reason := why_not_copied(email=email):
         raise NotCopied(reason, status=email.status)
     email.recipient_email = recipient_email or email.recipient_email
+    if not is_usable(email.recipient_email):
+        raise NotCopied("it has no usable address: give one", status=email.status)
     for why in suppressed_among([email]).values():
         raise NotCopied(f"the address is suppressed: {why}", status=email.status)
     content = RenderedEmail(email.subject, email.body, email.body_text, email.text_versions or ())

@@ -120,11 +120,19 @@ def _log(change: EmailChange, *, recipient: str) -> None:
 
 
 def log_created(email: EmailNotification) -> None:
-    """Count a new e-mail, and log it as a change of state with an empty `was`. Call it after the commit."""
+    """Count a new e-mail, and log it as a change of state with an empty `was`. Call it after the commit.
+
+    One without an address is a dead letter from the start.
+    """
     metrics.CREATED.labels(email.event_type).inc()
+    is_dead = email.status == Status.DEAD_LETTERED
+    if is_dead:
+        metrics.CHANGES.labels(email.event_type, str(email.status)).inc()
     more = {"resend_of": str(email.resend_of)} if email.resend_of else {}
     more |= {"shop_copy_of": str(email.shop_copy_of)} if email.shop_copy_of else {}
-    log.info(
+    more |= {"error": email.last_error} if is_dead else {}
+    write = log.error if is_dead else log.info
+    write(
         "notification changed",
         **ids_of(email),
         recipient=email.recipient_email,

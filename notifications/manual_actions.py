@@ -16,6 +16,7 @@ from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.states import errors
 from notifications.states.transitions import RESEND, Status, Transition
+from runtime.addresses import is_usable
 from runtime.personal_data import ERASED_ADDRESS
 
 #: The reason of a refusal for an id without a row.
@@ -78,6 +79,8 @@ def why_not(*, row: EmailNotification, act: Transition, now: dt.datetime) -> Ref
         return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.before)], 'or')}")
     if act is RESEND and row.recipient_email == ERASED_ADDRESS:
         return Refusal(row.id, "its data was erased")
+    if act is RESEND and not is_usable(row.recipient_email):
+        return Refusal(row.id, "it has no usable address: send a copy to a corrected one")
     until = held_until(row) if act.has_to_wait else None
     if until is None or until <= now:
         return None

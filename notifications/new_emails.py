@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from django.conf import settings
+from django.db import models
 from django.db.models.functions import Now
 
 from notifications.log import log_created
@@ -19,6 +20,7 @@ from notifications.models import EmailNotification
 from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.rendering import render_email
+from notifications.settle import end_event
 from notifications.states.transitions import Status
 from notifications.wake import Reason, wake
 from runtime.database.ids import new_id
@@ -26,6 +28,11 @@ from runtime.database.transactions import after_commit, require_transaction
 from runtime.personal_data import ERASED, ERASED_ADDRESS
 from runtime.telemetry import context as work_context
 
+#: The last error of an e-mail to an order that has no address.
+NO_ADDRESS = "no usable address"
+#: The states of e-mails that are written and not sent.
+NO_ADDRESS_STATE = {"status": Status.DEAD_LETTERED, "last_error": NO_ADDRESS}
+ERASED_STATE = {"status": Status.SUPPRESSED, "last_error": "the recipient's data was erased"}
 #: The end of a shop copy's idempotency key.
 SHOP_ROLE = ":shop"
 
@@ -42,10 +49,11 @@ def new_emails(
     context: Callable[[], Mapping[str, object]],
     interval: dt.timedelta | None = None,
     may_exist: bool = False,
-) -> list[EmailNotification]:
+) -> list[models.Model]:
     """Return the e-mail about an event, and the shop's copy if there is a `copy_to`, for the caller to save.
 
-    `source` is the order's, whose profile the e-mails get. Return none if `NOTIFY_ON` does not list the
+    `source` is the order's, whose profile the e-mails get. Without a `recipient_email`, the e-mail is a dead
+    letter, and `readdress` makes it due once there is one. Return none if `NOTIFY_ON` does not list the
     event, if the order has an e-mail for this event that was written within `interval`, or if one for this
     version `may_exist` and does. `context` returns the template's data; it is called only if the e-mail is
     rendered. Raise `UnknownEmail` for an event without templates.
@@ -71,8 +79,6 @@ def new_emails(
     shared = {
         "order_id": order_id,
         "event_type": event_type,
-        "status": Status.SUPPRESSED if is_erased else Status.PENDING,
-        "last_error": "the recipient's data was erased" if is_erased else "",
         "locale": locale,
         "profile": profile.source,
         "from_email": profile.from_email,
@@ -90,6 +96,7 @@ def new_emails(
         recipient_email=recipient_email,
         to_name=to_name,
         idempotency_key=key,
+        **(ERASED_STATE if is_erased else {} if recipient_email else NO_ADDRESS_STATE),
         **shared,
     )
     emails = [email]
@@ -105,7 +112,8 @@ def new_emails(
             )
         )
     log_and_wake(emails, reason=Reason.FAST_PATH)
-    return emails
+    is_published = settings.EMAIL_EVENTS and email.status == Status.DEAD_LETTERED
+    return [*emails, *([end_event(email, attempts=0)] if is_published else [])]
 
 
 def _has_email(order_id: uuid.UUID, **fields: object) -> bool:

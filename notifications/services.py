@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 from django.conf import settings
+from django.db.models.functions import Now
 
 from notifications import manual_actions
-from notifications.log import EmailChange
+from notifications.log import EmailChange, log_changes
 from notifications.manual_actions import Refusal
-from notifications.models import EmailNotification
+from notifications.models import CONTENT, EmailNotification
 from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.providers.sending import PROVIDERS
@@ -64,6 +65,43 @@ def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
     """
     require_transaction("a withdrawal")
     manual_actions.change(ids=ids, act=transitions.WITHDRAW, hide_address=True)
+
+
+def readdress(
+    *, order_id: uuid.UUID, recipient_email: str, to_name: str, but: uuid.UUID | None = None
+) -> list[EmailChange]:
+    """Make the e-mails due that an order without an address owed, and return the changes.
+
+    The caller has locked the order, in its transaction. `but` is an e-mail of which a copy is sent instead.
+    """
+    require_transaction("a new address")
+    rows = EmailNotification.objects.filter(
+        order_id=order_id, recipient_email="", status__in=transitions.READDRESS.before
+    )
+    if but is not None:
+        rows = rows.exclude(id=but)
+    emails = list(rows.defer(*CONTENT).order_by("id").select_for_update())
+    if not emails:
+        return []
+    ids, status = [email.id for email in emails], transitions.READDRESS.to
+    EmailNotification.objects.filter(id__in=ids).update(
+        recipient_email=recipient_email,
+        to_name=to_name,
+        status=status,
+        last_error="",
+        next_attempt_at=Now(),
+        updated_at=Now(),
+    )
+    # An export and an erasure of the customer find the shop's copies by this.
+    copies = EmailNotification.objects.filter(order_id=order_id, shop_copy_of__in=ids, customer_email="")
+    copies.update(customer_email=recipient_email)
+    changes = []
+    for email in emails:
+        was, email.status, email.recipient_email = email.status, status, recipient_email
+        changes.append(EmailChange.of(email, was=was))
+    log_changes(changes)
+    after_commit(lambda: wake(Reason.RESEND))
+    return changes
 
 
 def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal]]:

@@ -20,7 +20,8 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
 from django.db.models import Q, QuerySet
 
-from events.publishing.write import write_event
+from events.models import DomainEvent
+from events.publishing.write import new_event
 from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.states.claimed import Claimed
@@ -37,6 +38,7 @@ from notifications.states.outcomes import (
 )
 from notifications.states.transitions import ACCEPT, DUE_STATES, SET_ASIDE_REPLACED, SETTLE, TAKE_BACK, Status
 from runtime.database.postgres.cursor import Prepared
+from runtime.database.save import save_together
 from runtime.telemetry import context
 from runtime.texts import make_storable
 
@@ -218,31 +220,35 @@ def _values(id: uuid.UUID, outcome: Outcome, decision: Decision) -> dict[str, An
 
 
 def _publish_ends(decided: Sequence[tuple[EmailNotification, Outcome]]) -> None:
-    ended = [(row, outcome, topic) for row, outcome in decided if (topic := TOPICS.get(Status(row.status)))]
+    ended = [(row, outcome) for row, outcome in decided if Status(row.status) in TOPICS]
     try:
         with transaction.atomic():
-            for row, outcome, topic in ended:
-                _publish_end(row, outcome, topic)
+            for row, outcome in ended:
+                attempts = len(row.errors) + len(outcome.failures)
+                save_together(end_event(row, attempts=attempts, provider=outcome.provider))
     except DatabaseError:  # keep the outcomes: a provider may have accepted these e-mails
         if connections[DEFAULT_DB_ALIAS].needs_rollback:
             raise  # the whole transaction is lost, so the caller settles again
-        log.exception("events of e-mails not written", ids=[str(row.id) for row, _, _ in ended])
+        log.exception("events of e-mails not written", ids=[str(row.id) for row, _ in ended])
 
 
-def _publish_end(row: EmailNotification, outcome: Outcome, topic: str) -> None:
-    """Write the event with the correlation id and the trace of the change that caused the e-mail."""
-    with context.working_for(context.Context(row.correlation_id, row.traceparent)):
-        write_event(
+def end_event(email: EmailNotification, *, attempts: int, provider: str = "") -> DomainEvent:
+    """Return the event of an e-mail that became `sent` or a dead letter after so many failed attempts.
+
+    It has the correlation id and the trace of the change that caused the e-mail.
+    """
+    with context.working_for(context.Context(email.correlation_id, email.traceparent)):
+        return new_event(
             aggregate_type="notification",
-            aggregate_id=row.id,
-            event_type=topic,
-            # The failures, and an acceptance as one more: a dead letter may be sent without a new failure.
-            sequence=len(row.errors) + len(outcome.failures) + (row.status == Status.SENT),
+            aggregate_id=email.id,
+            event_type=TOPICS[Status(email.status)],
+            # An acceptance counts as one more failure: a dead letter may be sent without a new one.
+            sequence=attempts + (email.status == Status.SENT),
             payload={
-                "notificationId": str(row.id),
-                "orderId": str(row.order_id),
-                "eventType": row.event_type,
-                "provider": outcome.provider,
-                **({"shopCopyOf": str(row.shop_copy_of)} if row.shop_copy_of else {}),
+                "notificationId": str(email.id),
+                "orderId": str(email.order_id),
+                "eventType": email.event_type,
+                "provider": provider,
+                **({"shopCopyOf": str(email.shop_copy_of)} if email.shop_copy_of else {}),
             },
         )

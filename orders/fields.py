@@ -30,6 +30,7 @@ class Kind(enum.Enum):
     NUMBER = enum.auto()
     ITEMS = enum.auto()
     STATUS = enum.auto()
+    LINES = enum.auto()  # of the timeline
     TIME = enum.auto()
 
 
@@ -138,6 +139,7 @@ ORDER_FIELDS = (
     OrderField("completed_at", Kind.TIME, Use.CSV, section="Times"),
     # An answer has it only if another system owns the order (orders.api.serializers).
     OrderField("source", Kind.TEXT, Use.CSV, section="Order", most=100),
+    OrderField("warnings", Kind.LINES, Use.NONE),
     OrderField("correlation_id", Kind.TEXT, Use.NONE, section="Times", most=128),
     OrderField("traceparent", Kind.TEXT, Use.NONE, most=55),
 )

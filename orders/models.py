@@ -88,6 +88,8 @@ class Order(models.Model):
     refunded_amount = models.BigIntegerField(default=0)
     currency = models.CharField(max_length=3, default="USD")
 
+    # What was odd about changes, for the timeline: a list of {at, text} without personal data.
+    warnings = models.JSONField(default=list, db_default=[], blank=True, editable=False)
     correlation_id = models.CharField(max_length=128, default="", blank=True)
     traceparent = models.CharField(max_length=55, default="", db_default="", editable=False)
 
@@ -149,8 +151,10 @@ class Order(models.Model):
         ]
         # PostgreSQL parses all of them in every statement that writes an order. Each says what no other says.
         constraints = [
+            # what another system reports is a fact, of whatever amount
             models.CheckConstraint(
-                condition=Q(total_amount__gte=1, total_amount__lte=10**12), name="orders_total_in_range"
+                condition=Q(total_amount__gte=1, total_amount__lte=10**12) | ~Q(source=""),
+                name="orders_total_in_range",
             ),
             # also that the status is one of these, and that no more is refunded than the total
             models.CheckConstraint(
@@ -163,7 +167,9 @@ class Order(models.Model):
                 | Q(status__in=["pending", "paid", "confirmed", "completed"], refunded_amount=0),
                 name="orders_refund_fits_status",
             ),
-            models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="orders_currency_form"),
+            models.CheckConstraint(
+                condition=Q(currency__regex=r"^[A-Z]{3}$") | ~Q(source=""), name="orders_currency_form"
+            ),
         ]
 
     def __str__(self) -> str:

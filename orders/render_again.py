@@ -163,6 +163,8 @@ def _render(
     payload = payload or {}
     if email.event_type == "order.cancelled" and payload["hasReason"]:
         raise NotRendered("only the e-mail has the reason of the cancellation")
+    if not order.email and not email.shop_copy_of:
+        raise NotRendered("its order has no usable address")
     if email.shop_copy_of:  # it goes to the shop again
         email.customer_email, email.to_name = order.email, ""
     else:

@@ -20,12 +20,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
+from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind
 
 from events.publishing.write import new_event
-from notifications.new_emails import new_emails
+from notifications.new_emails import NO_ADDRESS, new_emails
 from orders.emails import default_locale, email_context
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
@@ -69,6 +70,12 @@ class PaidBefore(ChangeRefused):
 STATE = ("status", "version", "refunded_amount", *names(Use.GIVEN))
 #: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
 TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
+#: Why the e-mails to an order's address are not sent.
+NO_EMAIL = {"": NO_ADDRESS, ERASED_ADDRESS: "erased"}
+#: The line of an order whose address a person gave, because its system gave no usable one.
+CORRECTED = "email: A person gave the order an address."
+#: An order keeps the newest warnings.
+MOST_WARNINGS = 100
 #: The fields of an item in the event.
 _LINE = names(Use.EVENTS, ITEM_FIELDS)
 
@@ -79,6 +86,18 @@ class OrderChange:
     def __init__(self, order: Order, now: dt.datetime) -> None:
         self.order, self.now = order, now
         self.rows: list[models.Model] = [order]
+        #: What was odd, for whoever asked for the change. The order keeps it for its timeline.
+        self.warnings: list[str] = []
+        #: Whether the order has an address, and had none before.
+        self.has_new_address = False
+        #: Why the change sends no e-mail, or "" if it sends one.
+        self.no_email = "this event sends none"
+
+    def warn(self, text: str, *, about: str = "") -> None:
+        """Add a warning, which must not quote personal data. The timeline's line says what it is `about`."""
+        self.warnings.append(text)
+        line = {"at": self.now.isoformat(), "text": f"{about}: {text}" if about else text}
+        self.order.warnings = [*self.order.warnings, line][-MOST_WARNINGS:]
 
     def record(self, event: str, *, details: dict[str, Any] | None = None, **change: Any) -> None:
         """Give the order its next version, and add that version's event and e-mails.
@@ -110,7 +129,7 @@ class OrderChange:
         `shown`.
         """
         order = self.order
-        self.rows += new_emails(
+        emails = new_emails(
             order_id=order.id,
             event_type=event,
             version=shown.version,
@@ -122,6 +141,11 @@ class OrderChange:
             interval=EVENTS[event].email_interval,
             may_exist=may_exist,
         )
+        self.rows += emails
+        if emails:
+            self.no_email = NO_EMAIL.get(order.email, "")
+        elif event in settings.NOTIFY_ON:
+            self.no_email = f"already sent for sequence {shown.version}"
 
     def save(self, *others: models.Model, check: str = "", values: Sequence[object] = ()) -> bool:
         """Save the rows and `others` in the caller's transaction, as `save_together` does."""
@@ -304,11 +328,18 @@ def refund(*, order_id: uuid.UUID, amount: int | None = None, currency: str | No
 
 
 def correct_address(*, order_id: uuid.UUID, email: str) -> OrderChange:
-    """Send later e-mails of an order to another address. This makes no event and no new version."""
+    """Send later e-mails of an order to another address. This makes no event and no new version.
+
+    Of another system's order, only an empty address can be corrected. The correction stays until an event has
+    a usable address.
+    """
     change = _lock(order_id)
-    if change.order.source:
-        raise ExternallyOwned(order=change.order)
-    change.order.email, change.order.updated_at = email, change.now
+    order = change.order
+    if order.source and order.email:
+        raise ExternallyOwned(order=order)
+    if order.source:
+        change.warn(CORRECTED)
+    order.email, order.updated_at = email, change.now
     after_commit(lambda: log.info("order's address corrected", order_id=str(order_id)))
     return change
 
@@ -324,19 +355,30 @@ def erase(*, orders: Sequence[Order]) -> int:
 
 
 def apply_reported_state(
-    *, reported: Order, event: str, at: dt.datetime | None, is_history: bool, **change: Any
+    *,
+    reported: Order,
+    event: str,
+    at: dt.datetime | None,
+    placed_at: dt.datetime | None,
+    is_history: bool,
+    warnings: Sequence[str] = (),
+    **change: Any,
 ) -> OrderChange:
     """Take over the state that another system reports of its order, and send the e-mail of its event.
 
     `reported` is the order after the change of `event`, which happened `at`. An event that arrives after a
     later one (overtaken) changes only the order's times, but still sends its e-mail, which shows the order as
-    reported and goes to the newest address. History sends none. The e-mail's templates get `change`. Raise
-    `OtherOwner`, or `OtherMoney` if the report has another currency and is not history. Two first events at
-    the same moment violate the primary key of orders: the second must try again.
+    reported and goes to the newest address. History sends none. The e-mail's templates get `change`. The
+    change has the `warnings` about the report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the
+    report has another currency and is not history. Two first events at the same moment violate the primary
+    key of orders: the second must try again.
     """
     order, now = lock_row(Order, reported.id)
-    reported.created_at = min(reported.created_at, now)
+    at = min(at or now, now)
+    is_early = placed_at is not None and placed_at > now
+    reported.created_at = at if placed_at is None or is_early else placed_at
     overtaken = order is not None and reported.version <= order.version
+    had_no_address = order is not None and not order.email
     if order is None:
         order = reported
     else:
@@ -345,16 +387,25 @@ def apply_reported_state(
             for name, erased in ERASED_VALUES.items():
                 setattr(reported, name, erased)
             reported.items = erase_items(reported.items)
+        elif not reported.email and any(line["text"] == CORRECTED for line in order.warnings):
+            reported.email = order.email
         for name in () if overtaken else STATE:
             setattr(order, name, getattr(reported, name))
         # The earliest time counts: queries search for e-mails and events from `created_at` on.
         order.created_at = min(order.created_at, reported.created_at)
-    at = min(at or now, now)
     if (column := TIMES.get(event)) and not is_history:  # the event of history has the time of the import
         setattr(order, column, min(filter(None, [getattr(order, column), at])))
     order.updated_at = now
     applied = OrderChange(order, now)
-    if not is_history:
+    applied.has_new_address = had_no_address and order.email not in NO_EMAIL
+    early = ["placedAt: It is in the future. The event's time is used."] if is_early else []
+    for warning in (*warnings, *early):
+        applied.warn(warning, about=f"{event}, sequence {reported.version}")
+    if is_history:
+        applied.no_email = "notify is false"
+    else:
+        if event == "order.cancelled":
+            change.setdefault("was_paid", order.paid_at is not None or reported.refunded_amount > 0)
         applied.add_emails(event, shown=reported, change={"at": at, **change}, may_exist=overtaken)
     source, sequence = order.source, reported.version
     after_commit(

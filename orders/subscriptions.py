@@ -23,6 +23,8 @@ def _handlers(topics: Mapping[str, InboundTopic]) -> dict[str, Handler]:
 
 
 OTHER_SERVICES = _handlers(OTHER_TOPICS)
+#: What each topic that HTTP may take reads of an event.
+DATA = {name: topic.body for name, topic in (OTHER_TOPICS | external.TOPICS).items()}
 _EXTERNAL, _COMMANDS = _handlers(external.TOPICS), _handlers(commands.TOPICS)
 HANDLERS = OTHER_SERVICES | _EXTERNAL | _COMMANDS
 

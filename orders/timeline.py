@@ -68,6 +68,7 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
     acts = _acts(order, emails)
     entries = [
         *_of_order(order, events),
+        *_of_warnings(order),
         *(entry for event in events for entry in _of_event(event)),
         *(
             entry
@@ -113,6 +114,12 @@ def _of_order(order: Order, events: Iterable[Row]) -> Iterator[TimelineEntry]:
         yield TimelineEntry(
             at=order.stock_reserved_at, kind="change", what="stock_reserved", text="Stock reserved"
         )
+
+
+def _of_warnings(order: Order) -> Iterator[TimelineEntry]:
+    for line in order.warnings:
+        at = dt.datetime.fromisoformat(line["at"])
+        yield TimelineEntry(at=at, kind="event", what="warning", text=line["text"])
 
 
 def _of_event(event: Row) -> Iterator[TimelineEntry]:

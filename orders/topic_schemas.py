@@ -27,7 +27,8 @@ _READ = "The fields of the envelope's `data` that are read here. Other fields ar
 _REPORTED = (
     "The `data` of an event of a system in ORDER_SOURCES: the whole order after the change. Other fields are"
     " ignored. `metadata.sequence` is the order's version. An order keeps its currency, so only an event with"
-    " `notify: false` may change it."
+    " `notify: false` may change it. A value that does not fit is replaced, and refuses the event only in the"
+    " order's id, its status and its money."
 )
 
 

@@ -56,6 +56,15 @@ def read_address(text: str) -> str:
     return address
 
 
+def is_usable(text: str) -> bool:
+    """Return whether a text is an address that every provider accepts."""
+    try:
+        read_address(text)
+    except NotAnAddress:
+        return False
+    return True
+
+
 def as_stored(text: str) -> str:
     """Return an address that somebody searches for as it is stored, and another text as it is.
 

@@ -22,9 +22,21 @@ class Rejected(Exception):
     """An event can never be processed. The text says why."""
 
 
+@dataclasses.dataclass(slots=True)
+class Effects:
+    """What a handler has to say to the sender of its event. Only an answer over HTTP shows it.
+
+    `no_email` says why the event of another system's order sends no e-mail. It is empty if it sends one, and
+    None before the event is handled.
+    """
+
+    warnings: list[str] = dataclasses.field(default_factory=list)
+    no_email: str | None = None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Envelope:
-    """An inbound event. The topic defines `data`."""
+    """An inbound event. The topic defines `data`, and the handler fills `effects`."""
 
     id: uuid.UUID
     type: str
@@ -34,6 +46,7 @@ class Envelope:
     metadata: Mapping[str, Any]
     timestamp: dt.datetime | None = None  # by the producer's clock
     has_timestamp: bool = False  # also if it cannot be read
+    effects: Effects = dataclasses.field(default_factory=Effects, compare=False)
 
     @property
     def producer(self) -> str:

@@ -19,6 +19,7 @@ from notifications.providers.explanations import (
     MAILBOX_FULL,
     MAILBOX_UNAVAILABLE,
     MALFORMED_ADDRESS,
+    NO_ADDRESS,
     NO_ANSWER,
     NO_CONNECTION,
     NO_CREDIT,
@@ -64,6 +65,7 @@ _ABOUT_US: list[tuple[Protocol | None, str, Explanation]] = [
 _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
     (ANY, r"^lease expired\b", LEASE),
     (ANY, r"^restored\b", RESTORED),
+    (ANY, r"^no usable address$", NO_ADDRESS),
     (HTTP, r"^(2\d\d|502|504|520|524)\b", NO_ANSWER),  # a proxy or gateway wrote the text
     *_ABOUT_US,
     (HTTP, r"suppress(ed|ion) list|inactive (address|recipient)", INACTIVE),

@@ -24,6 +24,12 @@ MALFORMED_ADDRESS = Explanation(
     "The provider does not accept it as an e-mail address. Usually it has a typo.",
     "Correct the address with the customer and send a copy to it. Sending to this one again cannot help.",
 )
+NO_ADDRESS = Explanation(
+    "The order has no usable address",
+    "Another system reported an order without an address, or with one that no provider accepts.",
+    "Correct it in that system, whose next event sends the e-mail. Or send a copy to the right address, and"
+    " correct the order's with it.",
+)
 INACTIVE = Explanation(
     "The provider suppresses the address",
     "The address bounced or complained before, so the provider refuses to send to it.",

@@ -128,6 +128,13 @@ RESEND = Transition(
     columns=("retry_count", "next_attempt_at", "resent_at"),
     has_to_wait=True,
 )
+READDRESS = Transition(
+    "readdress",
+    "a usable address for an order that had none",
+    before=(S.DEAD_LETTERED,),
+    after=(S.PENDING,),
+    columns=("recipient_email", "to_name", "next_attempt_at", "last_error"),
+)
 DISCARD = Transition(
     "give up", "a person", before=(S.DEAD_LETTERED, S.FAILED), after=(S.DISCARDED,), has_to_wait=True
 )
@@ -159,7 +166,7 @@ SET_ASIDE_REPLACED = Transition(
 )
 TRANSITIONS = (
     *(CLAIM, SETTLE, TAKE_BACK, RECOVER, ACCEPT),
-    *(RESEND, DISCARD, MARK_SENT),
+    *(RESEND, READDRESS, DISCARD, MARK_SENT),
     *(WITHDRAW, SET_ASIDE_UNPROVEN, SET_ASIDE_REPLACED),
 )
 

@@ -56,8 +56,9 @@ class CopyPage(admin.ModelAdmin[Order]):
         ):
             raise PermissionDenied
         email = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
-        ours = not Order.objects.filter(id=email.order_id).exclude(source="").exists()
-        may_correct = ours and email.shop_copy_of is None and user.has_perm("orders.correct_address")
+        shops = Order.objects.filter(id=email.order_id).exclude(source="").exclude(email="")
+        is_customers = email.shop_copy_of is None
+        may_correct = is_customers and not shops.exists() and user.has_perm("orders.correct_address")
         posted = request.POST if request.method == "POST" else None
         initial = {"recipient_email": email.recipient_email, "update_order": True}
         form = CopyForm(posted, initial=initial, may_correct=may_correct)

@@ -19,7 +19,7 @@ BAD = {
     *("suppressed", "discarded"),
 }
 GOOD = {"sent", "delivered", "published"}
-UNSURE = {"transient", "unreachable", "ambiguous", "throttled"}
+UNSURE = {"transient", "unreachable", "ambiguous", "throttled", "warning"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

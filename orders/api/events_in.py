@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import structlog
 from django.core.exceptions import SuspiciousOperation
@@ -23,7 +24,8 @@ from events.pause_watch import PauseWatch
 from orders.inbound import commands
 from orders.inbound.external import TOPICS as ORDER_TOPICS
 from orders.inbound.external import OwnedElsewhere
-from orders.subscriptions import NAME, over_http
+from orders.inbound.reading import name_unknown
+from orders.subscriptions import DATA, NAME, over_http
 from runtime.models import Pause
 from web.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
 from web.api.problems import Problem, is_temporary, paused
@@ -37,7 +39,7 @@ SCOPE = "events:write"
 #: A list reads its token again after so long: if its orders are locked, it may take minutes.
 TOKEN_SECONDS = 1.0
 RESULTS = {"done": ("processed", "handled"), "repeat": ("repeated", "repeated")}
-Answer = dict[str, str | None]
+Answer = dict[str, Any]
 
 _pause = PauseWatch(Pause.Part.CONSUMERS)
 
@@ -49,6 +51,17 @@ class EventResultSerializer(serializers.Serializer[Answer]):
         help_text="`repeated`: it had its effect before. `refused`: only in the answer to a list",
     )
     problem = serializers.CharField(required=False, help_text="Why the event was refused")
+    email = serializers.ChoiceField(
+        choices=["queued", "none"],
+        required=False,
+        help_text="What became of the e-mail. Only of events of other systems' orders",
+    )
+    reason = serializers.CharField(required=False, help_text="Why there is no e-mail")
+    warnings = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="Values that were replaced, and members that are unknown. The event was processed",
+    )
 
 
 class EventResultsSerializer(serializers.Serializer[Answer]):
@@ -184,7 +197,19 @@ def _process(
         raise
     finally:
         RECEIVED.labels(topic, counted).inc()
-    return {"event_id": str(opened.id), "result": result}
+    return {"event_id": str(opened.id), "result": result} | _describe(opened)
+
+
+def _describe(event: Envelope) -> Answer:
+    """Return what else the sender of an event should know. A repeat does not say what its first time did."""
+    no_email = event.effects.no_email
+    warnings = event.effects.warnings + name_unknown(DATA[event.type], event.data)
+    if event.type not in ORDER_TOPICS:
+        return {"warnings": warnings} if warnings else {}
+    if no_email is None:
+        no_email = "the event was processed before"
+    email = {"email": "none", "reason": no_email} if no_email else {"email": "queued"}
+    return {**email, "warnings": warnings}
 
 
 def _why_not_taken(topic: str, *, taken: Iterable[str]) -> str:

@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import functools
 import uuid
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope, Rejected
+from events.counters import FALLBACKS_USED
+from notifications.rendering import nearest_locale
+from notifications.services import readdress
 from orders import services
-from orders.bodies import CancelBody, CompleteBody, OrderBody
+from orders.bodies import CancelBody, CompleteBody, Locale, OrderBody
 from orders.emails import default_locale
 from orders.events import EVENTS
-from orders.fields import MAX_AMOUNT
-from orders.inbound.reading import InboundTopic, read_data
+from orders.fields import MAX_AMOUNT, longest
+from orders.inbound.fallbacks import FALLBACKS, replace, use_fallbacks
+from orders.inbound.reading import CURRENCY_FORM, InboundTopic, read_data, save_change
 from orders.models import Order
 from orders.transitions import ChangeRefused
+from runtime.database.transactions import after_commit
 from runtime.telemetry import context
-from web.api.fields import Choice, Flag, Integer, Text, parse_uuid
+from web.api.fields import Choice, Code, Flag, Integer, Text, parse_uuid
 
 S = Order.Status
 LARGEST_SEQUENCE = 2**31 - 1
@@ -43,12 +49,35 @@ class OwnedElsewhere(Rejected):
     """The order belongs to another system. The text names it, and not every sender may read that."""
 
 
+class ReportedLocale(Locale):
+    """A language tag that Babel can format."""
+
+    def run_validation(self, data: Any = serializers.empty) -> str:
+        value = super().run_validation(data)
+        if nearest_locale(value, longest=self.max_length or 0) != value:
+            raise serializers.ValidationError(f"{value} is a language, but we cannot format it.")
+        return value
+
+
 class ExternalOrder(OrderBody):
-    """The order after the change."""
+    """The order after the change. Only the values of fields without a fallback can be refused."""
 
     order_id = Text(max_length=100, help_text="Any text. A UUID becomes the order's id here")
     user_id = Text(max_length=100, help_text="Any text, such as a UUID")
     status = Choice(choices=S.choices)
+    total_amount = Integer(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units, such as cents")
+    # Money of a currency that is no longer in use is money, too.
+    currency = Code(
+        pattern=CURRENCY_FORM,
+        required=False,
+        wanted="three capital letters, such as USD",
+        help_text="ISO 4217; USD if absent",
+    )
+    locale = ReportedLocale(
+        required=False,
+        max_length=longest("locale"),
+        help_text="Language of the e-mails; if absent, that of the shop's profile, or en",
+    )
     refunded_amount = Integer(
         required=False, min_value=0, max_value=MAX_AMOUNT, default=0, help_text="In minor units; 0 if absent"
     )
@@ -58,6 +87,24 @@ class ExternalOrder(OrderBody):
         default=True,
         help_text="True if absent. False stores the order without an e-mail, for history",
     )
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        """Return the checked values, with an `Unusable` in place of each that has a fallback."""
+        values: dict[str, Any] = {}
+        errors: dict[str, Any] = {}
+        for name, field in self.fields.items():
+            try:
+                values[name] = field.run_validation(data.get(name, serializers.empty))
+            except serializers.SkipField:
+                continue
+            except serializers.ValidationError as error:
+                if name in FALLBACKS:
+                    values[name] = replace(name, field, data.get(name), error)
+                else:
+                    errors[name] = error.detail
+        if errors:
+            raise serializers.ValidationError(errors)
+        return values
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a refunded amount that does not fit the status, as the table's constraints do."""
@@ -85,9 +132,9 @@ class Cancelled(CancelBody, ExternalOrder):
 
 class Refund(ExternalOrder):
     refunded_amount = Integer(
-        min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, including this refund"
+        min_value=0, max_value=MAX_AMOUNT, help_text="In minor units, including this refund"
     )
-    amount = Integer(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, of this refund")
+    amount = Integer(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units, of this refund")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse an amount above the refunded amount: the e-mail shows both."""
@@ -154,20 +201,30 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
 
 def _apply(event: Envelope, *, name: str) -> None:
     """Handle the event `name` of another system. An event with `notify: false` sends no e-mail."""
-    reported, details = _read(event, name)
-    is_history = not details.pop("notify")
+    reported, report = _read(event, name)
     try:
-        services.apply_reported_state(
-            reported=reported, event=name, at=event.timestamp, is_history=is_history, **details
-        ).save()
+        change = services.apply_reported_state(reported=reported, event=name, at=event.timestamp, **report)
     except services.OtherOwner as error:
         raise OwnedElsewhere(str(error)) from error
     except ChangeRefused as error:
         raise Rejected(str(error)) from error
+    save_change(change, event)
+    if change.has_new_address:
+        readdress(order_id=change.order.id, recipient_email=change.order.email, to_name=change.order.name)
+    event.effects.no_email = change.no_email
+    after_commit(lambda: _count(change.warnings))
+
+
+def _count(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        FALLBACKS_USED.labels(warning.partition(":")[0]).inc()
 
 
 def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
-    """Return the event's order, unsaved, and the fields in `DETAILS`. Raise `Rejected`."""
+    """Return the event's order, unsaved, and the other arguments of `apply_reported_state`.
+
+    Raise `Rejected`.
+    """
     source = event.producer
     if source not in settings.ORDER_SOURCES:
         raise Rejected(f"its producer {source[:100]!r} is not in ORDER_SOURCES")
@@ -175,17 +232,20 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     if type(sequence) is not int or not 1 <= sequence <= LARGEST_SEQUENCE:
         raise Rejected(f"its metadata.sequence is not a whole number from 1 to {LARGEST_SEQUENCE}")
     body, statuses, _ = BODIES[name]
-    values = read_data(body, event.data, strict=False)
+    values, warnings = use_fallbacks(read_data(body, event.data, strict=False))
     if values["status"] not in statuses:
         raise Rejected(f"data.status: After this event an order is {' or '.join(statuses)}.")
-    details = {key: values.pop(key) for key in DETAILS if key in values}
+    report = {key: values.pop(key) for key in DETAILS if key in values}
     foreign_id, work = values.pop("order_id"), context.current()
     id = own_id(source=source, id=foreign_id)
-    values["user_id"] = own_id(source=source, id=values["user_id"])
-    values["created_at"] = values.pop("placed_at")
+    user_id = values.pop("user_id", None)
+    values["user_id"] = uuid.uuid5(id, source) if user_id is None else own_id(source=source, id=user_id)
     if str(id) != foreign_id.lower():
         values.setdefault("reference", foreign_id)
     values.setdefault("locale", default_locale(source=source))
+    report["placed_at"] = values.pop("placed_at", None)
+    report["is_history"] = not report.pop("notify")
+    report["warnings"] = warnings
     order = Order(
         id=id,
         source=source,
@@ -194,7 +254,7 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
         traceparent=work.traceparent,
         **values,
     )
-    return order, details
+    return order, report
 
 
 TOPICS = {

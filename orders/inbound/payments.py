@@ -15,7 +15,7 @@ from rest_framework import serializers
 from events.consuming.envelope import Envelope, Rejected
 from orders import services
 from orders.fields import MAX_AMOUNT
-from orders.inbound.reading import InboundTopic, order_handler, read_data
+from orders.inbound.reading import CURRENCY_FORM, InboundTopic, order_handler, read_data
 from orders.services import OrderChange
 from orders.transitions import ExternallyOwned, InvalidTransition
 from web.api.fields import Code, Integer, StrictSerializer
@@ -24,8 +24,6 @@ from web.api.fields import Code, Integer, StrictSerializer
 PAYMENT = "payment.payment.succeeded.v1"
 #: Payment providers write their codes in either case: card_declined, INSUFFICIENT_FUNDS, 51.
 _REASON_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,49}")
-#: Money of a currency that is no longer in use may still be refunded. Check only the form.
-_CURRENCY = re.compile(r"[A-Z]{3}")
 
 
 class PaymentData(StrictSerializer):
@@ -38,7 +36,7 @@ class PaymentData(StrictSerializer):
         help_text="In minor units. If present, it must be the order's total",
     )
     currency = Code(
-        pattern=_CURRENCY,
+        pattern=CURRENCY_FORM,
         required=False,
         wanted="three capital letters, such as USD",
         help_text="If present, it must be the order's currency",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rest_framework.exceptions import ValidationError
@@ -19,7 +21,11 @@ from runtime.texts import CONTROL_CHARACTERS
 from web.api.fields import StrictSerializer, cached_serializer, unknown_field
 from web.api.problems import faults_of
 
+#: Currencies come and go, so an event's currency is checked by its form alone.
+CURRENCY_FORM = re.compile(r"[A-Z]{3}")
 _MOST_FAULTS = 5
+#: A body may have thousands of members that nobody reads.
+_MOST_UNKNOWN = 20
 
 
 class InboundTopic(NamedTuple):
@@ -57,9 +63,16 @@ def order_handler(change: Callable[[Envelope, uuid.UUID], OrderChange]) -> Handl
         if order_id is None:
             raise Rejected("its data.orderId is not a UUID")
         with refusals_as_rejections():
-            change(event, order_id).save()
+            changed = change(event, order_id)
+        save_change(changed, event)
 
     return handle
+
+
+def save_change(change: OrderChange, event: Envelope) -> None:
+    """Save what an event changed, and give its sender the warnings of the change."""
+    change.save()
+    event.effects.warnings += change.warnings
 
 
 @contextlib.contextmanager
@@ -80,6 +93,37 @@ def order_id_of(event: Envelope) -> uuid.UUID | None:
         return None
 
 
+def name_unknown(body: type[StrictSerializer], data: Mapping[str, Any]) -> list[str]:
+    """Return a warning for each member of an event's data that is not read, with what may be meant."""
+    unknown = list(dict.fromkeys(_unknown(data, cached_serializer(body), "")))
+    more = len(unknown) - _MOST_UNKNOWN
+    return unknown[:_MOST_UNKNOWN] + ([f"{more} more members are unknown"] if more > 0 else [])
+
+
+def _unknown(value: Any, field: Field[Any, Any, Any, Any], place: str) -> Iterator[str]:
+    child = getattr(field, "child", None)
+    if isinstance(value, list) and child is not None:
+        for member in value:
+            yield from _unknown(member, child, place)
+    fields = getattr(field, "fields", None)
+    if not isinstance(value, Mapping) or fields is None:
+        return
+    names = {camel(name): name for name in fields}
+    for key, member in value.items():
+        if key in names:
+            yield from _unknown(member, fields[names[key]], f"{place}{key}.")
+        elif place or key != "orderId":
+            meant = _meant(key, names)
+            yield f"{place}{key[:100]}: unknown" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _meant(key: str, names: Iterable[str]) -> str:
+    """Return the name that is most like a key, in any case and however its words are joined, or ""."""
+    plain = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(re.sub(r"[\W_]", "", key[:100]).lower(), plain, n=1, cutoff=0.85)
+    return plain[near[0]] if near else ""
+
+
 def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: bool) -> Any:
     """Rename the keys of a value to the names of the serializer's fields, at every level."""
     if isinstance(value, str) and CONTROL_CHARACTERS.search(value):
@@ -93,14 +137,16 @@ def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: b
     names = {camel(name): name for name in fields}
     if strict and (unknown := value.keys() - names.keys()):
         raise Rejected(f"{place}.{min(unknown)[:100]}: {unknown_field(allowed=names)}")
-    money = {key.lower(): key for key, name in names.items() if _is_money(name)}
+    # Only the money of the order decides what is paid or refunded. That of its items is shown.
+    is_order = field.parent is None
+    money = {key.lower(): key for key, name in names.items() if is_order and _is_money(name)}
     for key in value.keys() - names.keys():
         if right := money.get(key.lower()):
             raise Rejected(f"{place}.{key}: Unknown field. Use {right}.")
     return {
         names[key]: _renamed(member, fields[names[key]], f"{place}.{key}", strict)
         for key, member in value.items()
-        if key in names and (strict or member is not None or _is_money(names[key]))
+        if key in names and (strict or member is not None or key.lower() in money)
     }
 
 

@@ -7,6 +7,7 @@ mock cluster.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import time
 import uuid
 from collections import Counter
@@ -22,8 +23,21 @@ from django.conf import settings
 from events.transports import Lag
 from tests.kit import kafka as brokers
 from tests.kit.brokers import receive
+from tests.kit.events import SHOP, new_id, told
 from tests.kit.waiting import until
-from tests.kit.words import BrokerAway, Message, TopicUnavailable, consumer_lags, kafka, transports
+from tests.kit.words import (
+    HANDLERS,
+    NAME,
+    BrokerAway,
+    EmailNotification,
+    Message,
+    Order,
+    TopicUnavailable,
+    consumer_lags,
+    inbox,
+    kafka,
+    transports,
+)
 
 #: Kafka's timestamps (epoch milliseconds): after the year 9999, before 1970, microseconds.
 TIMESTAMPS = [253402300800000, -62135596800001, 2**63 - 1, 1763770000000000]
@@ -168,6 +182,34 @@ def test_what_the_broker_said_when_it_was_written_comes_with_a_message(broker, t
     (message,) = receive(consumer, 1)
     assert message.written_at and abs(dt.datetime.now(dt.UTC) - message.written_at) < dt.timedelta(minutes=5)
     consumer.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_another_system_reports_with_unusable_values_becomes_its_order(broker, topic, settings):
+    settings.ORDER_SOURCES, settings.FAST_PATH = [SHOP], False
+    odd = {"email": "a..b@docomo.ne.jp", "locale": "crh-Latn", "currency": "HRK", "totalAmount": 0}
+    odd |= {"name": "N" * 201, "items": "tea", "placedAt": "2999-01-01T00:00:00Z", "userId": 42}
+    reports = [told("paid", new_id(), 1), told("paid", new_id(), 1, **odd), told("paid", new_id(), 1)]
+    publisher = transports.publisher()
+    values = [json.dumps(report | {"eventType": topic}).encode() for report in reports]
+    assert publisher.publish([Message(topic, "k", value) for value in values]) == [None] * 3
+    publisher.close()
+    consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
+    messages = receive(consumer, 3)
+    consumer.done(messages)
+    consumer.close()
+    paid = HANDLERS["order.order.paid.v1"]
+    for message in messages:
+        opened = inbox.open_message(message)
+        assert inbox.process(opened, consumer=NAME, handlers={topic: paid}) == "done"
+    ids = [report["data"]["orderId"] for report in reports]
+    rows = Order.objects.in_bulk(ids)
+    orders = [rows[uuid.UUID(id)] for id in ids]
+    assert [len(order.warnings) for order in orders] == [0, 6, 0]
+    assert [order.email for order in orders] == ["ann@example.com", "", "ann@example.com"]
+    assert [email.status for email in EmailNotification.objects.order_by("id")] == [
+        *("pending", "dead_lettered", "pending"),
+    ]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from tests.kit.orders import pay_order, place_order
 from tests.kit.words import (
     HANDLERS,
     NAME,
+    EmailNotification,
     InboundDeadLetter,
     Order,
     Received,
@@ -143,3 +144,17 @@ def cancellation(order_id: str) -> list[dict[str, Any]]:
 
 def new_id() -> str:
     return str(uuid.uuid4())
+
+
+def without_address(sequence: int = 1, **data: Any) -> Order:
+    """Report an order without a usable address, one event for each sequence."""
+    id = new_id()
+    for number, change in enumerate(("placed", "paid", "completed")[:sequence], start=1):
+        assert tell(change, id, number, **{"email": "a..b@docomo.ne.jp", "userId": USER} | data) == "done"
+    return Order.objects.get(id=id)
+
+
+def emails(order: Order) -> dict[str, tuple[str, str]]:
+    """Return the state and the recipient of each of an order's e-mails by its event."""
+    rows = EmailNotification.objects.filter(order_id=order.id, shop_copy_of=None, resend_of=None)
+    return {row.event_type: (row.status, row.recipient_email) for row in rows}

@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 
 from local.machine import PROJECT
 from notifications.conditions import Rows
+from notifications.services import readdress
 from notifications.settle import take_back
 from notifications.states.transitions import (
     ACCEPT,
@@ -20,6 +22,7 @@ from notifications.states.transitions import (
     ENDED,
     LABELS,
     MARK_SENT,
+    READDRESS,
     RECOVER,
     RESEND,
     SET_ASIDE_REPLACED,
@@ -64,6 +67,13 @@ def hand(act: Transition) -> Verb:
     return lambda mail: manual_actions.change(ids=[mail.id], act=act)
 
 
+def readdress_empty(mail: EmailNotification) -> None:
+    rows.filter(id=mail.id).update(recipient_email="")
+    with transaction.atomic():
+        if not readdress(order_id=mail.order_id, recipient_email="new@example.com", to_name="New"):
+            rows.filter(id=mail.id).update(recipient_email=mail.recipient_email)
+
+
 #: An acceptance of an unclaimed row is `accept`.
 FAILURES = [
     settling(verdict, has_used_retry=used)
@@ -81,6 +91,7 @@ CALLS: dict[str, list[Verb]] = {
     RECOVER.verb: [lambda _: recover(lease_seconds=-60)],
     ACCEPT.verb: [lambda mail: accept({mail.id: ACCEPTED})],
     RESEND.verb: [hand(RESEND)],
+    READDRESS.verb: [readdress_empty],
     DISCARD.verb: [hand(DISCARD)],
     MARK_SENT.verb: [lambda mail: mark_sent(ids=[mail.id])],
     WITHDRAW.verb: [hand(WITHDRAW)],

@@ -113,8 +113,6 @@ def test_an_ip_address_is_refused_everywhere_with_what_would_be_right(api, admin
         admin_client.post(f"{SUPPRESSIONS}add/", {"address": IP, "reason": "manual"}),
     ):
         assert answer.status_code in (200, 400) and right in answer.content.decode()
-    assert tell("paid", new_id(), 1, email=IP) == "dead"
-    assert right in InboundDeadLetter.objects.get().error
     assert not Suppression.objects.exists() and EmailNotification.objects.count() == 1
 
 
@@ -145,7 +143,7 @@ def test_the_admin_finds_it_in_every_spelling(admin_client, text):
 def test_an_export_and_an_erasure_reach_all_that_is_stored_of_it(text, quoted):
     id = new_id()
     assert tell("paid", id, 1, email="Ann@EXÄMPLE.com", name="Ann Smith") == "done"
-    event = told("paid", new_id(), 2, email=quoted, totalAmount=0)
+    event = told("paid", new_id(), 2, email=quoted, totalAmount=-1)
     assert handle(received(event["eventType"], json.dumps(event).encode())) == "dead"
     EmailNotification.objects.update(status="sent", sent_at=Now())
     document = person_export.export_person(email=text, report=Steps())

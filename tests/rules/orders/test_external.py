@@ -305,19 +305,14 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("change", "spoilt", "reason"),
         [
-            ("placed", {"email": None}, "data.email: This field is required."),
-            ("placed", {"email": "secret(at)example"}, "data.email: Use an e-mail address"),
             ("placed", {"totalAmount": "1000"}, "data.totalAmount: This must be a whole number."),
             ("placed", {"orderId": 7}, "data.orderId: This must be a string."),
             ("placed", {"orderId": ""}, "data.orderId"),
-            ("placed", {"placedAt": "yesterday"}, "data.placedAt"),
             ("placed", {"status": "paid"}, "data.status: After this event an order is pending."),
             ("placed", {"status": "shipped"}, "data.status: Unknown status. Use pending, paid, "),
             ("placed", {"refundedAmount": 1}, "that is pending, this must be 0."),
             ("placed", {"name": "Ann\r\nBcc: x@example.com"}, "data.name: Control characters"),
-            ("placed", {"items": [{"sku": "x"}]}, "data.items.0.name: This field is required."),
-            ("placed", {"items": "tea"}, "data.items"),
-            ("placed", {"currency": "XXZ"}, "data.currency"),
+            ("placed", {"currency": "secret"}, "data.currency: This must be three capital letters"),
             ("refunded", {"amount": 5}, "data.refundedAmount: This field is required."),
             ("refunded", {"amount": 5, "refundedAmount": 999}, "that is refunded, this must be the total."),
             ("part_refunded", {"amount": 5, "refundedAmount": 1000}, "data.refundedAmount"),
@@ -327,8 +322,6 @@ class TestRefused:
                 {"amount": 6, "refundedAmount": 5},
                 "data.amount: This must be at most refundedAmount, which includes this refund.",
             ),
-            ("cancelled", {"wasPaid": "no"}, "data.wasPaid: This must be true or false."),
-            ("completed", {"trackingUrl": "javascript:alert(1)"}, "data.trackingUrl"),
         ],
     )
     def test_wrong_data_is_a_dead_letter_with_its_reason_and_changes_nothing(self, change, spoilt, reason):
@@ -365,23 +358,20 @@ class TestRefused:
         assert Order.objects.get().locale == "en"
 
     @pytest.mark.parametrize("change", ["placed", "paid", "cancelled", "refunded"])
-    @pytest.mark.parametrize(
-        "name", ["totalAmount", "refundedAmount", "amount", "currency", "items.0.unitAmount"]
-    )
+    @pytest.mark.parametrize("name", ["totalAmount", "refundedAmount", "amount", "currency"])
     @pytest.mark.parametrize("is_null", [True, False])
     def test_money_that_is_null_or_named_in_another_case_is_refused(self, change, name, is_null):
-        id, last = new_id(), name.rpartition(".")[2]
+        id = new_id()
         details = {"amount": 1000, "refundedAmount": 1000} if change == "refunded" else {}
         event = told(change, id, 1, **details)
-        part = event["data"]["items"][0] if "." in name else event["data"]
-        part[last if is_null else last.upper()] = None
+        event["data"][name if is_null else name.upper()] = None
         if name == "amount" and change != "refunded":  # it is no field of this event
             assert give(event) == "done"
             return
         assert give(event) == "dead"
-        said = "null" if is_null else f"Use {last}."
+        said = "null" if is_null else f"Use {name}."
         error = InboundDeadLetter.objects.get().error
-        assert f"data.{name if is_null else name.removesuffix(last) + last.upper()}: " in error
+        assert f"data.{name if is_null else name.upper()}: " in error
         assert said in error
         assert not Order.objects.filter(id=id).exists()
 
@@ -447,8 +437,3 @@ class TestHistory:
         after = Order.objects.values().get(id=id)
         assert after | {"updated_at": before["updated_at"]} == before
         assert EmailNotification.objects.get().recipient_email == "ann@example.com"
-
-    @pytest.mark.parametrize("value", ["false", 0, "no"])
-    def test_a_notify_that_is_no_boolean_is_refused(self, value):
-        assert tell("paid", new_id(), 1, notify=value) == "dead"
-        assert "data.notify" in InboundDeadLetter.objects.get().error

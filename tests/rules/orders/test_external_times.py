@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -57,8 +58,10 @@ def test_is_shown_exported_and_erased(placed_at, admin_client):
 
 
 @pytest.mark.parametrize("placed_at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
-def test_that_is_no_time_of_utc_is_a_dead_letter(placed_at):
-    assert tell("placed", new_id(), 1, placedAt=placed_at) == "dead"
+def test_that_is_no_time_of_utc_is_the_time_of_the_event(placed_at):
+    event = told("placed", id := new_id(), 1, placedAt=placed_at)
+    assert give(event) == "done"
+    assert Order.objects.get(id=id).created_at == dt.datetime.fromisoformat(event["timestamp"])
 
 
 def test_in_the_future_is_when_the_order_was_first_heard_of():

@@ -20,6 +20,7 @@ COLUMNS: dict[Kind, type[models.Field]] = {
     Kind.AMOUNT: models.BigIntegerField,
     Kind.NUMBER: models.PositiveIntegerField,
     Kind.ITEMS: models.JSONField,
+    Kind.LINES: models.JSONField,
     Kind.TIME: models.DateTimeField,
 }
 #: A value of each kind that a shop gives.

@@ -1,0 +1,114 @@
+"""What replaces the unusable values of another system's order. docs/reference/events.md has the table.
+
+What happened elsewhere is a fact, and one odd value is no reason to refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rest_framework import serializers
+
+from notifications.rendering import nearest_locale
+from orders.fields import camel, longest
+
+Field = serializers.Field[Any, Any, Any, Any]
+_LEFT_OUT = "It was left out."
+
+
+class Unusable(NamedTuple):
+    """Takes the place of a value that was refused. `value` is None if there is nothing to use instead."""
+
+    fault: str
+    value: Any
+    instead: str  # the words for what is used
+
+
+def replace(name: str, field: Field, value: Any, error: serializers.ValidationError) -> Unusable:
+    """Return what is used instead of a value that `field` refuses. `FALLBACKS` must have the name."""
+    return Unusable(_first_fault(error.detail), *FALLBACKS[name](field, value))
+
+
+def _first_fault(detail: Any) -> str:
+    while not isinstance(detail, str):
+        detail = next(iter(detail.values() if isinstance(detail, Mapping) else detail), "")
+    return str(detail)
+
+
+def _is_valid(field: Field, value: Any) -> bool:
+    try:
+        field.run_validation(value)
+    except serializers.ValidationError:
+        return False
+    return True
+
+
+def _cut(field: Field, value: Any) -> Any:
+    """Return a text that is too long for its field cut to it, and any other value as it is."""
+    most = getattr(field, "max_length", None)
+    if not isinstance(value, str) or most is None or len(value) <= most:
+        return value
+    return f"{value[: most - 1].rstrip()}…"
+
+
+def _cut_text(field: Field, value: Any) -> tuple[str | None, str]:
+    cut = _cut(field, value)
+    return (cut, "It was cut.") if _is_valid(field, cut) else (None, _LEFT_OUT)
+
+
+def _cut_items(field: Field, value: Any) -> tuple[list[Any], str]:
+    """Return the items with their texts cut, or none if they are malformed in any other way."""
+    if isinstance(value, list):
+        parts: Mapping[str, Field] = field.child.fields  # type: ignore[attr-defined] # a list's serializer
+        cut = [_cut_item(parts, item) for item in value]
+        if _is_valid(field, cut):
+            return cut, "Its texts were cut."
+    return [], "The order has no items."
+
+
+def _cut_item(parts: Mapping[str, Field], item: Any) -> Any:
+    if not isinstance(item, Mapping):
+        return item
+    return {name: _cut(parts[name], value) for name, value in item.items()}
+
+
+def _near_locale(field: Field, value: Any) -> tuple[str | None, str]:
+    near = nearest_locale(value, longest=longest("locale")) if isinstance(value, str) else None
+    return near, f"It became {near}." if near else "It became the default of the shop's profile."
+
+
+def _always(value: Any, instead: str) -> Callable[[Field, Any], tuple[Any, str]]:
+    return lambda field, refused: (value, instead)
+
+
+#: The fields of which no value refuses an event. The functions return what is used instead, and say so.
+FALLBACKS: Mapping[str, Callable[[Field, Any], tuple[Any, str]]] = {
+    "user_id": _always(None, "It was derived from the source and the order."),
+    "email": _always("", "The event gives no address."),
+    "name": _cut_text,
+    "reference": _cut_text,
+    "locale": _near_locale,
+    "items": _cut_items,
+    "placed_at": _always(None, "The event's time is used."),
+    "tracking_url": _always(None, _LEFT_OUT),
+    "reason": _cut_text,
+    "was_paid": _always(None, "The order's own payment and refund say it."),
+    "notify": _always(False, "No e-mail is sent."),
+}
+
+
+def use_fallbacks(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the usable values, and a warning for each that was not.
+
+    A warning quotes no value but that of a locale.
+    """
+    usable, warnings = {}, []
+    for name, value in values.items():
+        if isinstance(value, Unusable):
+            warnings.append(f"{camel(name)}: {value.fault} {value.instead}")
+            value = value.value
+            if value is None:
+                continue
+        usable[name] = value
+    return usable, warnings
