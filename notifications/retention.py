@@ -17,6 +17,7 @@ EMAIL_RETENTION = RetentionRules(
     owner_column="order_id",
     # A shop copy is also its customer's. Its content is about them.
     address_columns=("recipient_email", "customer_email"),
+    unaddressed="recipient_email = '' OR shop_copy_of IS NOT NULL AND customer_email = ''",
     # Leave a row that is being sent to a second pass. Settling would write its errors again.
     personal=f"recipient_email <> '{ERASED_ADDRESS}' AND status <> '{Status.PROCESSING}'",
     erased={

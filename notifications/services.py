@@ -22,6 +22,8 @@ from notifications.states.outcomes import SET_ASIDE, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import suppressed_among
 from notifications.wake import Reason, wake
+from retention.person import Person
+from retention.rows_of_person import erase_rows
 from runtime.database.transactions import after_commit, require_transaction
 
 log = structlog.get_logger(__name__)
@@ -102,6 +104,17 @@ def readdress(
     log_changes(changes)
     after_commit(lambda: wake(Reason.RESEND))
     return changes
+
+
+def erase_unaddressed(*, order_id: uuid.UUID) -> None:
+    """Erase the e-mails without an address of an order that turned out to be an erased person's.
+
+    The caller has locked the order, in its transaction.
+    """
+    emails = EmailNotification.objects.filter(order_id=order_id, recipient_email="")
+    withdraw_emails(ids=emails.filter(status__in=transitions.UNFINISHED).values_list("id", flat=True))
+    owner = Person.of("", frozenset([order_id]))
+    erase_rows(model=EmailNotification, person=owner, using="default", orders=[order_id])
 
 
 def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal]]:

@@ -32,9 +32,10 @@ from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
 from orders.models import Order
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
-from runtime.database.save import lock_row, save_together
+from retention.person import ERASED_AT
+from runtime.database.save import lock_row, lock_row_and_ask, save_together
 from runtime.database.transactions import after_commit, require_transaction
-from runtime.personal_data import ERASED_ADDRESS
+from runtime.personal_data import ERASED_ADDRESS, address_hash
 from runtime.telemetry import context, tracing
 
 log = structlog.get_logger(__name__)
@@ -368,25 +369,28 @@ def apply_reported_state(
 
     `reported` is the order after the change of `event`, which happened `at`. An event that arrives after a
     later one (overtaken) changes only the order's times, but still sends its e-mail, which shows the order as
-    reported and goes to the newest address. History sends none. The e-mail's templates get `change`. The
-    change has the `warnings` about the report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the
-    report has another currency and is not history. Two first events at the same moment violate the primary
-    key of orders: the second must try again.
+    reported and goes to the newest address. History sends none, and neither does an order whose address was
+    not known before its person was erased. The e-mail's templates get `change`. The change has the `warnings`
+    about the report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the report has another currency
+    and is not history. Two first events at the same moment violate the primary key of orders: the second must
+    try again.
     """
-    order, now = lock_row(Order, reported.id)
+    order, now, erased_at = lock_row_and_ask(
+        Order, reported.id, question=ERASED_AT, values=[address_hash(reported.email)]
+    )
     at = min(at or now, now)
     is_early = placed_at is not None and placed_at > now
     reported.created_at = at if placed_at is None or is_early else placed_at
     overtaken = order is not None and reported.version <= order.version
     had_no_address = order is not None and not order.email
+    if (order is None or had_no_address) and erased_at is not None and reported.created_at < erased_at:
+        _erase_report(reported)
     if order is None:
         order = reported
     else:
         _check_report(order, reported, is_history=is_history)
         if order.email == ERASED_ADDRESS:  # an erased person stays erased
-            for name, erased in ERASED_VALUES.items():
-                setattr(reported, name, erased)
-            reported.items = erase_items(reported.items)
+            _erase_report(reported)
         elif not reported.email and any(line["text"] == CORRECTED for line in order.warnings):
             reported.email = order.email
         for name in () if overtaken else STATE:
@@ -397,7 +401,7 @@ def apply_reported_state(
         setattr(order, column, min(filter(None, [getattr(order, column), at])))
     order.updated_at = now
     applied = OrderChange(order, now)
-    applied.has_new_address = had_no_address and order.email not in NO_EMAIL
+    applied.has_new_address = had_no_address and bool(order.email)
     early = ["placedAt: It is in the future. The event's time is used."] if is_early else []
     for warning in (*warnings, *early):
         applied.warn(warning, about=f"{event}, sequence {reported.version}")
@@ -419,6 +423,13 @@ def apply_reported_state(
         )
     )
     return applied
+
+
+def _erase_report(reported: Order) -> None:
+    """Take the personal data out of the report of an erased person's order."""
+    for name, erased in ERASED_VALUES.items():
+        setattr(reported, name, erased)
+    reported.items = erase_items(reported.items)
 
 
 def _check_report(order: Order, reported: Order, *, is_history: bool) -> None:

@@ -41,7 +41,8 @@ class Erasure(models.Model):
     address_hash = models.CharField(max_length=64, unique=True)
     cold_files = models.JSONField(default=list)  # partitions whose cold files must still be rewritten
     counts = models.JSONField(default=dict)  # rows changed, by table
-    requested_at = models.DateTimeField(db_default=Now())
+    requested_at = models.DateTimeField(db_default=Now())  # first; the cold files are rewritten from it on
+    repeated_at = models.DateTimeField(null=True)  # last, if the person asked again
     finished_at = models.DateTimeField(null=True)  # of everything except the cold files
 
     class Meta:

@@ -38,6 +38,8 @@ class RetentionRules:
     owner_column: str
     #: The columns with the addresses of the persons who own the row, if rows have such. They may be empty.
     address_columns: tuple[str, ...] = ()
+    #: The condition of rows whose address is missing. They are the order's owner's.
+    unaddressed: str = "false"
     #: The condition of rows with personal data.
     personal: str
     #: The SQL value that replaces each column with personal data.

@@ -10,6 +10,9 @@ from typing import Any
 from runtime.addresses import as_stored
 from runtime.personal_data import find_addresses, hide_addresses
 
+#: The newest time at which the owner of an address, given as its keyed hash, asked for an erasure, or NULL.
+ERASED_AT = "(SELECT coalesce(repeated_at, requested_at) FROM erasures WHERE address_hash = %s)"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Person:

@@ -38,7 +38,7 @@ def erase_rows(
     Rows that were erased before do not change.
     """
     rules = model.retention
-    condition, values = _owned(model, person, using, table)
+    condition, values = _owned(model, person, using)
     condition += f" AND {_escaped(rules.personal)}"
     if orders:
         condition += f" AND {connections[using].ops.quote_name(rules.owner_column)} = ANY(%s)"
@@ -90,15 +90,32 @@ def _address_columns(model: PartitionedModel, using: str, table: str) -> list[st
     return [column for column in model.retention.address_columns if column in present]
 
 
-def _owned(model: PartitionedModel, person: Person, using: str, table: str) -> tuple[str, list[Any]]:
-    """Return the condition of the rows that a person owns, and its parameters."""
+def _owned(model: PartitionedModel, person: Person, using: str) -> tuple[str, list[Any]]:
+    """Return the condition of the rows of `_whole` that a person owns, and its parameters."""
     rules, quote = model.retention, connections[using].ops.quote_name
-    if rules.address_columns:
-        names = [quote(column) for column in _address_columns(model, using, table)]
-        # An index may leave out the rows without an address.
-        conditions = [f"({name} <> '' AND upper({name}) = upper(%s))" for name in names]
-        return f"({' OR '.join(conditions)})", [person.address] * len(names)
-    return f"{quote(rules.owner_column)} = ANY(%s)", [list(person.owner_ids)]
+    is_of_order = f"{quote(rules.owner_column)} = ANY(%s)"
+    if not rules.address_columns:
+        return is_of_order, [list(person.owner_ids)]
+    # An index may leave out the rows without an address.
+    conditions = [
+        f"({name} <> '' AND upper({name}) = upper(%s))" for name in map(quote, rules.address_columns)
+    ]
+    conditions.append(f"({is_of_order} AND ({_escaped(rules.unaddressed)}))")
+    addresses = [person.address] * len(rules.address_columns)
+    return f"({' OR '.join(conditions)})", [*addresses, list(person.owner_ids)]
+
+
+def _whole(model: PartitionedModel, using: str, table: str) -> str:
+    """Return the rows of a table, in SQL, with all columns of the model. An older table may lack some."""
+    quote = connections[using].ops.quote_name
+    name = table or model._meta.db_table
+    present = {column for column, _ in columns_of(table=name, using=using)}
+    added_later = [
+        f"NULL::{kind} AS {quote(column)}"
+        for column, kind in columns_of(table=model._meta.db_table, using=using)
+        if column not in present
+    ]
+    return f"(SELECT {', '.join(['*', *added_later])} FROM {quote(name)}) AS whole"  # noqa: S608
 
 
 def _matching(
@@ -140,18 +157,12 @@ def _update(
     quote = connections[using].ops.quote_name
     name = table or model._meta.db_table
     present = {column for column, _ in columns_of(table=name, using=using)}
-    added_later = [
-        f"NULL::{kind} AS {quote(column)}"
-        for column, kind in columns_of(table=model._meta.db_table, using=using)
-        if column not in present
-    ]
-    rows = f"(SELECT {', '.join(['*', *added_later])} FROM {quote(name)}) AS whole"  # noqa: S608
     changes = ", ".join(
         f"{quote(column)} = {_escaped(sql)}" for column, sql in erased.items() if column in present
     )
     cursor.execute(
         f"UPDATE {quote(name)} SET {changes} WHERE id = ANY(ARRAY("  # noqa: S608 - all from our own models
-        f"SELECT id FROM {rows} WHERE {condition} ORDER BY id FOR UPDATE))",
+        f"SELECT id FROM {_whole(model, using, table)} WHERE {condition} ORDER BY id FOR UPDATE))",
         values,
     )
     return int(cursor.rowcount)
@@ -238,12 +249,12 @@ def cold_rows(
 
 def ids_about(*, model: PartitionedModel, person: Person, using: str, table: str) -> list[uuid.UUID]:
     """Return the ids of the rows of a table that a person owns, or that are about an order of theirs."""
-    owned, values = _owned(model, person, using, table)
+    owned, values = _owned(model, person, using)
     quote = connections[using].ops.quote_name
     about = f"{quote(model.retention.owner_column)} = ANY(%s)"
     with no_statement_timeout(using=using) as cursor:
         cursor.execute(
-            f"SELECT id FROM {quote(table)} WHERE {owned} OR {about}",  # noqa: S608
+            f"SELECT id FROM {_whole(model, using, table)} WHERE {owned} OR {about}",  # noqa: S608
             [*values, list(person.owner_ids)],
         )
         return [id for (id,) in cursor.fetchall()]
@@ -254,9 +265,10 @@ def table_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table that a person owns."""
     name = connections[using].ops.quote_name(table or model._meta.db_table)
-    owned, values = _owned(model, person, using, table)
+    owned, values = _owned(model, person, using)
     with no_statement_timeout(using=using) as cursor:
-        cursor.execute(f"SELECT * FROM {name} WHERE {owned} ORDER BY id", values)  # noqa: S608
+        theirs = f"SELECT id FROM {_whole(model, using, table)} WHERE {owned}"  # noqa: S608
+        cursor.execute(f"SELECT * FROM {name} WHERE id = ANY(ARRAY({theirs})) ORDER BY id", values)  # noqa: S608
         names = [column.name for column in cursor.description or ()]
         for row in cursor.fetchall():
             yield dict(zip(names, row, strict=True))

@@ -57,9 +57,14 @@ class PrivacyActions(admin.ModelAdmin[Order]):
 
     def _one_address(self, request: HttpRequest, queryset: QuerySet[Order]) -> str | None:
         addresses = {email.lower() for email in queryset.order_by().values_list("email", flat=True)[:1000]}
-        if len(addresses) == 1 and ERASED_ADDRESS not in addresses:
+        if len(addresses) == 1 and not addresses & {"", ERASED_ADDRESS}:
             return addresses.pop()
-        text = "Select orders of one customer." if len(addresses) > 1 else "This customer is already erased."
+        if len(addresses) > 1:
+            text = "Select orders of one customer."
+        elif "" in addresses:
+            text = "This order has no address. Select another order of its customer."
+        else:
+            text = "This customer is already erased."
         self.message_user(request, text, messages.WARNING)
         return None
 

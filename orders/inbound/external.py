@@ -19,7 +19,7 @@ from rest_framework import serializers
 from events.consuming.envelope import Envelope, Rejected
 from events.counters import FALLBACKS_USED
 from notifications.rendering import nearest_locale
-from notifications.services import readdress
+from notifications.services import erase_unaddressed, readdress
 from orders import services
 from orders.bodies import CancelBody, CompleteBody, Locale, OrderBody
 from orders.emails import default_locale
@@ -30,6 +30,7 @@ from orders.inbound.reading import CURRENCY_FORM, InboundTopic, read_data, save_
 from orders.models import Order
 from orders.transitions import ChangeRefused
 from runtime.database.transactions import after_commit
+from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context
 from web.api.fields import Choice, Code, Flag, Integer, Text, parse_uuid
 
@@ -210,7 +211,10 @@ def _apply(event: Envelope, *, name: str) -> None:
         raise Rejected(str(error)) from error
     save_change(change, event)
     if change.has_new_address:
-        readdress(order_id=change.order.id, recipient_email=change.order.email, to_name=change.order.name)
+        if change.order.email == ERASED_ADDRESS:
+            erase_unaddressed(order_id=change.order.id)
+        else:
+            readdress(order_id=change.order.id, recipient_email=change.order.email, to_name=change.order.name)
     event.effects.no_email = change.no_email
     after_commit(lambda: _count(change.warnings))
 

@@ -25,7 +25,7 @@ from notifications.services import withdraw_emails
 from notifications.states.transitions import UNFINISHED, Status
 from orders import services
 from orders.models import Order
-from orders.privacy.persons import DIRECT, check_address, own_emails, own_orders
+from orders.privacy.persons import DIRECT, check_address, orders_without_address, own_emails, own_orders
 from orders.privacy.stored_answers import erase_answers, erase_copies
 from orders.privacy.typed_texts import erase_reasons, erase_texts_with_address
 from retention.cold_files.archive import cold_partitions
@@ -88,7 +88,6 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
     `AlreadyRunning` without changing anything, and `StillSending` if the erasure has to be run again.
     """
     email = check_address(email)
-    erasure = Erasure.objects.filter(address_hash=address_hash(email)).first()
     counts: Counter[str] = Counter()
     with contextlib.ExitStack() as locks:
         for model in partitioned_models():
@@ -101,9 +100,8 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
                     break
                 if not force:
                     _check_not_in_flight(email)
-            if recorded := _record(email, erasure, rows):
-                erasure = recorded
-                report("recorded", orders=len(rows.owned))
+            erasure = _record(email, is_new_request=number == 0)
+            report("recorded", orders=len(rows.owned))
             owned |= rows.owned
             counts.update(_erase_everywhere(email, rows, report, force))
         # Erase what was stored meanwhile, too, but nothing of orders that were corrected meanwhile.
@@ -111,19 +109,17 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
         late = _erase_texts(Person.of(email, frozenset(erased)))
         counts.update(late)
         report("erased", rows=late.total())
-        if erasure is not None:
-            counts.update(_erase_late(email, report, force))
-            totals = Counter(erasure.counts) + counts
-            Erasure.objects.filter(id=erasure.id).update(counts=dict(totals), finished_at=Now())
-            erasure.refresh_from_db()
-    changed = {table: count for table, count in counts.items() if count or erasure}
-    cold_files = erasure.cold_files if erasure else []
-    if erasure or changed:
-        after_commit(
-            lambda: log.info(
-                "person erased", address_hash=address_hash(email), changed=changed, cold_files=cold_files
-            )
+        counts.update(_erase_late(email, report, force))
+        totals = Counter(erasure.counts) + counts
+        Erasure.objects.filter(id=erasure.id).update(counts=dict(totals), finished_at=Now())
+        erasure.refresh_from_db()
+    changed = dict(+counts)
+    cold_files = erasure.cold_files
+    after_commit(
+        lambda: log.info(
+            "person erased", address_hash=address_hash(email), changed=changed, cold_files=cold_files
         )
+    )
     return ErasureReport(changed, cold_files)
 
 
@@ -131,8 +127,10 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
 class _PersonRows:
     """A person's rows in the live tables."""
 
-    #: The orders with the address.
+    #: The orders with the address, and those without one of the same user.
     owned: frozenset[uuid.UUID]
+    #: The owned orders without an address.
+    without_address: frozenset[uuid.UUID]
     #: The orders of e-mails to the person, whoever owns the orders now.
     mailed: frozenset[uuid.UUID]
     #: Whether some row can be erased now. E-mails that are being sent are erased at the end.
@@ -143,32 +141,34 @@ def _find(email: str) -> _PersonRows:
     owned, emails = frozenset(own_orders(email).values_list("id", flat=True)), own_emails(email)
     return _PersonRows(
         owned=owned,
+        without_address=frozenset(orders_without_address(email).values_list("id", flat=True)),
         mailed=frozenset(emails.values_list("order_id", flat=True)),
         is_ready=bool(owned) or emails.exclude(status=Status.PROCESSING).exists(),
     )
 
 
 def _check_not_in_flight(email: str) -> None:
-    orders = Order.objects.in_flight().filter(email__iexact=email)
+    orders = own_orders(email).in_flight()
     emails = own_emails(email).filter(status__in=UNFINISHED)
     unfinished = [list(rows.order_by("id").values_list("id", flat=True)[:20]) for rows in (orders, emails)]
     if any(unfinished):
         raise NotFinished(*unfinished)
 
 
-def _record(email: str, erasure: Erasure | None, rows: _PersonRows) -> Erasure | None:
+def _record(email: str, *, is_new_request: bool) -> Erasure:
     """Record the person and the cold files before the rows that lead to them are erased.
 
-    Record all cold files: only reading one tells whether it has the person's e-mails. Return None, and record
-    nothing, if nothing is stored of the person.
+    Record all cold files: only reading one tells whether it has the person's e-mails. Also record a person of
+    whom nothing is stored, because a late event may bring an order.
     """
-    waiting = set(erasure.cold_files) if erasure else set()
+    hash = address_hash(email)
+    recorded = Erasure.objects.filter(address_hash=hash).first()
+    waiting = set(recorded.cold_files) if recorded else set()
     for model in partitioned_models():
         waiting |= {partition.name for partition in cold_partitions(table=model._meta.db_table, using=DIRECT)}
-    if erasure is None and not (rows.owned or rows.mailed or waiting):
-        return None
     values = {"cold_files": sorted(waiting), "finished_at": None}
-    recorded, _ = Erasure.objects.update_or_create(address_hash=address_hash(email), defaults=values)
+    repeated = {"repeated_at": Now()} if is_new_request and recorded else {}
+    recorded, _ = Erasure.objects.update_or_create(address_hash=hash, defaults=values | repeated)
     return recorded
 
 
@@ -191,7 +191,8 @@ def _erase_everywhere(email: str, of_person: _PersonRows, report: Report, force:
                 rows += erase_chosen_texts(model=DomainEvent, person=person, using=DIRECT, table=name)
             erased({table: rows}, partition=name)
     erased(_erase_texts(person))
-    for chunk in _chunks(of_person.owned | of_person.mailed):
+    rest = (of_person.owned | of_person.mailed) - of_person.without_address
+    for chunk in (*_chunks(of_person.without_address), *_chunks(rest)):
         erased(_erase_chunk(email, chunk, force, report))
     return counts
 
@@ -224,7 +225,8 @@ def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
     """
     with transaction.atomic():
         orders = list(Order.objects.filter(id__in=ids).order_by("id").select_for_update())
-        mine = [order.id for order in orders if order.email.lower() == email.lower()]
+        owned = set(own_orders(email).filter(id__in=ids).values_list("id", flat=True))
+        mine = [order.id for order in orders if order.id in owned]
         unfinished = Order.objects.in_flight().filter(id__in=mine)
         if not force and unfinished:
             raise NotFinished([order.id for order in unfinished], [])

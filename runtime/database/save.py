@@ -41,18 +41,29 @@ def lock_row(model: type[Row], id: uuid.UUID) -> tuple[Row | None, dt.datetime]:
     show them as they were before the wait. Raise `OperationalError` (see `is_lock_timeout`) after the role's
     `lock_timeout`, or if enough threads of this process wait for the row already.
     """
+    row, now, _ = lock_row_and_ask(model, id)
+    return row, now
+
+
+def lock_row_and_ask(
+    model: type[Row], id: uuid.UUID, *, question: str = "NULL", values: Sequence[Any] = ()
+) -> tuple[Row | None, dt.datetime, Any]:
+    """Lock a row as `lock_row` does, and return a third value: the answer to a `question` about other rows.
+
+    The question is an expression in SQL with the parameters `values`. Its answer is from before the wait.
+    """
     require_transaction(f"a lock of {model._meta.db_table}")
     columns = _columns(model)
     with _waiting(id), connection.cursor() as cursor:
-        cursor.execute(columns.lock, [id])
-        now, exists, *values = cursor.fetchone()
+        cursor.execute(_lock(columns, question), [*values, id])
+        now, answer, exists, *row = cursor.fetchone()
     if exists is None:
-        return None, now
+        return None, now, answer
     for index in columns.json:
-        values[index] = json.loads(values[index])
-    instance = model.from_db("default", columns.names, values)
+        row[index] = json.loads(row[index])
+    instance = model.from_db("default", columns.names, row)
     instance.__dict__[_LOADED] = columns.get(instance)
-    return instance, now
+    return instance, now, answer
 
 
 def save_together(*instances: models.Model, check: str = "", values: Sequence[object] = ()) -> bool:
@@ -110,19 +121,23 @@ class _Columns:
         self.json = [index for index, field in enumerate(fields) if isinstance(field, models.JSONField)]
         #: The defaults that an INSERT has as literals: numbers, and empty JSON.
         self.literals = [_literal(field) for field in fields]
-        # The clock is outside of the subquery, and is read after the lock was taken.
-        columns = ", ".join(f"locked.{name}" for name in self.names)
-        self.lock = Prepared(
-            f"""
-            SELECT clock_timestamp(), locked.id, {columns} FROM (VALUES (1)) AS always
-            LEFT JOIN (SELECT * FROM {self.table} WHERE id = %s FOR UPDATE) AS locked ON true
-            """  # noqa: S608 - names of a model's columns
-        )
 
 
 @functools.cache
 def _columns(model: type[models.Model]) -> _Columns:
     return _Columns(model)
+
+
+@functools.cache
+def _lock(columns: _Columns, question: str) -> Prepared:
+    # The clock is outside of the subquery, and is read after the lock was taken.
+    names = ", ".join(f"locked.{name}" for name in columns.names)
+    return Prepared(
+        f"""
+        SELECT clock_timestamp(), {question}, locked.id, {names} FROM (VALUES (1)) AS always
+        LEFT JOIN (SELECT * FROM {columns.table} WHERE id = %s FOR UPDATE) AS locked ON true
+        """  # noqa: S608 - names of a model's columns, and our own questions
+    )
 
 
 def _literal(field: models.Field[Any, Any]) -> tuple[object, str] | None:

@@ -157,7 +157,7 @@ def test_an_export_and_an_erasure_reach_all_that_is_stored_of_it(text, quoted):
     assert "originalEvent" not in DomainEvent.objects.get(event_type__endswith=".dlt").payload
     assert grep("exmple-cua") == grep("exämple") == grep(quoted.lower()) == []
     again = erasure.erase_person(email=quoted, report=Steps())
-    assert set(again.counts.values()) == {0}
+    assert again.counts == {}
 
 
 @pytest.mark.parametrize("text", SPELLINGS)
