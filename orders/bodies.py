@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -16,12 +17,14 @@ from notifications.rendering import (
     was_currency,
 )
 from orders.fields import ITEM_FIELDS, MAX_AMOUNT, ORDER_FIELDS, Kind, OrderField, Use
-from web.api.fields import EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
+from web.api.fields import Code, EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
 
 Field = serializers.Field[Any, Any, Any, Any]
 Fields = dict[str, Field]
 #: The longest text that a customer reads about a cancellation.
 MAX_REASON = 500
+#: Not an address, because it is kept after an erasure.
+REFUND_ID = re.compile(r"[^@\x00-\x1f\x7f]{1,100}")
 
 
 @extend_schema_field({"type": "string", "enum": sorted(currencies())})
@@ -113,7 +116,21 @@ class CancelBody(StrictSerializer):
     )
 
 
+@extend_schema_field({"type": "string", "pattern": f"^{REFUND_ID.pattern}$"})
+class RefundId(Code):
+    """The payment service's id of a refund."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            pattern=REFUND_ID,
+            wanted="an id of at most 100 characters, without @",
+            help_text="Of the payment service. It counts once for an order, by whatever way it comes",
+            **options,
+        )
+
+
 class RefundBody(StrictSerializer):
     """The amount to refund, by default the whole balance."""
 
     amount = Integer(required=False, min_value=1, max_value=MAX_AMOUNT, help_text="In minor units")
+    refund_id = RefundId(required=False)

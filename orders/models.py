@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from typing import NamedTuple
 
 from django.conf import settings
@@ -179,3 +180,31 @@ class Order(models.Model):
     def refundable_amount(self) -> int:
         """The minor units that can still be refunded."""
         return self.total_amount - self.refunded_amount
+
+
+class RefundWay(enum.StrEnum):
+    """How a refund was reported."""
+
+    API = "api"
+    EVENT = "event"
+
+
+class OrderRefund(models.Model):
+    """A refund, in the order's minor units. It is saved with the change of its order."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    # A constraint would lock the orders in its migration. The change locks the order that it refunds.
+    order = models.ForeignKey(Order, models.CASCADE, db_constraint=False, db_index=False)
+    # The id of the payment service. Orderpost counts each one of an order once. NULL if it gave none.
+    refund_id = models.CharField(max_length=100, null=True)
+    amount = models.BigIntegerField()
+    way = models.CharField(max_length=10)  # a RefundWay
+    at = models.DateTimeField()
+
+    class Meta:
+        db_table = "refunds"
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["order", "refund_id"], name="refunds_once")]
+
+    def __str__(self) -> str:
+        return self.refund_id or str(self.id)

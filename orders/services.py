@@ -30,7 +30,8 @@ from notifications.new_emails import NO_ADDRESS, new_emails
 from orders.emails import default_locale, email_context
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
-from orders.models import Order
+from orders.models import Order, OrderRefund, RefundWay
+from orders.refunds import describe_doubt, may_be_one, read_similar
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
 from retention.person import ERASED_AT
 from runtime.database.save import lock_row, lock_row_and_ask, save_together
@@ -52,6 +53,14 @@ class RefundExceedsBalance(ChangeRefused):
         self.left = left
         asked = "Nothing" if left == 0 else f"Only {left}"
         super().__init__(f"{asked} is left to refund" + (f", not {amount}." if amount else "."))
+
+
+class RefundExists(ChangeRefused):
+    """A refund with this id has another amount. `amount`, that of the first, is in minor units."""
+
+    def __init__(self, *, amount: int) -> None:
+        self.amount = amount
+        super().__init__(f"A refund of {amount} has this id. Use another id for another refund.")
 
 
 class OtherMoney(ChangeRefused):
@@ -303,21 +312,44 @@ def cancel(
     return change
 
 
-def refund(*, order_id: uuid.UUID, amount: int | None = None, currency: str | None = None) -> OrderChange:
+def refund(
+    *,
+    order_id: uuid.UUID,
+    amount: int | None = None,
+    currency: str | None = None,
+    refund_id: str | None = None,
+    way: RefundWay = RefundWay.API,
+) -> OrderChange:
     """Refund `amount` minor units, or the whole balance.
 
-    Raise `RefundExceedsBalance` if less is left, and `OtherMoney` if `currency` is given and is not the
-    order's.
+    A `refund_id` counts once: its repeat changes nothing, whatever the order's status. Raise `RefundExists`
+    if the repeat has another amount, `RefundExceedsBalance` if less is left, and `OtherMoney` if `currency`
+    is given and is not the order's.
     """
     change = _lock(order_id)
-    order = change.order
-    check(order=order, action=Action.REFUND)
+    order, now = change.order, change.now
+    if order.source:
+        raise ExternallyOwned(order=order)
     if currency not in (None, order.currency):
         raise OtherMoney(
             f"The refund is in {currency}, the order in {order.currency}: check what the customer got back"
         )
     balance = order.refundable_amount
     refunded = balance if amount is None else amount
+    refund = OrderRefund(
+        order_id=order.id,
+        refund_id=refund_id,
+        amount=refunded,
+        way=way,
+        at=now,
+    )
+    earlier = read_similar(refund)
+    for other in earlier:
+        if refund_id is not None and other.refund_id == refund_id:
+            if amount not in (None, other.amount):
+                raise RefundExists(amount=other.amount)
+            return change
+    check(order=order, action=Action.REFUND)
     if not 0 < refunded <= balance:
         raise RefundExceedsBalance(amount=amount, left=balance)
     left = balance - refunded
@@ -325,6 +357,9 @@ def refund(*, order_id: uuid.UUID, amount: int | None = None, currency: str | No
     order.refunded_amount += refunded
     event = "order.part_refunded" if left else "order.refunded"
     change.record(event, details={"amount": refunded}, amount=refunded)
+    change.rows.append(refund)
+    if doubted := next((other for other in earlier if may_be_one(refund, other)), None):
+        change.warn(describe_doubt(refund, doubted))
     return change
 
 

@@ -60,7 +60,7 @@ class EventResultSerializer(serializers.Serializer[Answer]):
     warnings = serializers.ListField(
         child=serializers.CharField(),
         required=False,
-        help_text="Values that were replaced, and members that are unknown. The event was processed",
+        help_text="Values that were replaced, unknown members, and what to check. The event was processed",
     )
 
 

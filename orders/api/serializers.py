@@ -105,6 +105,12 @@ _CONVERTED = [
 ]
 
 
+class RefundedOrderSerializer(OrderSerializer):
+    warnings = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="What to check, in words. Absent if nothing"
+    )
+
+
 class EventSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     event_type = serializers.CharField(help_text="The topic: `order.order.paid.v1`")
@@ -125,12 +131,15 @@ class EventHotPageSerializer(HotPageSerializer):
 
 
 class ChangeProblemSerializer(ProblemSerializer):
-    """A refused change: `invalid-transition`, `refund-exceeds-balance` or `externally-owned`."""
+    """`invalid-transition`, `refund-exceeds-balance`, `refund-exists` or `externally-owned`."""
 
     current_status = serializers.ChoiceField(choices=Order.Status.choices, required=False)
     allowed_statuses = serializers.ListField(child=serializers.CharField(), required=False)
     allowed_actions = serializers.ListField(child=serializers.CharField(), required=False)
     left = serializers.IntegerField(required=False, help_text="The refundable amount, in minor units")
+    amount = serializers.IntegerField(
+        required=False, help_text="Of the refund that has this refund_id, in minor units"
+    )
     source = serializers.CharField(  # type: ignore[assignment] # the field hides an attribute of DRF's
         required=False, help_text="The system that owns the order"
     )

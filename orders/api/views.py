@@ -24,6 +24,7 @@ from orders.api.serializers import (
     OrderPageSerializer,
     OrderQuery,
     OrderSerializer,
+    RefundedOrderSerializer,
 )
 from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
 from orders.models import NEWEST_FIRST, Order
@@ -59,6 +60,13 @@ REFUND_EXCEEDS_BALANCE = declare_type(
     title="More than is left to refund",
     reason="The amount is more than was paid and not yet refunded.",
     advice="Refund at most left, which is in minor units.",
+)
+REFUND_EXISTS = declare_type(
+    slug="refund-exists",
+    status=409,
+    title="Another refund has this id",
+    reason="A refund of the order with this refund_id was counted with another amount.",
+    advice="Use another refund_id for another refund. amount is the counted one, in minor units.",
 )
 #: Parameters that filter by one column.
 LOOKUPS = {
@@ -165,7 +173,10 @@ class ChangeView(ApiView):
         def work() -> tuple[HttpResponse, Save]:
             with _refusals_as_problems():
                 change = service(order_id=order_id, **values)
-            return json_response(present(OrderSerializer, change.order)), change.save
+            answer = present(OrderSerializer, change.order)
+            if change.warnings:
+                answer["warnings"] = change.warnings
+            return json_response(answer), change.save
 
         return answer_once(view=self, work=work)
 
@@ -215,7 +226,8 @@ class RefundOrder(ChangeView):
         name="refund_order",
         summary="Refund an amount, or the whole balance",
         body={"application/json": RefundBody},
-        example={"amount": 1000},
+        answer=RefundedOrderSerializer,
+        example={"amount": 1000, "refund_id": "re_1"},
     )
     def post(self, request: Request, id: str) -> HttpResponse:
         return self.change(request, id, services.refund)
@@ -247,6 +259,8 @@ def _refusals_as_problems() -> Iterator[None]:
             detail=str(refusal),
             left=refusal.left,
         ) from None
+    except services.RefundExists as refusal:
+        raise Problem(REFUND_EXISTS, detail=str(refusal), amount=refusal.amount) from None
 
 
 class OrderNotifications(ApiView):

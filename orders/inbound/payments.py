@@ -14,8 +14,10 @@ from rest_framework import serializers
 
 from events.consuming.envelope import Envelope, Rejected
 from orders import services
+from orders.bodies import RefundId
 from orders.fields import MAX_AMOUNT
 from orders.inbound.reading import CURRENCY_FORM, InboundTopic, order_handler, read_data
+from orders.models import RefundWay
 from orders.services import OrderChange
 from orders.transitions import ExternallyOwned, InvalidTransition
 from web.api.fields import Code, Integer, StrictSerializer
@@ -47,6 +49,7 @@ class RefundData(PaymentData):
     """The money that went back."""
 
     amount = Integer(required=False, min_value=1, help_text="In minor units")
+    refund_id = RefundId(required=False)
 
     def validate_amount(self, value: int) -> int:
         """Refuse what no balance can be. The released schema names no maximum and must not get one."""
@@ -89,7 +92,8 @@ def payment_failed(event: Envelope, order_id: uuid.UUID) -> OrderChange:
 
 def payment_refunded(event: Envelope, order_id: uuid.UUID) -> OrderChange:
     """Refund `amount`, or the whole balance. A cancelled order can be refunded if it was paid."""
-    return services.refund(order_id=order_id, **read_data(RefundData, event.data, strict=False))
+    data = read_data(RefundData, event.data, strict=False)
+    return services.refund(order_id=order_id, way=RefundWay.EVENT, **data)
 
 
 TOPICS = {

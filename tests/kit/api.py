@@ -71,6 +71,7 @@ def row_counts() -> Mapping[str, int]:
     with connection.cursor() as cursor:
         for table in (
             "orders",
+            "refunds",
             "email_notifications",
             "outbox_events",
             "idempotency_keys",

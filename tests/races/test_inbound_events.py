@@ -172,6 +172,14 @@ class TestStatements:
         assert self.count(event) <= 1 + BEGIN_AND_COMMIT
         assert (status(it), it.version) == ("paid", 2)
 
+    def test_a_refund_takes_four(self):
+        it = order()
+        handle(about(PAID, it))
+        event = about(REFUNDED, it, amount=1, refundId="re_1")
+        assert self.count(event) <= 4 + BEGIN_AND_COMMIT
+        assert self.count(event) <= 1 + BEGIN_AND_COMMIT
+        assert self.count(about(REFUNDED, it, refundId="re_1")) <= 3 + BEGIN_AND_COMMIT
+
     def test_each_event_in_the_life_of_another_systems_order_takes_three(self):
         id = new_id()
         for at, change in enumerate(("placed", "paid", "confirmed", "completed"), 1):

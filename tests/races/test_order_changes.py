@@ -22,7 +22,9 @@ from django.test.utils import CaptureQueriesContext
 
 from events.publishing import notify
 from notifications import wake
+from orders.models import OrderRefund, RefundWay
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
+from tests.kit.events import REFUNDED, envelope, handle, received
 from tests.kit.mails import make_mail
 from tests.kit.orders import cancel_order, confirm_order, make_order, pay_order, refund_order
 from tests.kit.races import together, wait_until_somebody_waits
@@ -384,6 +386,37 @@ def test_wake_ups_come_after_the_commit_of_a_change_and_only_then(monkeypatch, s
         cancel_order(order_id=order.id)
         assert seen == [1, 1]
     assert seen == [1, 1, 2, 2]
+
+
+def test_one_refund_that_comes_by_both_ways_at_once_counts_once():
+    """The API and the inbox have locks of their own, and meet at the order."""
+    secret = make_token()
+    for round in range(5):
+        order = make_order(total_amount=1000)
+        pay_order(order_id=order.id)
+        data = {"orderId": str(order.id), "amount": 392, "refundId": "re_1"}
+        events = [received(REFUNDED, envelope(REFUNDED, data)) for _ in range(2)]
+        path, body = f"/api/v1/orders/{order.id}/refund", {"amount": 392, "refund_id": "re_1"}
+        ways = [
+            lambda path=path, body=body: Api(secret).post(path, body).status_code,
+            *(lambda event=event: handle(event) for event in events),
+        ]
+        ways = ways[round % 3 :] + ways[: round % 3]
+        answers = together(3, lambda number, ways=ways: ways[number]())
+        assert sorted(map(str, answers)) == ["200", "done", "done"]
+        order.refresh_from_db()
+        assert (order.refunded_amount, order.version) == (392, 3)
+        assert OrderRefund.objects.filter(order=order).count() == 1
+        assert mails_of(order).count("order.part_refunded") == 1
+
+
+def test_a_refund_that_waits_for_the_same_one_is_its_repeat():
+    order, secret = make_order(total_amount=1000), make_token()
+    pay_order(order_id=order.id)
+    first = partial(refund_order, order_id=order.id, amount=392, refund_id="re_1", way=RefundWay.EVENT)
+    path = f"/api/v1/orders/{order.id}/refund"
+    answer = behind_a_lock(first, lambda: Api(secret).post(path, {"amount": 392, "refund_id": "re_1"}))
+    assert (answer.status_code, answer.json()["refunded_amount"]) == (200, 392)
 
 
 @pytest.mark.drill
