@@ -18,6 +18,7 @@ WORDS = {
     "unconfirmed": "paid orders are neither confirmed, completed nor cancelled",
     "unpaid": "orders have reserved stock and are not paid",
     "unrefunded": "cancelled orders were paid and are not fully refunded",
+    "unexpected_payment": "orders got a payment that they could not take, and it is not returned",
 }
 
 
@@ -64,7 +65,8 @@ ORDERS_STUCK = Condition(
 conditions.show(
     gauge(
         "orderpost_stuck_orders",
-        "stuck orders (see the alert OrdersStuck): `unconfirmed`, `unpaid`, `unrefunded`",
+        "stuck orders (see the alert OrdersStuck): `unconfirmed`, `unpaid`, `unrefunded`,"
+        " `unexpected_payment`",
         ["state"],
     ),
     STUCK_ORDERS,

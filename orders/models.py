@@ -33,6 +33,9 @@ STUCK = {
         "updated_at",
         Q(source="", status="cancelled", paid_at__isnull=False, refunded_amount__lt=F("total_amount")),
     ),
+    "unexpected_payment": StuckState(
+        "unexpected_payment_at", Q(source="", unexpected_payment_at__isnull=False)
+    ),
 }
 #: The order of every list. Ids do not give it: other systems choose the ids of their orders.
 NEWEST_FIRST = ("-created_at", "-id")
@@ -99,6 +102,11 @@ class Order(models.Model):
     paid_at = models.DateTimeField(null=True, editable=False)
     stock_reserved_at = models.DateTimeField(null=True, editable=False)
     completed_at = models.DateTimeField(null=True, editable=False)
+    # Set while a payment must be returned that the order could not take. The id of its event stays, so that a
+    # repeat of the event is recognised. The amount is NULL if the payment was in another currency.
+    unexpected_payment_at = models.DateTimeField(null=True, editable=False)
+    unexpected_payment_event_id = models.UUIDField(null=True, editable=False)
+    unexpected_payment_amount = models.BigIntegerField(null=True, editable=False)
 
     objects = OrderQuerySet.as_manager()
 
@@ -145,6 +153,11 @@ class Order(models.Model):
             models.Index(
                 fields=["updated_at"], name="orders_unrefunded", condition=STUCK["unrefunded"].condition
             ),
+            models.Index(
+                fields=["unexpected_payment_at"],
+                name="orders_unexpected_payment",
+                condition=STUCK["unexpected_payment"].condition,
+            ),
             # the admin's search box
             HashIndex(fields=["correlation_id"], name="orders_correlation"),
             # GET /orders?email=, the admin's search by address, a person's data: all ask `email__iexact`
@@ -181,6 +194,11 @@ class Order(models.Model):
         """The minor units that can still be refunded."""
         return self.total_amount - self.refunded_amount
 
+    @property
+    def unexpected_amount(self) -> int:
+        """The minor units of the payment that must be returned, or 0, also for one in another currency."""
+        return self.unexpected_payment_amount or 0 if self.unexpected_payment_at else 0
+
 
 class RefundWay(enum.StrEnum):
     """How a refund was reported."""
@@ -199,6 +217,8 @@ class OrderRefund(models.Model):
     refund_id = models.CharField(max_length=100, null=True)
     amount = models.BigIntegerField()
     way = models.CharField(max_length=10)  # a RefundWay
+    # It returned a payment that the order could not take. Such a refund is not in `refunded_amount`.
+    is_unexpected_payment = models.BooleanField(db_default=False)
     at = models.DateTimeField()
 
     class Meta:

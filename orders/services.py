@@ -75,6 +75,10 @@ class PaidBefore(ChangeRefused):
     """A payment failed after the order had been paid."""
 
 
+class NothingUnexpected(ChangeRefused):
+    """The order has no such payment to return."""
+
+
 #: The columns of an order of another system that the event with the highest sequence decides. `version` is
 #: that sequence.
 STATE = ("status", "version", "refunded_amount", *names(Use.GIVEN))
@@ -325,6 +329,9 @@ def refund(
     A `refund_id` counts once: its repeat changes nothing, whatever the order's status. Raise `RefundExists`
     if the repeat has another amount, `RefundExceedsBalance` if less is left, and `OtherMoney` if `currency`
     is given and is not the order's.
+
+    An event of at most the amount of an unexpected payment returns that payment, and changes neither the
+    status nor the refunded amount. Without an amount, it returns all of that payment.
     """
     change = _lock(order_id)
     order, now = change.order, change.now
@@ -334,13 +341,16 @@ def refund(
         raise OtherMoney(
             f"The refund is in {currency}, the order in {order.currency}: check what the customer got back"
         )
-    balance = order.refundable_amount
+    unexpected = order.unexpected_amount if way is RefundWay.EVENT else 0
+    is_unexpected = unexpected > 0 and (amount is None or amount <= unexpected)
+    balance = unexpected if is_unexpected else order.refundable_amount
     refunded = balance if amount is None else amount
     refund = OrderRefund(
         order_id=order.id,
         refund_id=refund_id,
         amount=refunded,
         way=way,
+        is_unexpected_payment=is_unexpected,
         at=now,
     )
     earlier = read_similar(refund)
@@ -349,17 +359,51 @@ def refund(
             if amount not in (None, other.amount):
                 raise RefundExists(amount=other.amount)
             return change
-    check(order=order, action=Action.REFUND)
-    if not 0 < refunded <= balance:
-        raise RefundExceedsBalance(amount=amount, left=balance)
-    left = balance - refunded
-    order.status = next_status(order=order, action=Action.REFUND, left=left)
-    order.refunded_amount += refunded
-    event = "order.part_refunded" if left else "order.refunded"
-    change.record(event, details={"amount": refunded}, amount=refunded)
+    if is_unexpected:
+        order.unexpected_payment_at, order.updated_at = None, now
+    else:
+        check(order=order, action=Action.REFUND)
+        if not 0 < refunded <= balance:
+            raise RefundExceedsBalance(amount=amount, left=balance)
+        left = balance - refunded
+        order.status = next_status(order=order, action=Action.REFUND, left=left)
+        order.refunded_amount += refunded
+        event = "order.part_refunded" if left else "order.refunded"
+        change.record(event, details={"amount": refunded}, amount=refunded)
     change.rows.append(refund)
     if doubted := next((other for other in earlier if may_be_one(refund, other)), None):
         change.warn(describe_doubt(refund, doubted))
+    return change
+
+
+def note_unexpected_payment(
+    *, order_id: uuid.UUID, event_id: uuid.UUID, amount: int | None = None, currency: str | None = None
+) -> OrderChange:
+    """Record that a payment came that the order cannot take, and must be returned.
+
+    Without an `amount` it is the order's total. A repeat of the event changes nothing, also after the payment
+    was returned. Nor does another payment while the first is to be returned. This makes no event and no new
+    version.
+    """
+    change = _lock(order_id)
+    order = change.order
+    if order.unexpected_payment_at or order.unexpected_payment_event_id == event_id:
+        return change
+    order.unexpected_payment_at = order.updated_at = change.now
+    order.unexpected_payment_event_id = event_id
+    is_other = currency not in (None, order.currency)
+    order.unexpected_payment_amount = None if is_other else amount or order.total_amount
+    after_commit(lambda: log.warning("unexpected payment", order_id=str(order_id), event_id=str(event_id)))
+    return change
+
+
+def end_unexpected_payment(*, order_id: uuid.UUID, event_id: uuid.UUID) -> OrderChange:
+    """Record that the payment of an event was returned. Raise `NothingUnexpected`."""
+    change = _lock(order_id)
+    order = change.order
+    if order.unexpected_payment_at is None or order.unexpected_payment_event_id != event_id:
+        raise NothingUnexpected("This payment is not, or no longer, to be returned.")
+    order.unexpected_payment_at, order.updated_at = None, change.now
     return change
 
 

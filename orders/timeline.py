@@ -19,7 +19,7 @@ from notifications.models import EmailNotification
 from notifications.rendering import format_amount
 from notifications.states.transitions import DUE_STATES, Status
 from orders.events import EVENTS
-from orders.models import Order
+from orders.models import Order, OrderRefund
 from retention.owner_rows import owner_rows
 from retention.partitioned import PartitionedModel
 from runtime.personal_data import without_addresses
@@ -60,7 +60,7 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
 
     For a shop, leave out what operators typed, who they are, and to whom else they sent a copy.
 
-    It runs at most seven statements, however long the timeline is.
+    It runs at most eight statements, however long the timeline is.
     """
     emails = _rows(EmailNotification, order, without=("body", "body_text"))
     # A shop chooses the ids of its orders, and another aggregate may have the same id.
@@ -69,6 +69,7 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
     entries = [
         *_of_order(order, events),
         *_of_warnings(order),
+        *_of_unexpected_payment(order),
         *(entry for event in events for entry in _of_event(event)),
         *(
             entry
@@ -120,6 +121,24 @@ def _of_warnings(order: Order) -> Iterator[TimelineEntry]:
     for line in order.warnings:
         at = dt.datetime.fromisoformat(line["at"])
         yield TimelineEntry(at=at, kind="event", what="warning", text=line["text"])
+
+
+def _of_unexpected_payment(order: Order) -> Iterator[TimelineEntry]:
+    """Yield the payment that must be returned, and those that refund events returned."""
+    if order.unexpected_payment_event_id is None:
+        return
+
+    def entry(at: dt.datetime, what: str, amount: int | None, text: str) -> TimelineEntry:
+        money = "in another currency"
+        if amount is not None:
+            money = f"of {format_amount(amount=amount, currency=order.currency, locale='en')}"
+        return TimelineEntry(at=at, kind="change", what=what, text=f"Payment {money} {text}")
+
+    if at := order.unexpected_payment_at:
+        text = f"that the order cannot take: return it (event {order.unexpected_payment_event_id})"
+        yield entry(at, "payment_unexpected", order.unexpected_payment_amount, text)
+    for refund in OrderRefund.objects.filter(order_id=order.id, is_unexpected_payment=True):
+        yield entry(refund.at, "payment_returned", refund.amount, "returned that the order could not take")
 
 
 def _of_event(event: Row) -> Iterator[TimelineEntry]:

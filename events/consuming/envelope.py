@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from events.event_ids import event_ids
@@ -19,7 +19,15 @@ _NAMESPACE = uuid.UUID("6f3c0c9e-6f0b-5a52-9a59-0d4e3f1b7a11")  # for the ids of
 
 
 class Rejected(Exception):
-    """An event can never be processed. The text says why."""
+    """An event can never be processed. The text says why.
+
+    `then` is called after the event's transaction was rolled back, before the refusal is stored or answered.
+    If it raises an error of the database, the event must be tried again.
+    """
+
+    def __init__(self, reason: str = "", *, then: Callable[[], None] | None = None) -> None:
+        super().__init__(reason)
+        self.then = then or (lambda: None)
 
 
 @dataclasses.dataclass(slots=True)

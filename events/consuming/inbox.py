@@ -151,11 +151,15 @@ def _apply_once(
 def _apply(
     envelope: Envelope, consumer: str, handlers: Mapping[str, Handler], written_at: dt.datetime | None
 ) -> Receipt:
-    with transaction.atomic(durable=True):
-        receipt = _record(envelope, consumer)  # a second session with the same event waits here
-        if receipt.first_at is None:
-            _check_age(envelope, written_at, receipt.received_at)
-            handlers[envelope.type](envelope)
+    try:
+        with transaction.atomic(durable=True):
+            receipt = _record(envelope, consumer)  # a second session with the same event waits here
+            if receipt.first_at is None:
+                _check_age(envelope, written_at, receipt.received_at)
+                handlers[envelope.type](envelope)
+    except Rejected as reason:
+        reason.then()
+        raise
     return receipt
 
 
@@ -246,6 +250,8 @@ def replay_next(
             with transaction.atomic():
                 envelope = _replay(letter, handlers)
         except (Rejected, DataError) as error:
+            if isinstance(error, Rejected):
+                error.then()
             fail_replay(letter=letter, reason=explain(error))
         except Exception as error:  # noqa: BLE001 - the caller decides when it is tried again
             return letter, error

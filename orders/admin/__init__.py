@@ -10,6 +10,7 @@ from orders.admin.copies import CopyPage
 from orders.admin.order_page import OrderPage
 from orders.admin.previews import PreviewPages
 from orders.admin.privacy_actions import PrivacyActions
+from orders.admin.unexpected_payments import UnexpectedPayments
 from orders.models import Order
 from web.admin.base import TriageAdmin
 from web.admin.menu import MenuItem
@@ -30,7 +31,7 @@ show_series(
 
 
 @admin.register(Order)
-class OrderAdmin(OrderPage, PrivacyActions, CopyPage, PreviewPages, TriageAdmin[Order]):
+class OrderAdmin(OrderPage, PrivacyActions, UnexpectedPayments, CopyPage, PreviewPages, TriageAdmin[Order]):
     menu = MenuItem(10, "Orders")
     empty_text = "A shop places orders by POST /api/v1/orders. manage.py demo places sample orders."
 
@@ -38,6 +39,7 @@ class OrderAdmin(OrderPage, PrivacyActions, CopyPage, PreviewPages, TriageAdmin[
         view = self.admin_site.admin_view
         return [
             path("copies/<uuid:id>/", view(self.copy_view), name="orders_order_copy"),
+            path("<uuid:id>/returned/", view(self.returned_view), name="orders_order_returned"),
             path("<uuid:id>/emails/", view(self.preview_view), name="orders_order_emails"),
             path("<uuid:id>/emails/body/", view(self.preview_body), name="orders_order_email_body"),
             *super().get_urls(),

@@ -16,7 +16,7 @@ MOST = 300
 #: The tones of lines, by `TimelineEntry.what`.
 BAD = {
     *("bounced", "complained", "dead_lettered", "permanent", "misconfigured", "sender_refused"),
-    *("suppressed", "discarded"),
+    *("suppressed", "discarded", "payment_unexpected"),
 }
 GOOD = {"sent", "delivered", "published"}
 UNSURE = {"transient", "unreachable", "ambiguous", "throttled", "warning"}

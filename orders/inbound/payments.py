@@ -7,9 +7,12 @@ must look at the event, it raises `Rejected` with the reason.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
 import uuid
+from typing import Any
 
+from django.db import transaction
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope, Rejected
@@ -69,13 +72,22 @@ class FailureData(StrictSerializer):
 def payment_succeeded(event: Envelope, order_id: uuid.UUID) -> OrderChange:
     """Mark the order paid.
 
-    Reject a second payment, one for a cancelled order, or one of other money. A person must return it.
+    Reject a second payment, one for a cancelled order, or one of other money. A person must return it. The
+    first two leave a trace on the order.
     """
     money = read_data(PaymentData, event.data, strict=False)
     try:
         return services.pay(order_id=order_id, paid_at=event.timestamp, **money)
-    except (ExternallyOwned, InvalidTransition) as error:
+    except ExternallyOwned as error:
         raise Rejected(f"the payment was not expected: {error}") from error
+    except InvalidTransition as error:
+        note = functools.partial(_note_unexpected, order_id=order_id, event_id=event.id, **money)
+        raise Rejected(f"the payment was not expected: {error}", then=note) from error
+
+
+def _note_unexpected(**values: Any) -> None:
+    with transaction.atomic():
+        services.note_unexpected_payment(**values).save()
 
 
 def payment_failed(event: Envelope, order_id: uuid.UUID) -> OrderChange:

@@ -10,13 +10,13 @@ import uuid
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 
 from orders.admin.timeline import lines_of
 from orders.timeline import TimelineEntry
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
-from tests.kit.orders import make_order, make_orders, pay_order
+from tests.kit.orders import cancel_order, make_order, make_orders, pay_order
 from tests.kit.people import staff_client
 from tests.kit.plans import emptied, plan_of
 from tests.kit.providers import smtp
@@ -25,6 +25,7 @@ from tests.kit.words import (
     EmailNotification,
     Order,
     address_hash,
+    order_services,
     read_database_time,
 )
 
@@ -116,6 +117,54 @@ def test_the_gap_is_the_time_since_the_line_before_or_until_what_is_to_come():
         ("+200 ms", "good"),
         ("in 2 h", ""),
     ]
+
+
+class TestUnexpectedPayments:
+    DECIDES = ("view_order", "resolve_inbounddeadletter")
+    BUTTON = "The unexpected payment was returned"
+
+    def arrange(self) -> tuple[Order, str, uuid.UUID]:
+        order, event = make_order(), uuid.uuid4()
+        cancel_order(order_id=order.id)
+        with transaction.atomic():
+            order_services.note_unexpected_payment(order_id=order.id, event_id=event, amount=4200).save()
+        return order, f"{ORDERS}{order.id}/", event
+
+    def test_a_person_who_decides_about_events_ends_one_once(self):
+        order, path, event = self.arrange()
+        client = staff_client(*self.DECIDES)
+        page = client.get(f"{path}change/").content.decode()
+        assert self.BUTTON in page and "Payment of $42.00 that the order cannot take" in page
+        answer = client.post(f"{path}returned/", {"event": str(event)}, follow=True)
+        assert b"The payment counts as returned" in answer.content
+        page = client.get(f"{path}change/").content.decode()
+        assert self.BUTTON not in page.partition('class="timeline"')[0]
+        act = LogEntry.objects.get()
+        assert act.object_id == str(order.id)
+        assert act.get_change_message() == f"Returned the unexpected payment. event={event}"
+        again = client.post(f"{path}returned/", {"event": str(event)}, follow=True)
+        assert b"This payment is not, or no longer, to be returned" in again.content
+        assert LogEntry.objects.count() == 1
+        assert "Returned the unexpected payment" in client.get(f"{path}change/").content.decode()
+
+    @pytest.mark.parametrize("posted", [{}, {"event": "x"}])
+    def test_it_must_be_named(self, posted):
+        order, path, _ = self.arrange()
+        assert staff_client(*self.DECIDES).post(f"{path}returned/", posted).status_code == 404
+        order.refresh_from_db()
+        assert order.unexpected_payment_at is not None
+
+    def test_others_see_it_alone(self):
+        _, path, event = self.arrange()
+        client = staff_client("view_order")
+        page = client.get(f"{path}change/").content.decode()
+        assert "Payment of $42.00" in page and self.BUTTON not in page
+        assert client.post(f"{path}returned/", {"event": str(event)}).status_code == 403
+        assert client.get(f"{path}returned/").status_code == 405
+
+    def test_an_order_that_does_not_exist_has_none(self):
+        path = f"{ORDERS}{uuid.uuid4()}/returned/"
+        assert staff_client(*self.DECIDES).post(path, {"event": str(uuid.uuid4())}).status_code == 404
 
 
 class TestPreviews:

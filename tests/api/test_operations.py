@@ -178,7 +178,7 @@ def test_metrics_count_no_further_than_their_limit(db, monkeypatch):
         assert _metrics()['orderpost_unfinished{status="pending",table="email_notifications"}'] == 2
     counts = [query["sql"] for query in captured if "dead_" in query["sql"]]
     assert (
-        len(counts) == 1 and counts[0].count("LIMIT 2") == 12
+        len(counts) == 1 and counts[0].count("LIMIT 2") == 13
     )  # rows, refused senders, events, stuck orders, and what holds a partition
 
 

@@ -18,10 +18,13 @@ FIELDS = {
 }
 
 
+@pytest.mark.parametrize("unexpected_payment_at", [None, FIELDS["created_at"]])
 @pytest.mark.parametrize("source", ["", "erp"])
-def test_an_order_is_shown_as_its_fields_say(source):
-    for order in (made := make_order(source=source, **FIELDS), Order.objects.get(id=made.id)):
+def test_an_order_is_shown_as_its_fields_say(source, unexpected_payment_at):
+    values = {"source": source, "unexpected_payment_at": unexpected_payment_at}
+    for order in (made := make_order(**values, **FIELDS), Order.objects.get(id=made.id)):
         by_fields = serializers.Serializer.to_representation(OrderSerializer(), order)
-        if not source:
-            del by_fields["source"]
+        for name, value in values.items():
+            if not value:
+                del by_fields[name]
         assert list(OrderSerializer().to_representation(order).items()) == list(by_fields.items())

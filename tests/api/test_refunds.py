@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.kit.api import Api, assert_problem, row_counts
-from tests.kit.events import REFUNDED, envelope
+from tests.kit.events import PAID, REFUNDED, envelope
 from tests.kit.words import EmailNotification, Order
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,3 +105,16 @@ def test_a_refund_takes_one_statement_more_than_other_changes(api, path, body):
     with CaptureQueriesContext(connection) as captured:
         assert api.post(f"{path}/refund", body, key="k").status_code == 200
     assert len(captured) <= 4 + BEGIN_AND_COMMIT
+
+
+def test_a_payment_that_must_be_returned_is_in_the_order_and_its_timeline(api, path):
+    payment = event(path, PAID)
+    assert_problem(api.post(URL, payment), 422, "unusable-event")
+    assert api.get(path).json()["unexpected_payment_at"]
+    assert api.get("/api/v1/orders").json()["results"][0]["unexpected_payment_at"]
+    entries = api.get(f"{path}/timeline").json()["results"]
+    assert [entry["kind"] for entry in entries if entry["what"] == "payment_unexpected"] == ["change"]
+    assert api.post(URL, event(path, amount=10_000)).json()["result"] == "processed"
+    order = api.get(path).json()
+    assert "unexpected_payment_at" not in order
+    assert (order["status"], order["refunded_amount"], order["version"]) == ("paid", 0, 2)

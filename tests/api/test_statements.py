@@ -174,7 +174,7 @@ def test_every_list_reads_by_an_index():
         Order(user_id=uuid.uuid4(), email="a@example.com", total_amount=1, reference=f"R{number}")
         for number in range(3000)
     ]
-    Order.objects.bulk_create(orders)
+    Order.objects.bulk_create(orders, batch_size=1000)  # PostgreSQL takes 65,535 parameters
     DomainEvent.objects.bulk_create(
         DomainEvent(
             aggregate_type="order", aggregate_id=order.id, event_type="x", sequence=1, payload={}, shard=0

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 from django.urls import reverse
 
 from operations import metrics
 from orders.conditions import STUCK_ORDERS, Stuck, stuck_statement
-from orders.models import STUCK
+from orders.models import STUCK, RefundWay
 from runtime.conditions import read_facts
 from tests.kit.orders import cancel_order, complete_order, confirm_order, make_order, pay_order, refund_order
 from tests.kit.people import staff_client
 from tests.kit.plans import rows_without_index
 from tests.kit.words import (
     Order,
+    order_services,
     read_database_time,
 )
 
@@ -58,6 +61,15 @@ def unrefunded(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
     return order
 
 
+def unexpected_payment(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
+    order = make_order(**fields)
+    cancel_order(order_id=order.id)
+    with transaction.atomic():
+        order_services.note_unexpected_payment(order_id=order.id, event_id=uuid.uuid4()).save()
+    since(order, unexpected_payment_at=age)
+    return order
+
+
 def confirmed(age: dt.timedelta = HOUR) -> Order:
     order = unconfirmed()
     confirm_order(order_id=order.id)
@@ -65,7 +77,12 @@ def confirmed(age: dt.timedelta = HOUR) -> Order:
     return order
 
 
-MAKE = {"unconfirmed": unconfirmed, "unpaid": unpaid, "unrefunded": unrefunded}
+MAKE = {
+    "unconfirmed": unconfirmed,
+    "unpaid": unpaid,
+    "unrefunded": unrefunded,
+    "unexpected_payment": unexpected_payment,
+}
 
 
 @pytest.mark.parametrize("state", STUCK)
@@ -88,8 +105,10 @@ def test_the_next_step_ends_each_state():
     pay_order(order_id=orders["unpaid"].id)
     refund_order(order_id=orders["unrefunded"].id, amount=1)
     since(orders["unrefunded"], updated_at=25 * HOUR)
-    assert numbers() == dict.fromkeys(STUCK, 0) | {"unrefunded": 1}  # a part is still owed
+    owed = {"unrefunded": 1, "unexpected_payment": 1}  # a part of one, and all of the other
+    assert numbers() == dict.fromkeys(STUCK, 0) | owed
     refund_order(order_id=orders["unrefunded"].id)
+    refund_order(order_id=orders["unexpected_payment"].id, way=RefundWay.EVENT)
     assert set(numbers().values()) == {0}
 
 
@@ -123,7 +142,7 @@ def test_metrics_have_each_state():
     unrefunded()
     families = {family.name: family for family in metrics.numbers()}
     numbers = {sample.labels["state"]: sample.value for sample in families["orderpost_stuck_orders"].samples}
-    assert numbers == {"unconfirmed": 0, "unpaid": 0, "unrefunded": 1}
+    assert numbers == dict.fromkeys(STUCK, 0) | {"unrefunded": 1}
 
 
 @pytest.mark.parametrize("state", STUCK)
