@@ -49,7 +49,6 @@ DEAD = EventState(
     "published_at IS NULL AND dead_lettered_at IS NOT NULL AND discarded_at IS NULL",
 )
 PUBLISHED = EventState(Q(published_at__isnull=False), "published_at IS NOT NULL")
-DISCARDED = EventState(Q(discarded_at__isnull=False), "discarded_at IS NOT NULL")
 
 #: The relay tries the event again at once, with all its retries.
 REPUBLISH = EventTransition(STUCK, {"dead_lettered_at": None, "retry_count": 0, "next_attempt_at": Now()})
