@@ -41,7 +41,6 @@ class PartitionsAhead(NamedTuple):
     """The future partitions of one table, and its months that should be files by now."""
 
     table: str
-    interval: Interval
     partitions_ahead: int  # after the current one, without a gap; -1 if even that is missing
     partitions_ahead_seconds: float  # until the last of them ends
     archive_overdue: int = 0  # partitions past their warm days and not archived
@@ -190,4 +189,4 @@ def ahead_among(*, model: PartitionedModel, now: dt.datetime, among: Sequence[Pa
     while (partition := partition_at(model=model, when=now, steps=steps)).name in names:
         steps, until = steps + 1, partition.until
     seconds = (until - now).total_seconds()
-    return PartitionsAhead(model._meta.db_table, model.retention.interval, steps - 1, seconds)
+    return PartitionsAhead(model._meta.db_table, steps - 1, seconds)
