@@ -155,24 +155,20 @@ def compose(statement: str, values: Sequence[Any], *, using: str) -> str:
     return text
 
 
-def is_table_owner(*, using: str = "owner") -> bool:
-    """Return whether this connection's role owns, and may make and drop, every partition."""
+class NotOwner(RuntimeError):
+    """The database role does not own the partitioned tables."""
+
+
+def require_owner(*, using: str = "owner") -> None:
+    """Raise `NotOwner` unless this connection's role owns, and may make and drop, every partition."""
     with connections[using].cursor() as cursor:
         cursor.execute(
             "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class"
             " WHERE oid = ANY(SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)",
             [[model._meta.db_table for model in partitioned_models()]],
         )
-        return cursor.fetchone()[0] is not False
-
-
-class NotOwner(RuntimeError):
-    """The database role does not own the partitioned tables."""
-
-
-def require_owner(*, using: str = "owner") -> None:
-    """Raise `NotOwner` unless `is_table_owner`."""
-    if not is_table_owner(using=using):
+        (is_owner,) = cursor.fetchone()
+    if is_owner is False:
         raise NotOwner(
             "This database role does not own the partitioned tables. Set PARTITION_DATABASE_URL to the URL of"
             " the role that migrates."
