@@ -314,12 +314,9 @@ def _unreadable(received: Received) -> Envelope:
     return Envelope(id, received.topic, 1, producer_of(value=received.value), {}, {})
 
 
-def _key(envelope: Envelope, consumer: str) -> EventKey:
-    return EventKey(envelope.id, consumer, envelope.producer)
-
-
 def _record(envelope: Envelope, consumer: str) -> Receipt:
-    return ProcessedEvent.objects.record(key=_key(envelope, consumer), event_type=envelope.type)
+    key = EventKey(envelope.id, consumer, envelope.producer)
+    return ProcessedEvent.objects.record(key=key, event_type=envelope.type)
 
 
 def _check_age(envelope: Envelope, written_at: dt.datetime | None, now: dt.datetime) -> None:
