@@ -6,7 +6,6 @@ only briefly. The next purge continues a killed one.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 
 from django.apps import apps
@@ -14,6 +13,7 @@ from django.conf import settings
 from django.db import connections, transaction
 
 from retention.partitions.locks import OWNER_DATABASE
+from runtime.database.purge_rules import PurgeRule
 
 BATCH = 2000
 #: The pause between two batches, in which vacuum and replicas keep up.
@@ -21,43 +21,34 @@ PAUSE_SECONDS = 0.02
 LONGEST_YEAR_DAYS = 366
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rule:
-    """A `PurgeRule` of `table`, with the days of the settings."""
-
-    table: str
-    column: str
-    days: float
-    keep: str = "false"
-
-
-def rules() -> list[Rule]:
-    """Return the rules of the models, and those of the tables that belong to libraries."""
+def rules() -> list[tuple[str, PurgeRule]]:
+    """Return tables with the rules of the models, and those of the tables that belong to libraries."""
     ours = [
-        Rule(model._meta.db_table, rule.column, rule.days() if callable(rule.days) else rule.days, rule.keep)
+        (model._meta.db_table, rule)
         for model in apps.get_models()
         for rule in getattr(model, "purge_rules", ())
     ]
     return [
         *ours,
         # As long as the cold files of the rows that people acted on.
-        Rule("django_admin_log", "action_time", settings.ARCHIVE_YEARS * LONGEST_YEAR_DAYS),
-        Rule("django_session", "expire_date", 0),
-        Rule("axes_accessattempt", "attempt_time", 30),  # wrong passwords, with names and addresses
+        ("django_admin_log", PurgeRule("action_time", settings.ARCHIVE_YEARS * LONGEST_YEAR_DAYS)),
+        ("django_session", PurgeRule("expire_date", 0)),
+        ("axes_accessattempt", PurgeRule("attempt_time", 30)),  # wrong passwords, with names and addresses
     ]
 
 
-def purge(*, rule: Rule) -> int:
+def purge(*, table: str, rule: PurgeRule) -> int:
     """Delete the rows of a rule and return their number."""
-    table, column = (connections[OWNER_DATABASE].ops.quote_name(name) for name in (rule.table, rule.column))
+    name, column = (connections[OWNER_DATABASE].ops.quote_name(each) for each in (table, rule.column))
+    days = rule.days() if callable(rule.days) else rule.days
     gone = 0
     while True:
         with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
             cursor.execute(
-                f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("  # noqa: S608 - names are ours
-                f"SELECT ctid FROM {table} WHERE {column} < statement_timestamp() - %s * interval '1 day'"
+                f"DELETE FROM {name} WHERE ctid = ANY(ARRAY("  # noqa: S608 - names are ours
+                f"SELECT ctid FROM {name} WHERE {column} < statement_timestamp() - %s * interval '1 day'"
                 f" AND NOT ({rule.keep}) ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))",
-                [rule.days, BATCH],
+                [days, BATCH],
             )
             deleted = int(cursor.rowcount)
         gone += deleted

@@ -88,9 +88,9 @@ def rollover(*, report: Report) -> Rollover:
         except AlreadyRunning as running:
             report("busy", table=model._meta.db_table)
             result.waiting.append(str(running))
-    for rule in purge.rules():
-        if gone := purge.purge(rule=rule):
-            report("purged", table=rule.table, rows=gone)
+    for table, rule in purge.rules():
+        if gone := purge.purge(table=table, rule=rule):
+            report("purged", table=table, rows=gone)
     return result
 
 
