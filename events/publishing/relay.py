@@ -92,7 +92,6 @@ class Relay:
         self.using = using
         self.shards = Shards(using=using)
         self._pause = PauseWatch(Pause.Part.RELAY, using=using)
-        self.published = 0
         self._transport = transport or publisher()
         self._reachable = False  # until the broker has answered
         self._held: dict[str, RetryHold] = {}  # by topic
@@ -131,7 +130,6 @@ class Relay:
             self._settle(answers)
         if events and len(answers.published) == len(events):
             self._floor.published(last=events[-1].position)
-        self.published += len(answers.published)
         return len(answers.published) + len(answers.refused)
 
     def _start_over(self) -> None:
