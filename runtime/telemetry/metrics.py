@@ -32,9 +32,8 @@ T = TypeVar("T")
 
 #: The counters and histograms of this process.
 REGISTRY = CollectorRegistry(auto_describe=False)
-_readers: list[tuple[str, Reader]] = []
-#: By reader: whether the installation uses what it reads. The function queries the database.
-_uses: dict[Reader, Callable[[], bool]] = {}
+#: The server that each reader queries, the reader, and whether the installation uses what it reads.
+_readers: list[tuple[str, Reader, Callable[[], bool] | None]] = []
 # Each counter would have another series with its start time, which nobody needs.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -101,26 +100,25 @@ BUILD_INFO = gauge("orderpost_build_info", "1, for the program that runs", ["ver
 LOOP_AGE = gauge("orderpost_loop_age_seconds", "since the process's loop last ran", ["role"])
 
 
-def at_scrape(read: Reader, *, source: str = "database") -> Reader:
+def at_scrape(read: Reader) -> Reader:
     """Register a function that is called at each scrape, to expose the metric families that it yields.
 
-    `source` is the server that the function queries. After an error, this scrape skips the other functions of
-    the same source: each of them would wait, too.
+    It queries the database. After an error, this scrape skips the other functions of the same server: each of
+    them would wait, too.
     """
-    _readers.append((source, read))
+    _readers.append(("database", read, None))
     return read
 
 
 def from_broker(broker: str, *, is_used: Callable[[], bool] | None = None) -> Callable[[Reader], Reader]:
-    """Return `at_scrape` for functions that query a broker: `redis` or `kafka`.
+    """Register as `at_scrape` does a function that queries a broker: `redis` or `kafka`.
 
     `is_used` queries the database at each scrape. If it returns false or fails, the function is not called.
     """
 
     def register(read: Reader) -> Reader:
-        if is_used is not None:
-            _uses[read] = is_used
-        return at_scrape(read, source=broker)
+        _readers.append((broker, read, is_used))
+        return read
 
     return register
 
@@ -147,9 +145,9 @@ def families(*, with_readers: bool) -> list[Metric]:
 def _read_all() -> Iterator[Metric]:
     up: dict[str, bool] = {"database": True, "redis": True}
     by_name: dict[str, Metric] = {}
-    for source, read in _readers:
+    for source, read, is_used in _readers:
         name = read.__name__
-        if (is_used := _uses.get(read)) is not None and not _ask("database", name, is_used, up):
+        if is_used is not None and not _ask("database", name, is_used, up):
             continue
         for family in _ask(source, name, functools.partial(_call, read), up) or ():
             if (first := by_name.setdefault(family.name, family)) is not family:
