@@ -174,7 +174,7 @@ def archive_partition(*, record: DetachedPartition, report: Report) -> None:
     """Archive a detached partition and record it, or record the cold file that a killed run wrote."""
     manifest = archive.find_unrecorded(record=record)
     if manifest is None:
-        manifest = archive.write_cold_file(record=record, tick=_ticker(record, report))
+        manifest = archive.write_cold_file(record=record, tick=ticker(record.name, report))
         report("cold file written", partition=record.name, file=manifest.file)
     record.manifest = dataclasses.asdict(manifest)
     record.archived_at = read_database_time(using=OWNER_DATABASE)
@@ -184,8 +184,9 @@ def archive_partition(*, record: DetachedPartition, report: Report) -> None:
         report("swept", partition=record.name, files=swept)
 
 
-def _ticker(record: DetachedPartition, report: Report) -> Tick:
-    return lambda count: report("bytes", partition=record.name, bytes=count)
+def ticker(name: str, report: Report) -> Tick:
+    """Return a function that reports the bytes of a partition's CSV as they pass."""
+    return lambda count: report("bytes", partition=name, bytes=count)
 
 
 def drop_partition(*, model: PartitionedModel, record: DetachedPartition, report: Report) -> None:
@@ -208,7 +209,7 @@ def _compare(record: DetachedPartition, report: Report) -> None:
     manifest = Manifest.of(record)
     table = record.name if has_table(name=record.name) else ""
     try:
-        archive.verify(manifest=manifest, table=table, tick=_ticker(record, report))
+        archive.verify(manifest=manifest, table=table, tick=ticker(record.name, report))
     except ColdFileDiffers:
         if table:  # the next run writes the cold file again
             record.archived_at = None

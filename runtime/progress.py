@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -57,10 +56,6 @@ class Reporter:
             self._bar.console.print(f"{line}{': ' + rest if rest else ''}", markup=False, highlight=False)
         else:
             self._stdout.write(json.dumps({"step": step, **facts}, default=str))
-
-    def tick(self, name: str) -> Callable[[int], None]:
-        """Return a function that moves the bar of `name` by a number of bytes."""
-        return lambda count: self("bytes", partition=name, bytes=count)
 
     def _move(self, name: str, count: int) -> None:
         if not self._bar:

@@ -106,7 +106,7 @@ def _one(verb: str, name: str, report: Reporter) -> None:
     with exclusive_lock(model=model):
         record = _record(name)
         if verb == "restore":
-            made = restore.restore(record=record, tick=report.tick(name))
+            made = restore.restore(record=record, tick=rollover.ticker(name, report))
             report("restored", partition=name, table=made)
         elif record.dropped_at is None:
             rollover.drop_partition(model=model, record=record, report=report)
