@@ -19,7 +19,7 @@ from retention.cold_files import archive, restore
 from retention.cold_files.table_copy import columns_of
 from retention.models import DetachedPartition, Erasure
 from retention.partitioned import PartitionedModel
-from retention.partitions.catalogue import existing, partition_tables
+from retention.partitions.catalogue import existing, has_table, partition_tables
 from retention.partitions.locks import OWNER_DATABASE, Report, no_statement_timeout
 from retention.partitions.partitions import start_of
 from retention.person import Person
@@ -197,15 +197,15 @@ def erase_from_cold_file(
     waiting = erasures_waiting_for(record=record)
     late = before is None or any(erasure.requested_at < before for erasure in waiting)
     # A killed rollover may have dropped the table without recording it.
-    has_table = record.dropped_at is None and bool(existing(names=[record.name]))
-    if not waiting or not (late or has_table):
+    is_table = record.dropped_at is None and has_table(name=record.name)
+    if not waiting or not (late or is_table):
         return 0
     hashes = {erasure.address_hash for erasure in waiting}
 
     def erase(table: str) -> int:
         return _erase_hashed(model, hashes, table)
 
-    if has_table:
+    if is_table:
         changed = erase(record.name)
         manifest = archive.find_unrecorded(record=record) or archive.write_cold_file(record=record)
         record.manifest = dataclasses.asdict(manifest)

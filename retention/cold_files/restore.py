@@ -13,6 +13,7 @@ from retention.cold_files.manifest import ColdFileDiffers, Manifest
 from retention.cold_files.storage import Tick, ignore_ticks
 from retention.cold_files.table_copy import columns_of
 from retention.models import DetachedPartition
+from retention.partitions.catalogue import has_table
 from retention.partitions.locks import OWNER_DATABASE, short_lock_timeout
 
 RESTORED = "_restored"
@@ -31,8 +32,7 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
     chunks = storage.read_csv(manifest=manifest, tick=tick)
     first = next(chunks, b"")  # before the transaction: a store may be slow to open
     with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
-        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
-        if cursor.fetchone()[0]:
+        if has_table(name=name):
             raise ColdFileDiffers(
                 f"The table {name} already exists. Drop it first: `partitions drop {name}`."
             )

@@ -79,9 +79,7 @@ def partition_named(*, model: PartitionedModel, name: str) -> Partition | None:
 
 
 def has_table(*, name: str, using: str = "owner") -> bool:
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [connections[using].ops.quote_name(name)])
-        return bool(cursor.fetchone()[0])
+    return bool(existing(names=[name], using=using))
 
 
 def existing(*, names: Sequence[str], using: str = "owner") -> list[str]:
