@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from django.db import connections
@@ -151,7 +151,20 @@ class FrontPage:
 
     def steps(self, shown: Range) -> Steps:
         """Return the sums of each bar of a range, oldest first. A bar without sums has None."""
-        return in_steps(shown, now=self.now, rows=self._sums[shown.span])
+        rows = self._sums[shown.span]
+        count = int(shown.length / shown.step)
+        last = self.now - dt.timedelta(seconds=self.now.timestamp() % shown.step.total_seconds())
+        if shown.step.total_seconds() == TrafficSum.MINUTE:
+            # The current minute is not over, and the minute before it is summed some seconds later.
+            last -= shown.step if last - shown.step in rows else 2 * shown.step
+        first = last - (count - 1) * shown.step
+        parts: dict[int, list[Sums]] = {}
+        for start, sums in rows.items():
+            parts.setdefault((start - first) // shown.step, []).append(sums)
+        return [
+            (first + number * shown.step, Sums.total(parts[number]) if number in parts else None)
+            for number in range(count)
+        ]
 
 
 def count_each(rows: Iterable[QuerySet[Any] | Sql]) -> list[int]:
@@ -180,20 +193,3 @@ def bounded(number: int) -> str:
     ('1,200', '10,000+')
     """
     return f"{COUNT_LIMIT:,}+" if number >= COUNT_LIMIT else f"{number:,}"
-
-
-def in_steps(shown: Range, *, now: dt.datetime, rows: Mapping[dt.datetime, Sums]) -> Steps:
-    """Add up sums into the bars of a range that ends at `now`."""
-    count = int(shown.length / shown.step)
-    last = now - dt.timedelta(seconds=now.timestamp() % shown.step.total_seconds())
-    if shown.step.total_seconds() == TrafficSum.MINUTE:
-        # The current minute is not over, and the minute before it is summed some seconds later.
-        last -= shown.step if last - shown.step in rows else 2 * shown.step
-    first = last - (count - 1) * shown.step
-    parts: dict[int, list[Sums]] = {}
-    for start, sums in rows.items():
-        parts.setdefault((start - first) // shown.step, []).append(sums)
-    return [
-        (first + number * shown.step, Sums.total(parts[number]) if number in parts else None)
-        for number in range(count)
-    ]
