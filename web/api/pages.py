@@ -20,9 +20,9 @@ from rest_framework.request import Request
 
 from runtime.database.keyset import columns_of, read_page
 from runtime.database.partitions import attached
-from web.api.fields import Digits, Instant, StrictSerializer, Text, cached_serializer, parse_uuid
+from web.api.fields import Digits, Instant, StrictSerializer, Text, parse_uuid
 from web.api.problems import RequestFault, invalid
-from web.api.views import ApiView
+from web.api.views import ApiView, present
 
 DEFAULT_SIZE = 50
 MAX_SIZE = 200
@@ -96,7 +96,7 @@ def paginate(
     return {
         "next": link("n", more or backwards, last),
         "previous": link("p", more if backwards else position is not None, first),
-        "results": [cached_serializer(serializer).to_representation(row) for row in page],
+        "results": [present(serializer, row) for row in page],
     }
 
 
