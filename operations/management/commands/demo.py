@@ -108,7 +108,7 @@ class Command(BaseCommand):
             while (left := busy.count()) and time.monotonic() < deadline:
                 bars.update(handled, completed=total - left)
                 time.sleep(0.2)
-        self.stdout.write(f"{counted(orders, 'order')} placed and changed.")
+        self.stdout.write(f"{orders:,} {'order' if orders == 1 else 'orders'} placed and changed.")
         for line in count_ends(emails):
             self.stdout.write(line)
         self.stdout.write(next_steps(mailbox))
@@ -125,11 +125,6 @@ def add_faults(mailbox: str) -> None:
         fault: dict[str, str | int] = {"kind": "status", "status": status, "to": f"^{recipient}-"}
         if not any(fault.items() <= existing.items() for existing in present):
             requests.post(url, json=fault, timeout=5).raise_for_status()
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, which gets an s unless the number is 1."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def count_ends(emails: QuerySet[EmailNotification]) -> Iterator[str]:
