@@ -105,11 +105,6 @@ class Customers:
             thread.start()
         return self
 
-    def first_after(self, moment: float) -> Acknowledged | None:
-        """Return the first change whose request was sent after this moment."""
-        later = [change for change in list(self.acknowledged) if change.began > moment]
-        return min(later, key=lambda change: change.ended, default=None)
-
     def __exit__(self, *_: object) -> None:
         """Wait for the current orders. A request that is unanswered after `waiting.PATIENCE` is wrong."""
         self._stop.set()
