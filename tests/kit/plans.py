@@ -9,14 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
 from django.db import connection, connections, transaction
-from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 
 from tests.kit.mails import make_mails_of
@@ -48,13 +46,6 @@ def rows_without_index(statement: str) -> dict[str, int]:
     return {table: rows for table, rows in read.items() if rows > SMALL}
 
 
-def rows_visited(rows: QuerySet[Any]) -> int:
-    """Run a query of one table. Return how many rows its scan visited, including filtered ones."""
-    (plan,) = json.loads(rows.explain(format="json", analyze=True))
-    scans = [node for node in _nodes(plan["Plan"]) if "Relation Name" in node]
-    return sum(round(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) for node in scans)
-
-
 class Plan(NamedTuple):
     """How a statement found its rows: its indexes, the kinds of its nodes, and what it read.
 
@@ -82,35 +73,6 @@ def plan_of(statement: str) -> Plan:
     indexes = {node["Index Name"] for node in nodes if "Index Name" in node}
     buffers = sum(plan[0]["Plan"][f"Shared {kind} Blocks"] for kind in ("Hit", "Read"))
     return Plan(indexes, visited, buffers, {node["Node Type"] for node in nodes})
-
-
-def plan_without_values(work: Callable[[], object], mark: str) -> Plan:
-    """Do some work, and run its prepared statement with `mark` again by the plan for any values.
-
-    Call it in a transaction, because until its end PostgreSQL makes no other plans.
-    """
-    sent: list[tuple[str, Any]] = []
-
-    def remember(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        if mark in sql:
-            sent.append((sql, params))
-        return execute(sql, params, many, context)
-
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-        with connection.execute_wrapper(remember):
-            work()
-        ((sql, params),) = sent
-        cursor.execute(
-            "SELECT name FROM pg_prepared_statements WHERE strpos(statement, %s) > 0"
-            " ORDER BY prepare_time DESC LIMIT 1",
-            [mark],
-        )
-        (name,) = cursor.fetchone()
-    if isinstance(params, dict):
-        params = [params[key] for key in dict.fromkeys(re.findall(r"%\((\w+)\)s", sql))]
-    values = ", ".join(psycopg.ClientCursor(connection.connection).mogrify("%s", [param]) for param in params)
-    return plan_of(f"EXECUTE {name}({values})")
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

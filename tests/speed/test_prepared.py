@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection
 
 from runtime.database.postgres import cursor as prepared
 from tests.kit.months import fill
-from tests.kit.plans import DUE, SENT, SMALL, Plan, plan_without_values
+from tests.kit.plans import DUE, SENT, SMALL, Plan, plan_of
 from tests.kit.words import (
     SHARDS,
     DomainEvent,
@@ -36,6 +39,35 @@ CLAIMS: dict[str, Callable[[], object]] = {
     "with a lookback": partial(claim, limit=40, fresh=10, lookback_seconds=60.0),
     "of an untried row": claim_untried,
 }
+
+
+def plan_without_values(work: Callable[[], object], mark: str) -> Plan:
+    """Do some work, and run its prepared statement with `mark` again by the plan for any values.
+
+    Call it in a transaction, because until its end PostgreSQL makes no other plans.
+    """
+    sent: list[tuple[str, Any]] = []
+
+    def remember(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if mark in sql:
+            sent.append((sql, params))
+        return execute(sql, params, many, context)
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        with connection.execute_wrapper(remember):
+            work()
+        ((sql, params),) = sent
+        cursor.execute(
+            "SELECT name FROM pg_prepared_statements WHERE strpos(statement, %s) > 0"
+            " ORDER BY prepare_time DESC LIMIT 1",
+            [mark],
+        )
+        (name,) = cursor.fetchone()
+    if isinstance(params, dict):
+        params = [params[key] for key in dict.fromkeys(re.findall(r"%\((\w+)\)s", sql))]
+    values = ", ".join(psycopg.ClientCursor(connection.connection).mogrify("%s", [param]) for param in params)
+    return plan_of(f"EXECUTE {name}({values})")
 
 
 def due_indexes(plan: Plan) -> set[str]:
