@@ -18,7 +18,8 @@ from events.models.events import DomainEventQuerySet
 from events.publishing.resend import resend_events
 from events.transports import BrokerAway
 from runtime.database import periods
-from web.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from runtime.database.ids import parse_uuid
+from web.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, pill
 from web.admin.jobs import start_for_list
 from web.admin.menu import MenuItem
 from web.admin.period import PeriodFilter
@@ -96,7 +97,7 @@ class DomainEventAdmin(TriageAdmin[DomainEvent]):
         """Search by the id of the event or of the aggregate. Both have an index."""
         if not (text := search_term.strip()):
             return queryset, False
-        if (wanted := as_uuid(text)) is None:
+        if (wanted := parse_uuid(text)) is None:
             return queryset.none(), False
         if queryset.filter(id=wanted).exists():
             return queryset.filter(id=wanted), False
@@ -182,7 +183,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     ) -> tuple[QuerySet[InboundDeadLetter], bool]:
         if not (text := search_term.strip()):
             return queryset, False
-        wanted = as_uuid(text)
+        wanted = parse_uuid(text)
         return (queryset.filter(event_id=wanted) if wanted else queryset.none()), False
 
     def has_resolve_permission(self, request: HttpRequest) -> bool:
@@ -234,7 +235,7 @@ def _resolve(
 @searches(30)
 def events(request: HttpRequest, term: str) -> Iterator[Hit]:
     """Find an event by its id. The order's page lists the events of an order."""
-    if (id := as_uuid(term)) is None:
+    if (id := parse_uuid(term)) is None:
         return
     if request.user.has_perm("events.view_domainevent"):
         for event in DomainEvent.objects.filter(id=id):

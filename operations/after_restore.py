@@ -23,8 +23,8 @@ from operations import pauses
 from operations.lost_changes import Lost, LostChanges, merged
 from orders.models import Order
 from retention.models import Erasure
+from runtime.database.ids import parse_uuid
 from runtime.models import BulkJob, Pause
-from web.api.fields import parse_uuid
 
 log = structlog.get_logger(__name__)
 

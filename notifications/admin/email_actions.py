@@ -21,10 +21,10 @@ from notifications import filters
 from notifications.bulk_actions import EmailAction, email_actions
 from notifications.models import EmailNotification
 from runtime.database.clock import read_database_time
+from runtime.database.ids import parse_uuid
 from runtime.jobs.actions import rows_of
 from runtime.jobs.start import start_job
 from runtime.personal_data import AddressGiven, refuse_addresses
-from web.admin.base import as_uuid
 from web.admin.tiles import COUNT_LIMIT
 
 #: The most results of a search that one job changes.
@@ -128,7 +128,7 @@ def _posted(request: HttpRequest) -> dict[str, str]:
     """Return the posted ids, or else the posted filter. Raise `Http404` if an id is none."""
     if not (posted := request.POST.get("ids")):
         return filters.freeze(request.POST.dict(), now=read_database_time())
-    ids = [as_uuid(id) for id in posted.split(",")[:MAX_ROWS]]
+    ids = [parse_uuid(id) for id in posted.split(",")[:MAX_ROWS]]
     if None in ids:
         raise Http404
     return {"ids": ",".join(map(str, ids))}

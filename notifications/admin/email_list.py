@@ -19,7 +19,8 @@ from notifications.models import LAST_ERROR_AT, EmailNotification, EmailNotifica
 from notifications.states.transitions import DUE_STATES, LABELS, Status
 from notifications.template_files import event_types
 from runtime.addresses import as_stored
-from web.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from runtime.database.ids import parse_uuid
+from web.admin.base import AgeFilter, ChoiceFilter, ago, pill
 from web.admin.period import PeriodFilter
 
 
@@ -174,7 +175,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
             return queryset, False
         if "@" in text:
             return queryset.filter(recipient_email__iexact=as_stored(text)), False
-        if wanted := as_uuid(text):
+        if wanted := parse_uuid(text):
             if queryset.filter(id=wanted).exists():
                 return queryset.filter(id=wanted), False
             return queryset.filter(order_id=wanted), False

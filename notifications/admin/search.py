@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from notifications.models import EmailNotification
 from runtime.addresses import as_stored
-from web.admin.base import as_uuid
+from runtime.database.ids import parse_uuid
 from web.admin.search import SHOWN, Hit, searches
 
 
@@ -25,7 +25,7 @@ def emails(request: HttpRequest, term: str) -> Iterator[Hit]:
     named = Q(provider_message_id=term) | Q(correlation_id=term)
     if "@" in term:
         named |= Q(recipient_email__iexact=as_stored(term))
-    if id := as_uuid(term):
+    if id := parse_uuid(term):
         named |= Q(id=id)
     rows = EmailNotification.objects.filter(named).only(
         "id", "event_type", "recipient_email", "status", "shop_copy_of"

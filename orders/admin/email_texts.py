@@ -41,7 +41,8 @@ from orders.admin.previews import send_to_user
 from orders.emails import preview_context, sample_for
 from orders.events import EMAILS
 from orders.models import NEWEST_FIRST, Order
-from web.admin.base import TriageAdmin, ago, as_uuid
+from runtime.database.ids import parse_uuid
+from web.admin.base import TriageAdmin, ago
 from web.admin.menu import MenuItem
 from web.admin.turns import TURNS, takes_turn
 
@@ -151,7 +152,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         """Lead to the page of a row, for the links of the audit log and of e-mails."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        text = get_object_or_404(EmailText, id=as_uuid(object_id))
+        text = get_object_or_404(EmailText, id=parse_uuid(object_id))
         page = TextsPage(text.event_type, text.locale, text.source)
         return HttpResponseRedirect(page.url(version=request.GET.get("version", "")))
 
@@ -436,7 +437,7 @@ def _find_order(request: HttpRequest, page: TextsPage, term: str) -> Order | Non
     term = term.strip()
     if not term or not term.isprintable() or not request.user.has_perm("orders.view_order"):
         return next(iter(_offered(request, page)), None)
-    wanted = as_uuid(term)
+    wanted = parse_uuid(term)
     rows = _orders(page).filter(id=wanted) if wanted else _orders(page).filter(reference=term[:100])
     return next(iter(rows.order_by(*NEWEST_FIRST)[:1]), None)
 

@@ -18,7 +18,8 @@ from orders.fields import ORDER_FIELDS, Use, names
 from orders.models import NEWEST_FIRST, STUCK, Order
 from orders.timeline import read_timeline
 from runtime.addresses import as_stored
-from web.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from runtime.database.ids import parse_uuid
+from web.admin.base import AgeFilter, ChoiceFilter, ago, pill
 from web.admin.period import PeriodFilter
 
 
@@ -138,6 +139,6 @@ class OrderPage(admin.ModelAdmin[Order]):
             return queryset, False
         if "@" in text:
             return queryset.filter(email__iexact=as_stored(text)), False
-        if wanted := as_uuid(text):
+        if wanted := parse_uuid(text):
             return queryset.filter(id=wanted), False
         return queryset.filter(reference=text), False

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from orders.models import NEWEST_FIRST, Order
 from runtime.addresses import as_stored
-from web.admin.base import as_uuid
+from runtime.database.ids import parse_uuid
 from web.admin.search import SHOWN, Hit, searches
 
 
@@ -22,7 +22,7 @@ def orders(request: HttpRequest, term: str) -> Iterator[Hit]:
     named = Q(reference=term) | Q(correlation_id=term)
     if "@" in term:
         named |= Q(email__iexact=as_stored(term))
-    if id := as_uuid(term):
+    if id := parse_uuid(term):
         named |= Q(id=id)
     for order in Order.objects.filter(named).order_by(*NEWEST_FIRST)[:SHOWN]:
         yield Hit(

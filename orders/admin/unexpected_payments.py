@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from orders import services
 from orders.models import Order
+from runtime.database.ids import parse_uuid
 from web.admin.acts import record_act
-from web.admin.base import as_uuid
 
 
 class UnexpectedPayments(admin.ModelAdmin[Order]):
@@ -24,7 +24,7 @@ class UnexpectedPayments(admin.ModelAdmin[Order]):
         # Who decides about refused events decides about their money.
         if not request.user.has_perm("events.resolve_inbounddeadletter"):
             raise PermissionDenied
-        if (event_id := as_uuid(request.POST.get("event", ""))) is None:
+        if (event_id := parse_uuid(request.POST.get("event", ""))) is None:
             raise Http404
         try:
             with transaction.atomic():

@@ -29,10 +29,11 @@ from orders.inbound.fallbacks import FALLBACKS, replace, use_fallbacks
 from orders.inbound.reading import CURRENCY_FORM, InboundTopic, read_data, save_change
 from orders.models import Order
 from orders.transitions import ChangeRefused
+from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context
-from web.api.fields import Choice, Code, Flag, Integer, Text, parse_uuid
+from web.api.fields import Choice, Code, Flag, Integer, Text
 
 S = Order.Status
 LARGEST_SEQUENCE = 2**31 - 1

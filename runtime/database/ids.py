@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 
 from uuid_utils.compat import uuid7 as _uuid7
 
 _LAST = 253_402_300_799_000  # the last second of the year 9999
+_CANONICAL = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 #: The earliest time that a UUIDv7 can contain.
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -18,6 +20,11 @@ def new_id() -> uuid.UUID:
     That holds also if the clock is set back. A fork makes no duplicates.
     """
     return _uuid7()
+
+
+def parse_uuid(text: object) -> uuid.UUID | None:
+    """Parse a UUID of any version in its 8-4-4-4-12 form. Return None for anything else."""
+    return uuid.UUID(text) if isinstance(text, str) and _CANONICAL.fullmatch(text) else None
 
 
 def id_floor(when: dt.datetime) -> uuid.UUID:

@@ -6,7 +6,6 @@ typed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -17,10 +16,9 @@ from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
 from django.http import HttpRequest
 
+from runtime.database.ids import parse_uuid
 from runtime.database.periods import read_time
 from runtime.personal_data import address_hash
-
-_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def record_act(
@@ -67,6 +65,6 @@ def _choices(filters: Iterable[Any], model_admin: Any) -> Iterable[str]:
 
 
 def _code(value: str, *, choices: Iterable[str]) -> str:
-    if value in choices or _ID.fullmatch(value) or read_time(value):
+    if value in choices or parse_uuid(value) or read_time(value):
         return value
     return f"hash:{address_hash(value)}"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
-import uuid
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
@@ -38,7 +36,6 @@ from web.admin.turns import TURNS, takes_turn
 log = structlog.get_logger(__name__)
 
 EXACT_BELOW = 10_000
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -191,11 +188,6 @@ class TriageAdmin(ListAdmin[Row]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Row | None = None) -> bool:
         return False  # old rows are removed with their partition
-
-
-def as_uuid(text: str) -> uuid.UUID | None:
-    """Read a UUID in its usual form. Return None for anything else."""
-    return uuid.UUID(text) if _UUID.fullmatch(text) else None
 
 
 def pill(status: str, word: str = "") -> SafeString:

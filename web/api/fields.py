@@ -19,20 +19,15 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from runtime.addresses import LONGEST, NotAnAddress, read_address
+from runtime.database.ids import parse_uuid
 from runtime.texts import has_visible, name_invisible
 
-_CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?",
     re.IGNORECASE,
 )
 _DIGITS = re.compile(r"[0-9]{1,9}")
 _is_web_address = URLValidator(schemes=["http", "https"])
-
-
-def parse_uuid(text: object) -> uuid.UUID | None:
-    """Parse a UUID in its 8-4-4-4-12 form. Return None for anything else."""
-    return uuid.UUID(text) if isinstance(text, str) and _CANONICAL_UUID.fullmatch(text) else None
 
 
 def unknown_field(*, allowed: Iterable[str]) -> str:

@@ -18,16 +18,16 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from runtime.database.ids import EPOCH, parse_uuid
 from runtime.database.keyset import columns_of, read_page
 from runtime.database.partitions import attached
-from web.api.fields import Digits, Instant, StrictSerializer, Text, parse_uuid
+from web.api.fields import Digits, Instant, StrictSerializer, Text
 from web.api.problems import RequestFault, invalid
 from web.api.views import ApiView, present
 
 DEFAULT_SIZE = 50
 MAX_SIZE = 200
 _HOT_SINCE_SECONDS = 60
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECONDS = re.compile(r"-?[0-9]{1,18}")
 
 #: The form of a value in a cursor, by the type of its column, for the API's document. Each such text is read.
@@ -103,7 +103,7 @@ def paginate(
 def _write_position(row: models.Model, fields: Sequence[Any]) -> str:
     values = (getattr(row, field.attname) for field in fields)
     return ".".join(
-        str((value - _EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value)
+        str((value - EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value)
         for value in values
     )
 
@@ -124,7 +124,7 @@ def _parse_microseconds(text: str) -> dt.datetime | None:
     if not _MICROSECONDS.fullmatch(text):
         return None
     try:
-        return _EPOCH + dt.timedelta(microseconds=int(text))
+        return EPOCH + dt.timedelta(microseconds=int(text))
     except OverflowError:
         return None
 

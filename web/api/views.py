@@ -20,10 +20,11 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from runtime.database.ids import parse_uuid
 from runtime.texts import CONTROL_CHARACTERS
 from web.api import token_use
 from web.api.correlation import CALLER
-from web.api.fields import Nothing, StrictSerializer, cached_serializer, parse_uuid
+from web.api.fields import Nothing, StrictSerializer, cached_serializer
 from web.api.first_read import FirstRead, read_first, well_formed_key
 from web.api.problem_types import LENGTH_REQUIRED, UNSUPPORTED_MEDIA_TYPE
 from web.api.problems import Problem, RequestFault, invalid, malformed, not_found

@@ -12,7 +12,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from orders.models import Order
 from orders.timeline import TimelineEntry, read_timeline
-from web.api.fields import parse_uuid
+from runtime.database.ids import parse_uuid
 
 
 class Command(BaseCommand):
