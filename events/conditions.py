@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from events.consuming.consumer import GROUP
+from events.models.events import last_id
 from events.transports import Lag
 from runtime import conditions
 from runtime.conditions import Alert, Condition, Measurement, Query, Row, Source, positive
-from runtime.database.ids import id_floor
 from runtime.models import Pause
 from runtime.telemetry.metrics import gauge
 
-#: The WHEREs are those of the partial indexes. `floor` prunes the partitions of future days.
+#: The WHEREs are those of the partial indexes.
 _SELECT = """
     SELECT * FROM (
         SELECT count(*) AS unpublished,
             extract(epoch FROM statement_timestamp() - min(created_at))::float8 AS unpublished_seconds
         FROM (
             SELECT created_at FROM outbox_events
-            WHERE published_at IS NULL AND dead_lettered_at IS NULL AND id < '{floor}'
+            WHERE published_at IS NULL AND dead_lettered_at IS NULL AND id < '{last}'
             ORDER BY position LIMIT {most}
         ) AS event
     ) AS unpublished, (
@@ -32,7 +32,7 @@ _SELECT = """
         FROM (
             SELECT aggregate_id, next_attempt_at, dead_lettered_at IS NOT NULL AS dead FROM outbox_events
             WHERE published_at IS NULL AND discarded_at IS NULL
-                AND (dead_lettered_at IS NOT NULL OR retry_count > 0) AND id < '{floor}'
+                AND (dead_lettered_at IS NOT NULL OR retry_count > 0) AND id < '{last}'
             LIMIT {most}
         ) AS event
     ) AS stuck, (
@@ -56,7 +56,7 @@ class Events(NamedTuple):
 
 
 def _select(now: dt.datetime) -> str:
-    return _SELECT.format(floor=id_floor(now + dt.timedelta(days=3)), most=conditions.MOST)
+    return _SELECT.format(last=last_id(now), most=conditions.MOST)
 
 
 def _events(rows: Sequence[Row], _: dt.datetime) -> Events:

@@ -89,7 +89,7 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
     def blocking(self, *, shards: Iterable[int], now: dt.datetime) -> list[uuid.UUID]:
         """Return the aggregates of these shards with events that hold back later ones (see `blocked`)."""
         with connections[self.db].cursor() as cursor:
-            cursor.execute(BLOCKING, [sorted(shards), _last_id(now)])
+            cursor.execute(BLOCKING, [sorted(shards), last_id(now)])
             return [aggregate_id for (aggregate_id,) in cursor.fetchall()]
 
     def due(
@@ -107,7 +107,7 @@ class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
         Leave out the aggregates `without` and the topics `held`.
         """
         with connections[self.db].cursor() as cursor:
-            values: list[Any] = [sorted(shards), _last_id(now), str(since), without, held, str(limit)]
+            values: list[Any] = [sorted(shards), last_id(now), str(since), without, held, str(limit)]
             cursor.execute(DUE_SQL, [settings.EVENT_SOURCE, *values])
             return [_outgoing(row) for row in cursor.fetchall()]
 
@@ -183,7 +183,7 @@ def _outgoing(row: Sequence[Any]) -> OutgoingEvent:
     return OutgoingEvent(*ids, correlation or "", trace or "", order or "", text.encode())
 
 
-def _last_id(now: dt.datetime) -> uuid.UUID:
+def last_id(now: dt.datetime) -> uuid.UUID:
     """Return an upper limit of ids, which prunes the partitions of future days.
 
     Planning those would take most of a query's time. The CHECK of a partition keeps `created_at` within a day
