@@ -32,9 +32,6 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
     def running(self) -> Self:
         return self.filter(state=BulkJob.State.RUNNING)
 
-    def failed(self) -> Self:
-        return self.filter(state=BulkJob.State.FAILED)
-
     def due(self) -> Self:
         """Filter the running jobs whose next batch may begin now.
 
@@ -56,7 +53,7 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
 
     def restart(self, *, id: uuid.UUID) -> bool:
         """Restart a failed job after its last complete batch. Return whether it had failed."""
-        failed = self.failed().filter(id=id)
+        failed = self.filter(id=id, state=BulkJob.State.FAILED)
         state = BulkJob.State.RUNNING
         return bool(failed.update(state=state, finished_at=None, tries=0, error="", updated_at=Now()))
 
@@ -206,19 +203,15 @@ class BulkJob(models.Model):
     def __str__(self) -> str:
         return f"{self.action} by {self.username}"
 
-    @property
-    def visited(self) -> int:
-        """The number of rows that were changed or left alone so far."""
-        return self.done_count + self.refused_count
-
     def as_progress(self) -> dict[str, Any]:
         """Return the progress page's values. `percent` is None if the total is unknown."""
+        visited = self.done_count + self.refused_count
         percent = None
         if self.state == self.State.DONE:
             percent = 100
         elif self.total is not None:
-            percent = 0 if not self.total else min(99, self.visited * 100 // self.total)
-        left = None if self.total is None else max(0, self.total - self.visited)
+            percent = 0 if not self.total else min(99, visited * 100 // self.total)
+        left = None if self.total is None else max(0, self.total - visited)
         return {
             "state": self.state,
             "done": self.done_count,
