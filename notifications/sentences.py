@@ -70,20 +70,6 @@ class Sentences:
     #: The names of `EXTRAS` that the files have a place for.
     extras: frozenset[str]
 
-    def find(self, key: Key) -> Sentence | None:
-        """Return the sentence of a key, also of a paragraph that only editors write."""
-        if not key.msgid and key.context in self.extras:
-            return Sentence(key.context, "", "", (), is_paragraph=True)
-        wanted = key[:3]
-        return next(
-            (
-                sentence
-                for sentence in self.all
-                if (sentence.context, sentence.msgid, sentence.plural) == wanted
-            ),
-            None,
-        )
-
     def allowed(self, sentence: Sentence) -> frozenset[str]:
         """Return the variables that an own text of the sentence may use."""
         return self.variables | set(sentence.variables)
@@ -315,5 +301,5 @@ def read_keys(event_type: str, language: str) -> Mapping[Key, Sentence]:
     """Return the sentences of an e-mail by their keys, those that only editors write last."""
     sentences = sentences_of(event_type)
     keys = {key: sentence for sentence in sentences.all for key in sentence.keys(language)}
-    extras = {extra_key(name): sentences.find(extra_key(name)) for name in EXTRAS if name in sentences.extras}
-    return keys | {key: sentence for key, sentence in extras.items() if sentence}
+    extras = [Sentence(name, "", "", (), is_paragraph=True) for name in EXTRAS if name in sentences.extras]
+    return keys | {extra_key(sentence.context): sentence for sentence in extras}
