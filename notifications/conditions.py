@@ -201,22 +201,16 @@ conditions.show(
 )
 
 
-class OutdatedText(NamedTuple):
-    """Published own sentences of which some do not fit the release, or the files, any more."""
-
-    name: str
-    number: int
-    examples: str
-
-
-def _outdated(rows: Sequence[Row], _: dt.datetime) -> Sequence[OutdatedText]:
+def _outdated(rows: Sequence[Row], _: dt.datetime) -> Sequence[Measurement]:
+    """Measure the published versions with sentences that do not fit the release, or the files, any more."""
     texts = []
     for row in rows:
         event_type, language = row["event_type"], row["locale"]
         if troubles := find_troubles(row["sentences"], event_type=event_type, language=language):
             name = text_name(source=row["source"], event_type=event_type, locale=language)
             examples = "; ".join(map(_compared, troubles[:3])) + "; …" * (len(troubles) > 3)
-            texts.append(OutdatedText(f"version {row['number']} of {name}", len(troubles), examples))
+            subject = f"version {row['number']} of {name}"
+            texts.append(Measurement(len(troubles), subject, {"examples": examples}))
     return texts
 
 
@@ -225,7 +219,7 @@ def _compared(trouble: Trouble) -> str:
     return f'{said}, which is now "{trouble["now"][:80]}"' if trouble["now"] else said
 
 
-OUTDATED_TEXTS: Query[Sequence[OutdatedText]] = Query(
+OUTDATED_TEXTS: Query[Sequence[Measurement]] = Query(
     name="outdated own sentences",
     select=lambda _: (
         """
@@ -241,7 +235,7 @@ TEXT_OUTDATED = Condition(
     code="EmailTextOutdated",
     place=55,
     source=OUTDATED_TEXTS,
-    measure=lambda some: [Measurement(text.number, text.name, {"examples": text.examples}) for text in some],
+    measure=lambda texts: texts,
     sentence="{number} own sentences in {subject} do not fit this release ({examples})",
     do="compare and publish them, under Texts in the admin",
     alert=Alert("P3", "1m", "An e-mail's sentences changed for which the shop has own ones."),
