@@ -83,13 +83,10 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
         add_to_hour({_UNMATCHED.format(provider): unmatched})
 
     def tell() -> None:
-        news = Counter(
-            kind
-            for time in times
-            if time.id in changed
-            for kind in metrics.newly_reported(time, stored[time.id].times)
-        )
-        metrics.count_feedback(provider, news=news)
+        for time in times:
+            if time.id in changed:
+                for kind in metrics.newly_reported(time, stored[time.id].times):
+                    metrics.FEEDBACK.labels(provider, kind).inc()
         metrics.UNMATCHED.labels(provider).inc(unmatched)
         log.info(
             "webhook events",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -85,12 +85,6 @@ def newly_reported(times: EventTimes, stored: EventTimes) -> Iterator[str]:
     for column in REPORTED:
         if getattr(stored, column) is None and getattr(times, column) is not None:
             yield column.removesuffix("_at")
-
-
-def count_feedback(provider: str, *, news: Mapping[str, int]) -> None:
-    """Count the number of e-mails by newly reported kind."""
-    for event, emails in news.items():
-        FEEDBACK.labels(provider, event).inc(emails)
 
 
 show_zeros()
