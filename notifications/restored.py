@@ -15,7 +15,7 @@ from notifications.log import EmailChange
 from notifications.manual_actions import NO_ROW, Refusal, why_not
 from notifications.models import EmailNotification
 from notifications.providers.webhook import Evidence
-from notifications.settle import accept, set_aside, set_aside_replaced
+from notifications.settle import accept, set_aside
 from notifications.states import transitions
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status
@@ -48,11 +48,6 @@ def hold_unproven(*, until: dt.datetime, reason: str) -> int:
     while changes := set_aside(until=until, reason=reason, limit=BATCH):
         held += len(changes)
     return held
-
-
-def hold_replaced(*, ids: Iterable[uuid.UUID], reason: str) -> int:
-    """Make dead letters of unsent e-mails that a copy replaced after the restored moment."""
-    return len(set_aside_replaced(ids=ids, reason=reason))
 
 
 def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal]]:

@@ -18,7 +18,8 @@ from django.db.models import Model
 
 from events.models import DomainEvent, ProcessedEvent
 from notifications.models import EmailNotification
-from notifications.restored import Sent, hold_replaced, hold_unproven, settle_logged
+from notifications.restored import Sent, hold_unproven, settle_logged
+from notifications.settle import set_aside_replaced
 from operations import pauses
 from operations.lost_changes import Lost, LostChanges, merged
 from orders.models import Order
@@ -140,7 +141,8 @@ class _LogReader:
     def flush(self) -> None:
         """Settle the collected changes, and keep those that the database does not have."""
         self.report.sent += settle_logged(sent=self._sent)
-        self.report.held += hold_replaced(ids=self._originals, reason=self._replaced)
+        replaced = set_aside_replaced(ids=self._originals, reason=self._replaced)
+        self.report.held += len(replaced)
         waiting = DomainEvent.objects.unpublished().filter(id__in=list(self._published))
         if ids := list(waiting.values_list("id", flat=True)):
             DomainEvent.objects.mark_published(ids=ids)
