@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import structlog
-from django.core.exceptions import SuspiciousOperation
-from django.http import HttpResponse, UnreadablePostError
+from django.http import HttpResponse
 from django.utils.text import get_text_list
 from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from events.consuming.bodies import BINARY_MODE, BODIES, SentEvent, SentEvents, read_events
+from events.consuming.bodies import BINARY_MODE, BODIES, SentEvent, read_events
 from events.consuming.envelope import Envelope, Rejected
 from events.consuming.handlers import Handler
 from events.consuming.inbox import process_or_reject
@@ -101,40 +99,23 @@ class InboundEvents(ApiView):
     def post(self, request: Request) -> HttpResponse:
         token, self._token_read_at = self.first_read.token, time.monotonic()
         _check_pause()
-        if isinstance(self._sent, Exception):
-            raise self._sent
-        events, is_list = self._sent
-        opened = [_check(envelope, token, taken=self._handlers) for envelope in self._opened]
+        events, is_list = read_events(request)
+        handlers = over_http()
+        opened = [_open(event, token, taken=handlers) for event in events]
         if is_list:
-            answers = [self._answer_in_list(*both) for both in zip(events, opened, strict=True)]
+            answers = [self._answer_in_list(*both, handlers) for both in zip(events, opened, strict=True)]
             return json_response({"results": answers})
         (event,), (envelope,) = events, opened
         try:
-            return json_response(_process(event, envelope, self._handlers, token))
+            return json_response(_process(event, envelope, handlers, token))
         except NotForToken as reason:
             raise Problem(FORBIDDEN, detail=str(reason), source=token.source) from None
         except Rejected as reason:
             raise Problem(UNUSABLE_EVENT, detail=str(reason), event_id=event.event_id) from None
 
-    @functools.cached_property
-    def _sent(self) -> SentEvents | Problem | SuspiciousOperation | UnreadablePostError:
-        """The body, or the error for which `post` refuses it, after the token was checked."""
-        try:
-            return read_events(self.request)
-        except (Problem, SuspiciousOperation, UnreadablePostError) as error:
-            return error
-
-    @functools.cached_property
-    def _opened(self) -> list[Envelope | Rejected]:
-        """The envelope of each event, or the reason why it has none."""
-        assert isinstance(self._sent, SentEvents)
-        return [_open(event) for event in self._sent.events]
-
-    @functools.cached_property
-    def _handlers(self) -> dict[str, Handler]:
-        return over_http()
-
-    def _answer_in_list(self, event: SentEvent, opened: Envelope | Rejected) -> Answer:
+    def _answer_in_list(
+        self, event: SentEvent, opened: Envelope | Rejected, handlers: Mapping[str, Handler]
+    ) -> Answer:
         """Process an event of a list. Raise only errors after which the sender must repeat the whole list.
 
         Raise `AuthenticationFailed` if the token was revoked or has expired since the list began.
@@ -144,7 +125,7 @@ class InboundEvents(ApiView):
             self.read_again()
             self._token_read_at = time.monotonic()
         try:
-            return _process(event, opened, self._handlers, self.first_read.token)
+            return _process(event, opened, handlers, self.first_read.token)
         except Rejected as reason:
             return {"event_id": event.event_id, "result": "refused", "problem": str(reason)}
         except Exception as error:
@@ -161,18 +142,10 @@ def _check_pause() -> None:
         raise paused()
 
 
-def _open(event: SentEvent) -> Envelope | Rejected:
-    try:
-        return event.envelope()
-    except Rejected as reason:
-        return reason
-
-
-def _check(opened: Envelope | Rejected, token: ApiToken, *, taken: Collection[str]) -> Envelope | Rejected:
+def _open(event: SentEvent, token: ApiToken, *, taken: Collection[str]) -> Envelope | Rejected:
     """Return the envelope of an event that the token may send, or the reason why it is refused."""
-    if isinstance(opened, Rejected):
-        return opened
     try:
+        opened = event.envelope()
         _check_sender(opened, token)
     except Rejected as reason:
         return reason
