@@ -214,9 +214,9 @@ def pay(
     """
     change = _lock(order_id)
     order, now = change.order, change.now
-    check(order=order, action=Action.PAY)
+    status = next_status(order=order, action=Action.PAY)
     _check_payment(order, amount=amount, currency=currency)
-    order.status = next_status(order=order, action=Action.PAY)
+    order.status = status
     order.paid_at = max(order.created_at, min(paid_at or now, now))
     change.record("order.paid")
     if order.stock_reserved_at:
