@@ -22,11 +22,6 @@ _DEAD_EVENTS = "inbound_dead_letters WHERE lower(concat_ws(' ', key, envelope, e
 _EVENT_TEXTS = ("key", "envelope", "error")
 
 
-def like_patterns(texts: Iterable[str]) -> list[str]:
-    """Make LIKE patterns that find each text anywhere, in lower case, with wildcards escaped."""
-    return [f"%{_like(text.lower())}%" for text in texts]
-
-
 def json_patterns(texts: Iterable[str]) -> list[str]:
     """Make regular expressions that find each text anywhere, in lower case, also as JSON may escape it.
 
@@ -123,7 +118,9 @@ def export_answers(*, person: Person) -> dict[str, list[dict[str, Any]]]:
 
 
 def _answer_patterns(person: Person) -> list[str]:
-    return like_patterns([*map(str, person.owner_ids), *filter(None, [person.address])])
+    """Return LIKE patterns that find each text anywhere, in lower case, with wildcards escaped."""
+    texts = [*map(str, person.owner_ids), *filter(None, [person.address])]
+    return ["%" + re.sub(r"([%_\\])", r"\\\1", text.lower()) + "%" for text in texts]
 
 
 def _event_patterns(person: Person) -> list[str]:
@@ -141,10 +138,6 @@ def _rows(
 
 def _names(row: Mapping[str, Any], person: Person, columns: Iterable[str]) -> bool:
     return any(person.is_named_in(row[column] or "") for column in columns)
-
-
-def _like(text: str) -> str:
-    return re.sub(r"([%_\\])", r"\\\1", text)
 
 
 def _only_ids(body: str) -> str:
