@@ -95,8 +95,6 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
 
         Each attached partition has a hash index of the ids, whose condition the statement repeats.
         """
-        if not message_ids:
-            return {}
         return self._read_reported(
             "provider_message_id = ANY(%s) AND provider_message_id <> '' AND provider = %s",
             [list(message_ids), provider],
