@@ -11,6 +11,7 @@ from notifications.models import EmailTextVersion
 from tests.browser.clicks import clicks_on
 from tests.kit.orders import make_order
 from tests.kit.profiles import save_profile
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TEXTS = "/admin/notifications/emailtext/"
@@ -36,11 +37,11 @@ CONTRAST = """async (picture) => {
 }"""
 
 
-def contrast(page, place) -> tuple[float, float]:
-    """Return the contrast of a place, and its mean brightness."""
+def is_readable(page, place, *, is_dark: bool) -> bool:
+    """Return whether the text of a place can be read, on a dark or on a bright background."""
     picture = base64.b64encode(place.screenshot()).decode()
     difference, mean = page.evaluate(CONTRAST, picture)
-    return difference, mean
+    return difference > 400 and (mean < 380) == is_dark
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, False), (1280, True), (390, True)], ids=str)
@@ -68,10 +69,11 @@ def test_an_editor_writes_sees_a_mistake_and_publishes(open_page, width, dark):
     for is_dark in (True, False):
         page.get_by_label("Dark").set_checked(is_dark)
         expect(mail.get_by_text("We pack it today.")).to_be_visible()
-        page.wait_for_timeout(200)
-        difference, mean = contrast(page, mail.get_by_text("We pack it today."))
-        assert difference > 400, "the text can be read"
-        assert (mean < 380) == is_dark
+        until(
+            lambda is_dark=is_dark: is_readable(page, mail.get_by_text("We pack it today."), is_dark=is_dark),
+            "the text can be read on the background",
+            meanwhile=lambda: page.wait_for_timeout(100),
+        )
     page.get_by_label("Text", exact=True).check()
     expect(page.locator("#preview-text")).to_contain_text("We pack it today.")
     expect(page.locator("#preview-html")).to_be_hidden()
@@ -133,8 +135,7 @@ def test_a_newer_preview_replaces_the_one_before(open_page):
 
     page.route("**/preview/**", answer)
     page.get_by_label("Subject").fill("first")
-    page.wait_for_timeout(600)
-    assert held
+    until(lambda: held, "the preview is asked for", meanwhile=lambda: page.wait_for_timeout(50))
     page.get_by_label("Subject").fill("second")
     expect(page.locator("#preview-subject")).to_have_text("second")
 
