@@ -41,7 +41,7 @@ def is_readable(page, place, *, is_dark: bool) -> bool:
     """Return whether the text of a place can be read, on a dark or on a bright background."""
     picture = base64.b64encode(place.screenshot()).decode()
     difference, mean = page.evaluate(CONTRAST, picture)
-    return difference > 400 and (mean < 380) == is_dark
+    return bool(difference > 400 and (mean < 380) == is_dark)
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, False), (1280, True), (390, True)], ids=str)
