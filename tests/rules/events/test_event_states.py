@@ -14,7 +14,7 @@ from tests.kit.words import DomainEvent, InboundDeadLetter
 
 pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)
-EVENTS = ("UNPUBLISHED", "STUCK", "BLOCKED", "DEAD", "PUBLISHED", "DISCARDED")
+EVENTS = ("UNPUBLISHED", "STUCK", "BLOCKED", "DEAD", "PUBLISHED")
 LETTERS = ("UNRESOLVED", "UNDECIDED", "REPLAYABLE", "REPLAY_REQUESTED")
 
 
