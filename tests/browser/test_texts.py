@@ -37,6 +37,11 @@ CONTRAST = """async (picture) => {
 }"""
 
 
+def look_at_preview(page) -> None:
+    """Scroll to the preview. Chromium lays out no sandboxed frame that is out of sight."""
+    page.locator("#preview-html").scroll_into_view_if_needed()
+
+
 def is_readable(page, place, *, is_dark: bool) -> bool:
     """Return whether the text of a place can be read, on a dark or on a bright background."""
     picture = base64.b64encode(place.screenshot()).decode()
@@ -50,6 +55,7 @@ def test_an_editor_writes_sees_a_mistake_and_publishes(open_page, width, dark):
     page = open_page(PAID, width=width, dark=dark)
     expect(page.locator("#preview-subject")).to_have_text("Payment received for your order R-1")
     mail = page.frame_locator("#preview-html")
+    look_at_preview(page)
     expect(mail.get_by_text("Hello Ann,")).to_be_visible()
 
     subject = page.get_by_label("Subject")
@@ -64,8 +70,8 @@ def test_an_editor_writes_sees_a_mistake_and_publishes(open_page, width, dark):
 
     before = page.get_by_label("Before the order's lines")
     before.fill("We **pack** it today.")
+    look_at_preview(page)
     expect(mail.get_by_text("We pack it today.")).to_be_visible()
-    page.locator("#preview-html").scroll_into_view_if_needed()
     for is_dark in (True, False):
         page.get_by_label("Dark").set_checked(is_dark)
         expect(mail.get_by_text("We pack it today.")).to_be_visible()
@@ -109,6 +115,7 @@ def test_an_owner_changes_a_german_sentence_of_one_shop_adds_a_paragraph_and_und
     page.get_by_label("After the order's lines").fill("Bis bald!")
     page.get_by_label("Phone").check()
     mail = page.frame_locator("#preview-html")
+    look_at_preview(page)
     expect(mail.get_by_text("Wir packen Ihren Tee noch heute.")).to_be_visible()
     expect(mail.get_by_text("Bis bald!")).to_be_attached()
     page.get_by_role("button", name="Send it to me").click()
@@ -165,5 +172,6 @@ def test_leaving_with_a_text_that_is_not_saved_asks(open_page):
 def test_the_preview_runs_no_script(open_page):
     page = open_page(PAID)
     page.get_by_label("Before the order's lines").fill("<script>parent.document.title = 'evil'</script>seen")
+    look_at_preview(page)
     expect(page.frame_locator("#preview-html").get_by_text("seen")).to_be_visible()
     assert "evil" not in page.title()
