@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -37,9 +40,19 @@ CONTRAST = """async (picture) => {
 }"""
 
 
-def look_at_preview(page) -> None:
-    """Scroll to the preview. Chromium lays out no sandboxed frame that is out of sight."""
-    page.locator("#preview-html").scroll_into_view_if_needed()
+def expect_in_preview(page, text: str, is_so: Callable[[Any], bool] = lambda _: True) -> None:
+    """Wait until a text of the preview is visible, and is so.
+
+    The pictures make Chromium paint: it lays out a sandboxed frame only when the page around it is painted.
+    """
+    preview = page.locator("#preview-html")
+    preview.scroll_into_view_if_needed()
+    place = page.frame_locator("#preview-html").get_by_text(text)
+    until(
+        lambda: place.is_visible() and is_so(place),
+        f"the preview shows {text!r}",
+        meanwhile=lambda: preview.screenshot(),
+    )
 
 
 def is_readable(page, place, *, is_dark: bool) -> bool:
@@ -54,9 +67,7 @@ def test_an_editor_writes_sees_a_mistake_and_publishes(open_page, width, dark):
     make_order(reference="R-1", name="Ann")
     page = open_page(PAID, width=width, dark=dark)
     expect(page.locator("#preview-subject")).to_have_text("Payment received for your order R-1")
-    mail = page.frame_locator("#preview-html")
-    look_at_preview(page)
-    expect(mail.get_by_text("Hello Ann,")).to_be_visible()
+    expect_in_preview(page, "Hello Ann,")
 
     subject = page.get_by_label("Subject")
     subject.fill("Thanks, {nmae}")
@@ -70,16 +81,11 @@ def test_an_editor_writes_sees_a_mistake_and_publishes(open_page, width, dark):
 
     before = page.get_by_label("Before the order's lines")
     before.fill("We **pack** it today.")
-    look_at_preview(page)
-    expect(mail.get_by_text("We pack it today.")).to_be_visible()
+    expect_in_preview(page, "We pack it today.")
     for is_dark in (True, False):
         page.get_by_label("Dark").set_checked(is_dark)
-        expect(mail.get_by_text("We pack it today.")).to_be_visible()
-        until(
-            lambda is_dark=is_dark: is_readable(page, mail.get_by_text("We pack it today."), is_dark=is_dark),
-            "the text can be read on the background",
-            meanwhile=lambda: page.wait_for_timeout(100),
-        )
+        is_so = functools.partial(is_readable, page, is_dark=is_dark)
+        expect_in_preview(page, "We pack it today.", is_so)
     page.get_by_label("Text", exact=True).check()
     expect(page.locator("#preview-text")).to_contain_text("We pack it today.")
     expect(page.locator("#preview-html")).to_be_hidden()
@@ -115,8 +121,7 @@ def test_an_owner_changes_a_german_sentence_of_one_shop_adds_a_paragraph_and_und
     page.get_by_label("After the order's lines").fill("Bis bald!")
     page.get_by_label("Phone").check()
     mail = page.frame_locator("#preview-html")
-    look_at_preview(page)
-    expect(mail.get_by_text("Wir packen Ihren Tee noch heute.")).to_be_visible()
+    expect_in_preview(page, "Wir packen Ihren Tee noch heute.")
     expect(mail.get_by_text("Bis bald!")).to_be_attached()
     page.get_by_role("button", name="Send it to me").click()
     expect(page.get_by_text("Sent to ada@example.com.")).to_be_visible()
@@ -172,6 +177,5 @@ def test_leaving_with_a_text_that_is_not_saved_asks(open_page):
 def test_the_preview_runs_no_script(open_page):
     page = open_page(PAID)
     page.get_by_label("Before the order's lines").fill("<script>parent.document.title = 'evil'</script>seen")
-    look_at_preview(page)
-    expect(page.frame_locator("#preview-html").get_by_text("seen")).to_be_visible()
+    expect_in_preview(page, "seen")
     assert "evil" not in page.title()
