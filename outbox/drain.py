@@ -330,8 +330,9 @@ class Drain:
                 report.note_due(0.0)  # given back, so it is due at its old place in the queue
                 self.lookback.forget()
         suppress_refused(changes)
-        for run in self.refusals.take_proved():
+        for run in self.refusals.proved():  # again after an error of the database
             taken_back = take_back(provider=run.provider, since=run.began_at, is_same=run.has_words)
+            self.refusals.ended(run)
             log.error(
                 "provider refuses the account",
                 provider=run.provider,

@@ -98,8 +98,12 @@ class Refusals:
             return outcome
         return dataclasses.replace(outcome, verdict=Verdict.MISCONFIGURED)
 
-    def take_proved(self) -> list[RefusalRun]:
-        """Return the runs that turned out to be the account's since the last call."""
+    def proved(self) -> list[RefusalRun]:
+        """Return the runs that turned out to be the account's and are not `ended`."""
         with self._lock:
-            proved, self._proved = self._proved, []
-        return proved
+            return [*self._proved]
+
+    def ended(self, run: RefusalRun) -> None:
+        """Forget a proved run, whose dead letters were taken back."""
+        with self._lock:
+            self._proved.remove(run)
