@@ -13,7 +13,7 @@ import structlog
 from notifications import metrics
 from notifications.models import EmailNotification
 from notifications.states.claimed import Claimed
-from notifications.states.outcomes import Outcome
+from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status
 from runtime.database.ids import id_time
 from runtime.database.transactions import after_commit
@@ -34,6 +34,7 @@ class EmailChange:
     traceparent: str
     resent_at: dt.datetime | None
     retry_count: int
+    is_awaited: bool
     was: str
     status: str
     outcome: Outcome | None = None
@@ -59,6 +60,7 @@ class EmailChange:
             row.traceparent,
             row.resent_at,
             row.retry_count,
+            row.is_awaited,
             was,
             row.status,
             outcome,
@@ -108,7 +110,9 @@ def _log(change: EmailChange, *, recipient: str) -> None:
             provider_message_id=outcome.provider_message_id if outcome else "",
         )
         return
-    write = log.error if change.status == Status.DEAD_LETTERED else log.warning
+    is_routine = outcome.waits_for or outcome.verdict is Verdict.OVERTAKEN
+    is_dead = change.status == Status.DEAD_LETTERED
+    write = log.error if is_dead else log.info if is_routine else log.warning
     write(
         "notification changed",
         **line,

@@ -16,6 +16,7 @@ from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.states import errors
 from notifications.states.transitions import RESEND, Status, Transition
+from notifications.turns import wake_waiting
 from runtime.addresses import is_usable
 from runtime.personal_data import ERASED_ADDRESS
 
@@ -54,6 +55,7 @@ def change(
     """
     wanted = set(ids)
     changes: list[EmailChange] = []
+    changed: list[EmailNotification] = []
     refusals: list[Refusal] = []
     with transaction.atomic():
         rows = EmailNotification.objects.filter(id__in=list(wanted)).defer(*CONTENT).annotate(now=Now())
@@ -65,11 +67,13 @@ def change(
             else:
                 was, row.status = row.status, act.to
                 changes.append(EmailChange.of(row, was=was))
+                changed.append(row)
         if changes:
             EmailNotification.objects.filter(id__in=[change.id for change in changes]).update(
                 status=act.to, updated_at=Now(), **{column: _FRESH[column] for column in act.columns}
             )
         log_changes(changes, hide_address=hide_address)
+        wake_waiting(changed)
     return changes, refusals + [Refusal(id, NO_ROW) for id in sorted(wanted)]
 
 

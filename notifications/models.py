@@ -189,6 +189,8 @@ class EmailNotification(Partitioned):
         related_name="notifications",
     )
     event_type = models.CharField(max_length=50)
+    # The order's version after the change. NULL for a copy, and in rows of 0.3.
+    order_version = models.IntegerField(null=True, editable=False)
     recipient_email = models.CharField(max_length=255)
     to_name = models.CharField(max_length=255, default="", blank=True)
     locale = models.CharField(max_length=20, default="en")
@@ -215,6 +217,7 @@ class EmailNotification(Partitioned):
     next_attempt_at = models.DateTimeField(db_default=Now())
     claimed_at = models.DateTimeField(null=True, editable=False)
     claim_token = models.UUIDField(null=True, editable=False)
+    is_awaited = models.BooleanField(db_default=False, editable=False)  # a later one waits for it (turns.py)
     last_error = models.TextField(default="", blank=True)
     errors = models.JSONField(default=list, blank=True)  # states/errors.py describes an entry
 

@@ -79,6 +79,7 @@ def new_emails(
     shared = {
         "order_id": order_id,
         "event_type": event_type,
+        "order_version": version,
         "locale": locale,
         "profile": profile.source,
         "from_email": profile.from_email,

@@ -36,7 +36,16 @@ from notifications.states.outcomes import (
     current_policy,
     decide_status,
 )
-from notifications.states.transitions import ACCEPT, DUE_STATES, SET_ASIDE_REPLACED, SETTLE, TAKE_BACK, Status
+from notifications.states.transitions import (
+    ACCEPT,
+    DUE_STATES,
+    ENDED,
+    SET_ASIDE_REPLACED,
+    SETTLE,
+    TAKE_BACK,
+    Status,
+)
+from notifications.turns import look_again, wake_waiting
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.save import save_together
 from runtime.telemetry import context
@@ -55,7 +64,7 @@ TAKE_BACK_ROWS = 500
 _LOCK = Prepared(
     """
     SELECT id, status, claim_token, retry_count, max_retries, errors, correlation_id, traceparent, resent_at,
-        order_id, event_type, recipient_email, shop_copy_of
+        order_id, event_type, recipient_email, shop_copy_of, is_awaited
     FROM email_notifications WHERE id = ANY(%s) ORDER BY id FOR UPDATE
     """
 )
@@ -93,20 +102,26 @@ _WRITE = Prepared(
 def settle(ended: Iterable[tuple[Claimed, Outcome]]) -> list[EmailChange]:
     """Write the outcomes of claims, in one transaction of four statements, and return the changes.
 
-    An outcome of a lost claim changes nothing, unless it is an acceptance.
+    An outcome of a lost claim changes nothing, unless it is an acceptance. An e-mail that has to wait is
+    locked together with those that go first, and looks at them again.
     """
     outcomes: defaultdict[uuid.UUID, list[tuple[Claimed, Outcome]]] = defaultdict(list)
+    earlier: set[uuid.UUID] = set()
     # Prefer an acceptance, then the outcome of the current claim.
     for email, outcome in sorted(ended, key=lambda pair: pair[1].verdict is not Verdict.ACCEPTED):
         outcomes[email.id].append((email, outcome))
+        earlier.update(outcome.waits_for)
     with transaction.atomic():
         decided = []
-        for row in _lock(outcomes):
-            for email, outcome in outcomes[row.id]:
+        rows = {row.id: row for row in _lock(earlier.union(outcomes))}
+        for row in rows.values():
+            for email, outcome in outcomes.get(row.id, ()):
                 is_current = row.status in SETTLE.before and row.claim_token == email.claim_token
                 if is_current:
                     # Nothing else writes the column while the token is the same.
                     row.retry_count = email.retry_count
+                    if outcome.waits_for:
+                        outcome = look_again(email, outcome, rows=rows)
                 if is_current or _proves_acceptance(row, outcome):
                     decided.append((row, outcome))
                     break
@@ -202,6 +217,7 @@ def settle_locked(decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[
     if settings.EMAIL_EVENTS:
         _publish_ends(decided)
     log_changes(changes)
+    wake_waiting(row for row, _ in decided if row.status in ENDED)
     return changes
 
 

@@ -30,7 +30,7 @@ class Reason(enum.StrEnum):
     RESEND = "resend"  # a person's resend or copy
     CDC = "cdc"  # Debezium reported a row
     MORE = "more"  # a drain returned before it had sent all due rows
-    DUE = "due"  # a timer: the next retry or hold is due
+    DUE = "due"  # a timer: the next retry or hold is due; or the e-mail has ended for which others waited
     POLL = "poll"  # beat or `drain_outbox`
     UNKNOWN = "unknown"  # a wake-up of a release that gives no reason
 

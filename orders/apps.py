@@ -25,7 +25,7 @@ class OrdersConfig(AppConfig):
         """
         from events.consuming import handlers
         from events.schemas.schemas import schemas_made_by
-        from notifications import samples
+        from notifications import samples, turns
         from notifications.api import sources
         from notifications.template_checks import check_templates
         from orders.emails import SAMPLES, sample_for
@@ -35,6 +35,7 @@ class OrdersConfig(AppConfig):
         from orders.topic_schemas import make_schemas
 
         samples.kinds, samples.order_for = SAMPLES, sample_for
+        turns.overtaken_by = {event.name: event.overtaken_by for event in EVENTS.values()}
         sources.order_ids = lambda source: Order.objects.filter(source=source).values("id")
         handlers.subscription = handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)
         schemas_made_by(make_schemas)

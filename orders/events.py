@@ -38,6 +38,8 @@ class OrderEvent:
     email: Email
     #: The event sends no e-mail if the order got one about the same event within this time.
     email_interval: dt.timedelta | None = None
+    #: The later events that make an unsent e-mail about this one old news.
+    overtaken_by: tuple[str, ...] = ()
 
     @property
     def schema(self) -> Path:
@@ -54,9 +56,20 @@ EVENTS: dict[str, OrderEvent] = {
             "order.order.payment_failed.v1",
             Email.OPTIONAL,
             email_interval=dt.timedelta(hours=1),
+            overtaken_by=("order.paid", "order.cancelled"),
         ),
-        OrderEvent("order.paid", "order.order.paid.v1", Email.DEFAULT),
-        OrderEvent("order.confirmed", "order.order.confirmed.v1", Email.OPTIONAL),
+        OrderEvent(
+            "order.paid",
+            "order.order.paid.v1",
+            Email.DEFAULT,
+            overtaken_by=("order.cancelled", "order.refunded"),
+        ),
+        OrderEvent(
+            "order.confirmed",
+            "order.order.confirmed.v1",
+            Email.OPTIONAL,
+            overtaken_by=("order.completed", "order.cancelled", "order.refunded"),
+        ),
         OrderEvent("order.completed", "order.order.completed.v1", Email.DEFAULT),
         OrderEvent("order.cancelled", "order.order.cancelled.v1", Email.DEFAULT),
         OrderEvent("order.refunded", "order.order.refunded.v1", Email.DEFAULT),

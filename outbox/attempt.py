@@ -142,7 +142,7 @@ def _ask(
         only=only,
         without=without,
         last=last,
-        is_untried=email.is_untried,
+        is_untried=email.is_untried or email.is_substitute,
         pause=stopping.wait,
     )
     if stopping.is_set() or not choice.provider:

@@ -116,11 +116,23 @@ CLAIM_RECENT = _build_claim(
     )
 )
 CLAIM_UNTRIED = _build_claim(f"""
-        picked AS MATERIALIZED (
-            SELECT id, next_attempt_at, updated_at, 0 AS place FROM email_notifications
+        untried AS MATERIALIZED (
+            SELECT id, next_attempt_at, updated_at, order_id, order_version, shop_copy_of
+            FROM email_notifications
             WHERE status = 'pending' AND retry_count = 0 AND errors = '[]'::jsonb AND resent_at IS NULL
               AND next_attempt_at <= statement_timestamp() AND {NOT_PAUSED}
             ORDER BY next_attempt_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+        ), first AS MATERIALIZED (
+            SELECT row.id, row.next_attempt_at, row.updated_at
+            FROM untried JOIN email_notifications AS row
+                ON row.order_id = untried.order_id AND row.order_version < untried.order_version
+                AND (row.shop_copy_of IS NULL) = (untried.shop_copy_of IS NULL)
+            WHERE row.status IN ({_DUE}) AND row.resent_at IS NULL
+            ORDER BY row.order_version LIMIT 1 FOR UPDATE OF row SKIP LOCKED
+        ), picked AS (
+            SELECT *, 0 AS place FROM first
+            UNION ALL
+            SELECT id, next_attempt_at, updated_at, 1 AS place FROM untried
         )
         """)  # noqa: S608 - only constants are inserted
 
@@ -142,8 +154,15 @@ def claim(*, limit: int, fresh: int = 0, lookback_seconds: float | None = None) 
 
 
 def claim_untried() -> list[Claimed]:
-    """Claim the newest due e-mail that was never tried, if one exists, to test a provider."""
-    return _claim(CLAIM_UNTRIED)
+    """Claim the newest due e-mail that was never tried, if one exists, to test a provider.
+
+    If earlier ones of its order go first, also claim the earliest, whether it is due or not. The first of two
+    e-mails is sent in place of the second, which has to wait.
+    """
+    emails = _claim(CLAIM_UNTRIED)
+    for email in emails[:-1]:
+        email.is_substitute = True
+    return emails
 
 
 def _claim(statement: Prepared, **values: float) -> list[Claimed]:

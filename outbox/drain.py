@@ -329,6 +329,8 @@ class Drain:
             if change.wait_seconds is None and change.status in DUE_STATES:
                 report.note_due(0.0)  # given back, so it is due at its old place in the queue
                 self.lookback.forget()
+        if any(change.is_awaited for change in changes):
+            self.woken.set()  # the e-mails that waited for these may be due
         suppress_refused(changes)
         for run in self.refusals.proved():  # again after an error of the database
             taken_back = take_back(provider=run.provider, since=run.began_at, is_same=run.has_words)

@@ -1,4 +1,4 @@
-"""Decide which claimed e-mails not to send now: suppressed, held, out of retries."""
+"""Decide which claimed e-mails not to send now: suppressed, held, out of turn, out of retries."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from notifications.states.claimed import Claimed
 from notifications.states.errors import entries_since, last_doubt, time_of
 from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.suppressions import suppressed_among
+from notifications.turns import find_out_of_turn
 from outbox.first_attempts import FirstAttempts
 from runtime.models import Heartbeat
 from web.heartbeat import ENDPOINT
@@ -34,11 +35,13 @@ def screen(emails: Sequence[Claimed], *, first_attempts: FirstAttempts) -> dict[
 
     - an e-mail whose address is suppressed;
     - an e-mail that a provider may have accepted, while its webhook may still prove it;
+    - an e-mail that an earlier one of its order precedes, or a later change has made old news;
     - an e-mail whose own failures used up all retries.
     """
     reasons = suppressed_among(emails)
     outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
     outcomes |= _still_held([email for email in emails if email.id not in outcomes])
+    outcomes |= find_out_of_turn([email for email in emails if email.id not in outcomes])
     for email in emails:
         used = 0 if email.id in outcomes else count_used_retries(email, first_attempts)
         if used > email.max_retries:

@@ -22,6 +22,8 @@ class Claimed:
     id: uuid.UUID
     order_id: uuid.UUID
     event_type: str
+    order_version: int | None
+    shop_copy_of: uuid.UUID | None
     recipient_email: str
     to_name: str
     subject: str
@@ -46,6 +48,8 @@ class Claimed:
     stored_seconds: float | None
     #: By provider, the options of the account that the e-mail's profile has.
     account: Mapping[str, Mapping[str, str]]
+    #: It is claimed in place of an untried e-mail that waits for it, to test a provider.
+    is_substitute: bool = False
     #: No provider may be asked after this moment of the process's monotonic clock.
     deadline_at: float = math.inf
 

@@ -61,6 +61,22 @@ def find_doubts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> 
     ]
 
 
+def failing_since(errors: Sequence[ErrorEntry]) -> dt.datetime | None:
+    """Return when the newest run of attempts began that left the e-mail `failed`, or None without such a run.
+
+    An attempt that was certainly the provider's failure, as in an outage, ends a run.
+    """
+    by_attempt: dict[dt.datetime, bool] = {}
+    for entry in errors:
+        is_own = entry.get("judged") is False or entry.get("outcome") == Verdict.AMBIGUOUS
+        at = time_of(entry)
+        by_attempt[at] = by_attempt.get(at, False) or is_own
+    since = None
+    for at, is_own in by_attempt.items():
+        since = (since or at) if is_own else None
+    return since
+
+
 def last_doubt(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> Doubt | None:
     """Return the newest attempt since the last resend that may have been accepted."""
     doubts = find_doubts(errors, resent_at)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import uuid
 from typing import NamedTuple
 
 from django.conf import settings
@@ -33,8 +34,9 @@ class Verdict(enum.StrEnum):
     THROTTLED = "throttled"  # the provider asks everyone to wait
     MISCONFIGURED = "misconfigured"  # the provider refuses us, not the message
     SENDER_REFUSED = "sender_refused"  # the provider refuses the sender, such as an unverified domain
-    RETURNED = "returned"  # not tried, because the worker stops or no provider may be asked
+    RETURNED = "returned"  # not tried now: the worker stops, no provider may be asked, or another goes first
     SUPPRESSED = "suppressed"  # not tried, because the recipient must not get e-mails
+    OVERTAKEN = "overtaken"  # not tried, because a later change of the order made it old news
     HELD = "held"  # not tried, because evidence of an earlier acceptance may still come
     EXHAUSTED = "exhausted"  # not tried, because its last failure used up the last retry
 
@@ -78,6 +80,8 @@ class Outcome:
     is_probe: bool = False
     #: The provider no longer sends to the address.
     has_bounced_before: bool = False
+    #: The earlier e-mails of the order that go first.
+    waits_for: tuple[uuid.UUID, ...] = ()
     #: The answers of the providers that were asked before in this attempt.
     earlier: tuple[Outcome, ...] = ()
 
@@ -165,6 +169,8 @@ def decide_status(
             return Decision(Status.SENT, retry_count, None)
         case Verdict.SUPPRESSED:
             return Decision(Status.SUPPRESSED, retry_count, None)
+        case Verdict.OVERTAKEN:
+            return Decision(Status.DISCARDED, retry_count, None)
         case Verdict.EXHAUSTED:
             return Decision(Status.DEAD_LETTERED, max_retries, None)
         case Verdict.PERMANENT:

@@ -94,7 +94,7 @@ SETTLE = Transition(
     "settle",
     "the drain that claimed it",
     before=(S.PROCESSING,),
-    after=(S.SENT, S.FAILED, S.PENDING, S.DEAD_LETTERED, S.SUPPRESSED),
+    after=(S.SENT, S.FAILED, S.PENDING, S.DEAD_LETTERED, S.SUPPRESSED, S.DISCARDED),
     columns=(
         *("retry_count", "next_attempt_at", "claimed_at", "claim_token", "sent_at"),
         *("last_error", "errors", "provider", "provider_message_id"),

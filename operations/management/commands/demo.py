@@ -23,6 +23,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 from django.urls import reverse
 from rich.progress import Progress
 
@@ -35,9 +36,8 @@ from runtime.telemetry import context
 MAILPIT_PORT = 8025
 #: How long the token of `--one` is valid.
 TOKEN_DAYS = 7
-#: E-mails without an attempt. Every failed attempt writes `last_error`, but not each uses up a retry.
-UNTRIED = Q(status__in=DUE_STATES, last_error="")
-UNTRIED_WORDS = ("was not tried yet", "were not tried yet")
+#: Due e-mails without an attempt. Every failed attempt writes `last_error`, but not each uses up a retry.
+UNTRIED = Q(status__in=DUE_STATES, last_error="", next_attempt_at__lte=Now())
 
 
 @contextmanager
@@ -135,9 +135,7 @@ def count_ends(emails: QuerySet[EmailNotification]) -> Iterator[str]:
 
 
 def _end(status: str, error: str) -> tuple[str, str]:
-    if status in DUE_STATES and not error:
-        return UNTRIED_WORDS
-    shown = LABELS[Status.FAILED if status == Status.PENDING else status]  # a pending one was tried
+    shown = LABELS[Status.FAILED if status == Status.PENDING and error else status]  # which was tried
     return shown.singular, shown.plural
 
 

@@ -27,6 +27,7 @@ from tests.kit.words import (
     accept,
     claim,
     manual_actions,
+    new_id,
     recover,
     settle,
     transitions,
@@ -102,10 +103,13 @@ class TestClaim:
             "reply_to": "re@example.com",
             "traceparent": "t",
             "resent_at": dt.datetime(2026, 10, 1, 12, tzinfo=dt.UTC),
+            "order_version": 7,
+            "shop_copy_of": new_id(),
         }
         stored = make_mail(status=Status.FAILED, **fields)
         email = claim_one()
-        computed = {"claim_token", "claimed_at", "age_seconds", "stored_seconds", "account", "deadline_at"}
+        computed = {"claim_token", "claimed_at", "age_seconds", "stored_seconds", "account"}
+        computed |= {"deadline_at", "is_substitute"}
         columns = {field.name for field in dataclasses.fields(Claimed)} - computed
         assert fields.keys() < columns
         assert {name: getattr(email, name) for name in columns} == {
