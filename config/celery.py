@@ -30,9 +30,11 @@ class Beat(beat.Beat):
 
     def start_scheduler(self) -> Any:
         """Begin the health file first. The scheduler's setup waits for PostgreSQL."""
+        from runtime.process.presence import keep_beating
         from runtime.telemetry.metrics_server import watch
 
         watch("beat")
+        keep_beating("beat")
         return super().start_scheduler()
 
 
@@ -77,9 +79,11 @@ def _drop_tracebacks(retval: object, **_: Any) -> None:
 @signals.worker_init.connect
 def _watch_worker(**_: Any) -> None:
     from runtime.process.cached_rows import keep_fresh
+    from runtime.process.presence import keep_beating
     from runtime.telemetry.metrics_server import watch
 
     watch("worker")
+    keep_beating("worker")
     keep_fresh()
 
 

@@ -1,4 +1,4 @@
-"""The conditions of pauses, jobs, sums, the replica, and the server, with their facts."""
+"""The conditions of pauses, processes, jobs, sums, the replica, and the server, with their facts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from runtime.charts.sums import SUMMED
-from runtime.conditions import HEARTBEATS, PAUSES, Alert, Condition, Measurement, Query, Row, register, show
+from runtime.conditions import (
+    HEARTBEATS,
+    PAUSES,
+    PROCESSES,
+    Alert,
+    Condition,
+    Measurement,
+    Query,
+    Row,
+    register,
+    show,
+)
 from runtime.database import replica
 from runtime.database.server import SESSIONS
 from runtime.models import Pause
+from runtime.process.presence import QUIET_SECONDS
 from runtime.telemetry.metrics import gauge
 
 
@@ -55,6 +67,27 @@ PAUSED = Condition(
     sentence="{subject} is paused by {by} ({reason})",
     do="see `manage.py resume`",
     alert=Alert("P2", "1h", "A pause has lasted an hour."),
+)
+
+
+def _quiet(processes: Sequence[Row]) -> Iterator[Measurement]:
+    for row in processes:
+        seconds = row["seconds"]
+        words = f"{seconds:.0f} s" if seconds < 120 else f"{seconds // 60:.0f} min"
+        yield Measurement(seconds, "{kind} {process} on {host}".format(**row), {"quiet": words})
+
+
+#: The alert is written by hand: each process's own numbers tell Prometheus.
+PROCESS_GONE = Condition(
+    code="ProcessGone",
+    place=35,
+    source=PROCESSES,
+    measure=_quiet,
+    limit=QUIET_SECONDS,
+    sentence="{subject}: no beat for {quiet}",
+    do="restart it, or forget it under Heartbeats if it is gone for good",
+    alert=None,
+    page="runtime.heartbeat",
 )
 JOBS_FAILED = Condition(
     code="JobsFailed",
@@ -133,4 +166,4 @@ show(
     CONNECTIONS,
     lambda clients: clients.left,
 )
-register(PAUSED, JOBS_FAILED, SUMS_LATE, REPLICA_BEHIND, CONNECTIONS_LOW)
+register(PAUSED, PROCESS_GONE, JOBS_FAILED, SUMS_LATE, REPLICA_BEHIND, CONNECTIONS_LOW)

@@ -24,7 +24,7 @@ from outbox.gate.shared_gate import read_breakers
 from retention.conditions import PARTITIONS
 from retention.partitions.partitions import PartitionsAhead
 from runtime.charts.sums import MINUTE, Sums, Window, read_window
-from runtime.conditions import DAY, HEARTBEATS, PAUSES, decide, read_facts
+from runtime.conditions import DAY, HEARTBEATS, PAUSES, PROCESSES, decide, read_facts
 from runtime.database import server
 from runtime.database.clock import read_database_time
 from runtime.telemetry.release import version
@@ -68,6 +68,7 @@ def read_status() -> Document:
         "events": facts[UNFINISHED_EVENTS]._asdict(),
         "consumers": None if lags is None else [lag._asdict() for lag in waiting],
         "failed_jobs": facts[FAILED_JOBS],
+        "processes": list(facts[PROCESSES]),
         "jobs": {name: round(age, 1) for name, age in beats.items()},
         "partitions": [_partitions(table, sizes.tables) for table in facts[PARTITIONS]],
         "database": {"bytes": sizes.database} | facts[CONNECTIONS]._asdict(),

@@ -27,7 +27,7 @@ class RuntimeConfig(AppConfig):
     name = "runtime"
     roles = {
         "viewer": ["runtime.view_heartbeat", "runtime.view_bulkjob", "runtime.view_pause"],
-        "operator": ["runtime.set_pause"],
+        "operator": ["runtime.set_pause", "runtime.delete_heartbeat"],
     }
 
     def ready(self) -> None:

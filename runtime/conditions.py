@@ -266,8 +266,22 @@ HEARTBEATS: Query[Mapping[str, float]] = Query(
         """
         SELECT split_part(name, '@', 1) AS name,
             extract(epoch FROM statement_timestamp() - max(beat_at))::float8 AS age
-        FROM heartbeats GROUP BY 1 ORDER BY 1
+        FROM heartbeats WHERE kind IS NULL GROUP BY 1 ORDER BY 1
     """
     ),
     read=_ages,
+)
+#: Of each process: kind, host, number, release, and the seconds since its last beat. A process that has not
+#: beaten for a day is forgotten: its machine is gone for good.
+PROCESSES: Query[Sequence[Row]] = Query(
+    name="processes",
+    select=lambda _: (
+        """
+        SELECT kind, host, process, release,
+            round(extract(epoch FROM statement_timestamp() - beat_at), 1)::float8 AS seconds
+        FROM heartbeats WHERE kind IS NOT NULL AND beat_at > statement_timestamp() - interval '1 day'
+        ORDER BY kind, host, process
+    """
+    ),
+    read=lambda rows, _: rows,
 )

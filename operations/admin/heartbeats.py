@@ -1,14 +1,46 @@
-"""The admin of heartbeats: the time at which each regular job last ran."""
+"""The admin of heartbeats: when each regular job last ran, and when each process last beat."""
 
 from __future__ import annotations
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
 
+from runtime.conditions import PROCESSES
 from runtime.models import Heartbeat
+from runtime.process.presence import QUIET_SECONDS
+from web.admin.acts import record_act
 from web.admin.base import TriageAdmin
+from web.admin.tiles import FrontPage, panel
 
 
 @admin.register(Heartbeat)
 class HeartbeatAdmin(TriageAdmin[Heartbeat]):
-    list_display = ["name", "beat_at"]
-    ordering = ["name"]
+    list_display = ["title", "beat_at", "release"]
+    ordering = ["kind", "name"]
+    actions = ["forget"]
+
+    def has_forget_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("runtime.delete_heartbeat")
+
+    @admin.action(description="Forget: it was removed for good", permissions=["forget"])
+    def forget(self, request: HttpRequest, rows: QuerySet[Heartbeat]) -> None:
+        """Delete the rows. That of a process or job that still runs comes back with its next beat."""
+        titles = [row.title for row in rows]
+        rows.delete()
+        for title in titles:
+            record_act(request, model=Heartbeat, action="Forgot.", subject=title)
+        self.message_user(request, f"Forgot {', '.join(titles)}.", messages.SUCCESS)
+
+
+@panel(70)
+def processes(request: HttpRequest) -> SafeString:
+    """Return the first page's table of the processes."""
+    if not request.user.has_perm("runtime.view_heartbeat"):
+        return SafeString("")
+    rows = [
+        row | {"is_quiet": row["seconds"] > QUIET_SECONDS} for row in FrontPage.of(request).facts[PROCESSES]
+    ]
+    return render_to_string("admin/operations/_processes.html", {"processes": rows}, request=request)

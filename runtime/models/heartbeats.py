@@ -1,4 +1,4 @@
-"""The times at which regular jobs ran."""
+"""The times at which regular jobs ran, and at which each process last beat."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ from runtime.database.purge_rules import PurgeRule
 
 
 class Heartbeat(models.Model):
-    """The time of a regular job's last run, by the database's clock."""
+    """The time of a regular job's last run, by the database's clock.
+
+    A row with a `kind` is a process (runtime.process.presence).
+    """
 
     name = models.CharField(primary_key=True, max_length=50)  # the job's, or "job@process" if several run it
     beat_at = models.DateTimeField(db_default=Now())
     since = models.DateTimeField(db_default=Now())  # the first of the latest beats without a gap
+    kind = models.CharField(max_length=20, null=True)
+    host = models.CharField(max_length=100, null=True)
+    process = models.IntegerField(null=True)  # its number on the host
+    release = models.CharField(max_length=50, null=True)
 
     #: Seconds without a beat that count as a gap.
     GAP = 15.0
@@ -32,7 +39,11 @@ class Heartbeat(models.Model):
         db_table = "heartbeats"
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.beat_at:%Y-%m-%d %H:%M:%S}"
+        return f"{self.title} at {self.beat_at:%Y-%m-%d %H:%M:%S}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.process} on {self.host}" if self.kind else self.name
 
     @classmethod
     def beat(cls, *, name: str, every: float = 0.0) -> None:

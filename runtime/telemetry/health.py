@@ -61,6 +61,11 @@ class Health:
             new.write_text(text)
             new.replace(self.file)
 
+    def is_late(self) -> bool:
+        """Return whether a loop has missed its deadline."""
+        now = time.monotonic()
+        return any(until < now for _, until in [*self._loops.values()])
+
     def keep_writing(self) -> None:
         """Write every few seconds until the process exits. Ignore an `OSError`, such as a full disk."""
         while True:
@@ -180,6 +185,11 @@ def end(loop: str = "loop") -> None:
     """Report that a loop has finished, or that it will not beat for a while."""
     if (health := _mine()) is not None:
         health.end(loop)
+
+
+def is_late(role: str) -> bool:
+    """Return whether a loop of a role of this process has missed its deadline."""
+    return any(health.is_late() for health in _begun if health.role == role)
 
 
 def wait(stopped: threading.Event, seconds: float) -> None:

@@ -22,6 +22,7 @@ from django.test.utils import CaptureQueriesContext
 from events.transports import Lag
 from outbox import cdc
 from retention.conditions import AHEAD_ALARM
+from runtime.process.presence import Presence
 from tests.kit.alerts import alerts
 from tests.kit.mails import make_mail
 from tests.kit.months import fill, make_partition
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)
 #: Each code once, the most severe first.
 CODES = [
-    *("Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown"),
+    *("Paused", "BrokerDown", "EmailProvidersDown", "ProcessGone", "EmailProviderDown"),
     *("EmailSenderRefused", "PollMissing", "EmailTextOutdated"),
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
     *("DeadEvents", "OrdersStuck", "JobsFailed", "RelayBlocked", "RelayLag", "ConsumerLag", "CdcLag"),
@@ -122,6 +123,10 @@ class Breaks:
     def EmailSenderRefused(self) -> None:
         refused = {"at": "2026-01-01T00:00:00+00:00", "provider": "ses", "outcome": "sender_refused"}
         make_mail(profile="shop-a", from_email="a@shop-a.test", errors=[refused])
+
+    def ProcessGone(self) -> None:
+        Presence(kind="worker", host="a", process=7).beat()
+        Heartbeat.objects.filter(kind="worker").update(beat_at=Now() - HOUR)
 
     def EmailBreakerForced(self) -> None:
         drain.gate().force("sendgrid", "closed", reason="test")
@@ -246,7 +251,7 @@ def test_status_and_the_first_page_name_what_broke(code, admin_client, active, s
     getattr(Breaks(settings, monkeypatch), code)()
     said = needs()
     condition = next(condition for condition in active if condition.code == code)
-    if code != "BrokerDown":
+    if code not in ("BrokerDown", "ProcessGone"):
         assert values()[code, condition.subject] == 1.0
     assert condition.sentence in said
     active.clear()
@@ -292,7 +297,7 @@ def test_each_condition_is_an_alert_and_those_of_one_code_are_one():
         for condition in conditions.declared()
         if condition.alert is not by_code[condition.code]
     ] == []
-    assert [code for code, alert in by_code.items() if alert is None] == ["BrokerDown"]
+    assert [code for code, alert in by_code.items() if alert is None] == ["BrokerDown", "ProcessGone"]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +326,7 @@ def values() -> dict[tuple[str, str], float]:
 def test_a_scrape_shows_each_condition_with_0_in_a_quiet_shop():
     shown = values()
     assert set(shown.values()) == {0.0}
-    assert {code for code, _ in shown} == {*CODES} - {"BrokerDown", "CdcLag"}
+    assert {code for code, _ in shown} == {*CODES} - {"BrokerDown", "ProcessGone", "CdcLag"}
     assert {subject for code, subject in shown if code == "Paused"} == {*Pause.Part.values}
 
 

@@ -18,7 +18,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from runtime.charts.sums import Steps, Sums, read_spans
-from runtime.conditions import ActiveCondition, Condition, decide, read_facts
+from runtime.conditions import ActiveCondition, Condition, Facts, decide, read_facts
 from runtime.database import replica
 from runtime.database.clock import read_database_time
 from runtime.models import TrafficSum
@@ -135,8 +135,12 @@ class FrontPage:
         return read_database_time()
 
     @functools.cached_property
+    def facts(self) -> Facts:
+        return read_facts(now=self.now)
+
+    @functools.cached_property
     def _conditions(self) -> list[ActiveCondition]:
-        return decide(read_facts(now=self.now))
+        return decide(self.facts)
 
     def active(self, *conditions: Condition[Any]) -> list[ActiveCondition]:
         """Return the active ones of these conditions, by PostgreSQL's rows."""

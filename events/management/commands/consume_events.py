@@ -11,6 +11,7 @@ from events.consuming import consumer
 from events.consuming import handlers as handed_in
 from runtime.process.cached_rows import keep_fresh
 from runtime.process.loop import stop_on_signals
+from runtime.process.presence import keep_beating
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry.metrics_server import watch
 
@@ -20,6 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         watch("consumer")
+        keep_beating("consumer")
         stopped = stop_on_signals()
         wait_for_postgres(pause=stopped.wait)
         keep_fresh()

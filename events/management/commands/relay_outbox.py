@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from events.publishing import relay
 from runtime.process.loop import stop_on_signals
+from runtime.process.presence import keep_beating
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry.metrics_server import watch
 
@@ -20,6 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
         watch("relay")
+        keep_beating("relay")
         stopped = stop_on_signals()
         wait_for_postgres(using="direct", pause=stopped.wait)
         relay.run(stopped=stopped, once=once)

@@ -163,6 +163,15 @@ def _show_providers(console: Console, providers: Sequence[Mapping[str, Any]] | N
 def _show_upkeep(console: Console, status: Document) -> None:
     _table(
         console,
+        "processes",
+        ["kind", "host", "number", "last beat", "release"],
+        [
+            [row["kind"], row["host"], row["process"], age(row["seconds"]), row["release"]]
+            for row in status["processes"]
+        ],
+    )
+    _table(
+        console,
         "last heartbeats",
         list(status["jobs"]),
         [[age(seconds) for seconds in status["jobs"].values()]] if status["jobs"] else [],

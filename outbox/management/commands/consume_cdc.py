@@ -15,6 +15,7 @@ from notifications.wake import Reason, wake
 from outbox import cdc
 from runtime.models import Heartbeat
 from runtime.process.loop import stop_on_signals
+from runtime.process.presence import keep_beating
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry.metrics_server import watch
 
@@ -36,6 +37,7 @@ class Command(BaseCommand):
         """Run until SIGTERM or SIGINT."""
         connect = _connector()
         watch("cdc")
+        keep_beating("cdc")
         stopped = stop_on_signals()
         wait_for_postgres(pause=stopped.wait)
         cdc.run(connect=connect, wakes=WAKES, alive=beat, stopped=stopped)

@@ -20,6 +20,7 @@ from runtime.jobs.run import run_batch
 from runtime.process.backoff import RetryPolicy
 from runtime.process.cached_rows import keep_fresh
 from runtime.process.loop import run_until_stopped, stop_on_signals
+from runtime.process.presence import keep_beating
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry import health
 from runtime.telemetry.metrics_server import watch
@@ -52,6 +53,7 @@ class Command(BaseCommand):
                 raise CommandError(problem)
             return
         watch("standby")
+        keep_beating("standby")
         wait_for_postgres(pause=stopped.wait)
         keep_fresh()
         poll_at = 0.0  # monotonic

@@ -20,6 +20,7 @@ from retention.rollover import REQUESTED, ROLLED_OVER, is_due, log_step, rollove
 from retention.upkeep import ensure_all
 from runtime.models import Heartbeat
 from runtime.process.loop import run_until_stopped, stop_on_signals
+from runtime.process.presence import keep_beating
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry import health
 from runtime.telemetry.metrics_server import watch
@@ -43,6 +44,7 @@ class Command(BaseCommand):
         stopped = stop_on_signals()
         if not once:
             watch("partitions")
+            keep_beating("partitions")
             wait_for_postgres(using="owner", pause=stopped.wait)
 
         def step() -> None:

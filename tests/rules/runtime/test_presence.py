@@ -1,0 +1,110 @@
+"""Each process has a row, and one whose beat is old is named until it is replaced, removed or forgotten."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+import sys
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db.models.functions import Now
+from django.test import Client
+
+from operations.status import read_status
+from runtime.process.presence import Presence
+from tests.kit.words import Heartbeat
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _quiet_shop(valkey_url, settings):
+    settings.REDIS_URL = valkey_url
+    Heartbeat.beat(name="poll")
+
+
+def gone() -> int:
+    """Return the number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def age(presence: Presence, *, seconds: float) -> None:
+    Heartbeat.objects.filter(name=presence.name).update(beat_at=Now() - dt.timedelta(seconds=seconds))
+
+
+def numbers() -> list[int]:
+    return [row["process"] for row in read_status()["processes"]]
+
+
+def test_a_beat_is_one_statement_and_one_row(django_assert_num_queries):
+    presence = Presence(kind="worker")
+    for _ in range(2):
+        with django_assert_num_queries(1):
+            presence.beat()
+    (row,) = read_status()["processes"]
+    assert (row["kind"], row["process"]) == ("worker", os.getpid()) and row["host"] and row["release"]
+    assert read_status()["needs"] == []
+    assert "process" not in read_status()["jobs"]
+
+
+def test_one_without_a_beat_is_named_although_others_beat():
+    frozen = Presence(kind="worker", host="a", process=1)
+    for presence in (frozen, Presence(kind="worker", host="b", process=2), Presence(kind="standby")):
+        presence.beat()
+    age(frozen, seconds=48)
+    (sentence,) = read_status()["needs"]
+    assert sentence.startswith("worker 1 on a: no beat for 48 s: restart it")
+
+
+def test_one_that_stopped_is_not_named_and_one_is_forgotten_after_a_day():
+    stopped, removed = (Presence(kind="worker", host="a", process=number) for number in (1, 2))
+    stopped.beat()
+    stopped.forget()
+    removed.beat()
+    age(removed, seconds=86_401)
+    assert read_status()["needs"] == [] and numbers() == []
+
+
+def test_a_successor_takes_the_rows_of_dead_processes_of_its_kind_and_host():
+    dead = gone()
+    rows = [
+        Presence(kind="worker", process=dead),
+        Presence(kind="worker", process=os.getpid()),  # of the container before its restart
+        Presence(kind="worker", process=os.getppid()),  # exists
+        Presence(kind="standby", process=dead),
+        Presence(kind="worker", process=dead, host="another"),
+    ]
+    for row in rows:
+        row.beat()
+    new = Presence(kind="worker")
+    new.beat()
+    new.forget_predecessors()
+    assert set(Heartbeat.objects.exclude(kind=None).values_list("name", flat=True)) == {
+        *(row.name for row in rows[2:]),
+        new.name,
+    }
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_a_person_who_may_forgets_one(may):
+    presence = Presence(kind="worker", host="a", process=1)
+    presence.beat()
+    user = User.objects.create_user("ann", password="x", is_staff=True)
+    codes = ["view_heartbeat", *(["delete_heartbeat"] if may else [])]
+    user.user_permissions.set(Permission.objects.filter(codename__in=codes))
+    client = Client()
+    client.force_login(user)
+    client.post(
+        "/admin/runtime/heartbeat/", {"action": "forget", "_selected_action": [presence.name]}, follow=True
+    )
+    assert Heartbeat.objects.filter(name=presence.name).exists() is not may
+
+
+def test_the_first_page_lists_them(admin_client):
+    Presence(kind="worker", host="a", process=1).beat()
+    page = admin_client.get("/admin/").content.decode()
+    assert '<th scope="row">worker</th><td>a</td><td>1</td>' in page
