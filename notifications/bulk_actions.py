@@ -96,7 +96,7 @@ GIVE_UP = add_action(
     before=transitions.DISCARD.before,
     will_be="given up",
     advice="They will not be sent. They stay in the list as discarded, and you can still resend them. An"
-    " e-mail that is still held for the provider's webhook is left alone.",
+    " e-mail that is being sent, or still held for the provider's webhook, is left alone.",
 )
 MARK_SENT = add_action(
     name="mark_sent",

@@ -100,7 +100,7 @@ def held_until(row: EmailNotification) -> dt.datetime | None:
     takes webhooks.
     """
     doubt = errors.last_doubt(row.errors, row.resent_at)
-    if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):
+    if doubt is None or row.status not in (Status.PENDING, Status.FAILED, Status.DEAD_LETTERED):
         return None
     until = doubt.tried_at + dt.timedelta(seconds=settings.AMBIGUOUS_HOLD_SECONDS)
     newest = errors.time_of(row.errors[-1]) == doubt.tried_at

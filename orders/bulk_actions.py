@@ -35,8 +35,9 @@ RENDER_AGAIN = add_action(
     will_be="given up, and sent again with a new text",
     advice="Use this after a mistake in a template was corrected. A new e-mail is rendered from the order as"
     " it is now, and goes to the order's present address. The old e-mail is given up. If the provider's"
-    " answer was lost, the customer may get both. An e-mail is left alone if it is held, if its recipient was"
-    " erased, or if only its old text has what the customer must read, such as the reason of a cancellation.",
+    " answer was lost, the customer may get both. An e-mail is left alone if it is being sent or held, if its"
+    " recipient was erased, or if only its old text has what the customer must read, such as the reason of a"
+    " cancellation.",
 )
 
 for action in (

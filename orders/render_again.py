@@ -61,7 +61,7 @@ class NotRendered(Exception):
 
 
 def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refusal]]:
-    """Give up dead letters and failed e-mails, and insert a new copy of each, in the caller's transaction.
+    """Give up unsent e-mails, and insert a new copy of each, in the caller's transaction.
 
     Refuse an e-mail that is held, that may have been sent before a restore, whose recipient was erased or is
     suppressed, or whose content cannot be restored.

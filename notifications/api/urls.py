@@ -8,4 +8,5 @@ urlpatterns = [
     path("notifications", views.Notifications.as_view()),
     path("notifications/<str:id>", views.OneNotification.as_view(), name="notification"),
     path("notifications/<str:id>/resend", views.ResendNotification.as_view()),
+    path("notifications/<str:id>/discard", views.DiscardNotification.as_view()),
 ]

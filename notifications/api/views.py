@@ -1,4 +1,4 @@
-"""The API of notifications: list, get, resend."""
+"""The API of notifications: list, get, resend, give up."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from notifications.api.serializers import (
     with_columns,
 )
 from notifications.api.sources import visible
+from notifications.manual_actions import Refusal
 from notifications.models import EmailNotification
 from runtime.database.periods import narrow_to_created
 from runtime.database.save import save_together
 from web.api.idempotency import Save, answer_once
 from web.api.pages import paginate
-from web.api.problem_types import declare_type
+from web.api.problem_types import ProblemType, declare_type
 from web.api.problems import Problem, not_found
 from web.api.schema import operation
 from web.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
@@ -36,6 +37,13 @@ NOT_RESENDABLE = declare_type(
     reason="The e-mail is on its way, was sent, is held, or its address is suppressed.",
     advice="Read detail, current_status and until. An operator can lift a suppression in the admin. To send a"
     " sent e-mail again, send a copy.",
+)
+NOT_DISCARDABLE = declare_type(
+    slug="not-discardable",
+    status=409,
+    title="The e-mail is not given up now",
+    reason="The e-mail is being sent, was sent, is held, or does not wait any more.",
+    advice="Read detail, current_status and until.",
 )
 #: Parameters that filter by the value of one column.
 LOOKUPS = {
@@ -107,18 +115,44 @@ class ResendNotification(ApiView):
         return answer_once(view=self, work=lambda: _resend(notification_id, token))
 
 
+class DiscardNotification(ApiView):
+    scopes = {"POST": WRITE}
+
+    @operation(
+        name="discard_notification",
+        summary="Give up an e-mail that waits, failed or is dead",
+        scope=WRITE,
+        has_body=True,
+        has_id=True,
+        answer=NotificationSerializer,
+        conflict=ResendProblemSerializer,
+        tags=TAGS,
+    )
+    def post(self, request: Request, id: str) -> HttpResponse:
+        notification_id, token = path_id(id), self.first_read.token
+        self.body()
+        return answer_once(view=self, work=lambda: _discard(notification_id, token))
+
+
 def _resend(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, Save]:
     before = _find(notification_id, token)
     _, refusals = services.resend(ids=[notification_id])
     for refusal in refusals:
-        raise Problem(
-            NOT_RESENDABLE,
-            detail=f"It is not sent again: {refusal.text}.",
-            current_status=before.status,
-            until=refusal.until,
-        )
+        raise _conflict(NOT_RESENDABLE, f"It is not sent again: {refusal.text}.", before, refusal)
     answer = json_response(present(NotificationSerializer, _find(notification_id, token)), status=202)
     return answer, save_together
+
+
+def _discard(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, Save]:
+    before = _find(notification_id, token)
+    _, refusals = services.give_up(ids=[notification_id])
+    for refusal in refusals:
+        raise _conflict(NOT_DISCARDABLE, f"It is not given up: {refusal.text}.", before, refusal)
+    return json_response(present(NotificationSerializer, _find(notification_id, token))), save_together
+
+
+def _conflict(type: ProblemType, detail: str, before: EmailNotification, refusal: Refusal) -> Problem:
+    return Problem(type, detail=detail, current_status=before.status, until=refusal.until)
 
 
 def _find(notification_id: uuid.UUID, token: ApiToken) -> EmailNotification:

@@ -136,7 +136,11 @@ READDRESS = Transition(
     columns=("recipient_email", "to_name", "next_attempt_at", "last_error"),
 )
 DISCARD = Transition(
-    "give up", "a person", before=(S.DEAD_LETTERED, S.FAILED), after=(S.DISCARDED,), has_to_wait=True
+    "give up",
+    "a person",
+    before=(S.DEAD_LETTERED, S.FAILED, S.PENDING),
+    after=(S.DISCARDED,),
+    has_to_wait=True,
 )
 #: The person knows that the customer has the e-mail. This is evidence, so no row waits for another.
 MARK_SENT = Transition(

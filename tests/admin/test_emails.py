@@ -67,10 +67,10 @@ class TestTickedRows:
         run_jobs()
         assert statuses() == {"discarded": 1, "pending": 1, "dead_lettered": 1}
 
-    def test_are_given_up_if_they_are_dead_letters_or_keep_failing(self, admin_client):
-        states = (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING)
+    def test_are_given_up_if_they_are_unsent_and_nobody_sends_them_now(self, admin_client):
+        states = (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING, Status.PROCESSING, Status.SENT)
         act(admin_client, "give_up", [make_mail(status=status).id for status in states])
-        assert statuses() == {"discarded": 2, "pending": 1}
+        assert statuses() == {"discarded": 3, "processing": 1, "sent": 1}
 
     @pytest.mark.parametrize(
         "answer", [{"ids": "all"}, {}], ids=["something else than ids", "neither ids nor a filter"]

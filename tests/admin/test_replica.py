@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import connections
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from runtime.database.replica import ALIAS
 from tests.kit.api import Api, make_token
 from tests.kit.fake_replica import FakeReplica
+from tests.kit.jobs import run_jobs
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
-from tests.kit.words import Order, metrics
+from tests.kit.words import BulkJob, Order, claim, metrics
 from web.admin.csv import rows_by_key
 from web.admin.reading import COOKIE
 
@@ -69,6 +73,25 @@ def test_the_first_page_and_the_search_are_as_well(admin_client):
     assert any('"orders"' in sql for sql in replica) and not any('"orders"' in sql for sql in primary)
     primary, replica = asked(lambda: admin_client.get(f"/admin/orders/order/{order.id}/change/"))
     assert replica == [], "the page of one order decides on actions"
+
+
+def test_giving_up_what_a_late_list_showed_asks_the_primary_and_leaves_an_email_that_is_being_sent(
+    admin_client,
+):
+    taken, waiting = make_mail(), make_mail(next_attempt_at=Now() + dt.timedelta(hours=1))
+    page = "/admin/notifications/emailnotification/"
+    assert asked(lambda: admin_client.get(f"{page}?status=pending"))[1] != []
+    assert [email.id for email in claim(limit=1)] == [taken.id]
+    ticked = {"action": "give_up", ACTION_CHECKBOX_NAME: [waiting.id, taken.id], "select_across": "0"}
+    assert asked(lambda: admin_client.post(f"{page}?status=pending", ticked))[1] == []
+    posted = {"action": "give_up", "ids": f"{waiting.id},{taken.id}", "confirmed": "1"}
+    assert asked(lambda: admin_client.post(f"{page}bulk/", posted))[1] == []
+    run_jobs()
+    job = BulkJob.objects.get()
+    assert (job.done_count, job.refusals) == (
+        1,
+        {"it is processing, not dead_lettered, failed or pending": 1},
+    )
 
 
 def test_a_search_without_a_hit_asks_the_primary_too(admin_client):

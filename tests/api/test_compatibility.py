@@ -113,6 +113,7 @@ ANSWERS = {
     "e-mails": Case(lambda api: api.get(MAILS), 200, PAGE, READ),
     "e-mail": Case(lambda api: api.get(mail_path("sent")), 200, MAIL, READ),
     "e-mail sent again": Case(lambda api: api.post(mail_path("dead_lettered", "/resend")), 202, MAIL),
+    "e-mail given up": Case(lambda api: api.post(mail_path("pending", "/discard")), 200, MAIL),
     "e-mail sent again, again": Case(
         lambda api: twice(api, mail_path("dead_lettered", "/resend")), 202, MAIL, headers=REPLAYED
     ),
@@ -150,6 +151,9 @@ PROBLEMS = {
     ),
     "an e-mail that was sent": problem(
         "not-resendable", 409, lambda api: api.post(mail_path("sent", "/resend")), "current_status", "until"
+    ),
+    "an e-mail that cannot be given up": problem(
+        "not-discardable", 409, lambda api: api.post(mail_path("sent", "/discard")), "current_status", "until"
     ),
     "a body in chunks": problem(
         "length-required", 411, lambda api: api.post(f"{ORDERS}/1/pay", b"", Transfer_Encoding="chunked")

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from tests.kit.api import assert_problem, row_counts
 from tests.kit.mails import make_mail
-from tests.kit.words import EmailNotification, new_id
+from tests.kit.words import EmailNotification, claim, new_id, pauses
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,6 +54,7 @@ def test_a_notification_that_nothing_is_planned_for_has_no_next_attempt(api, sta
 def test_an_unknown_notification_is_404(api, id):
     assert_problem(api.get(f"/api/v1/notifications/{id}"), 404, "not-found")
     assert_problem(api.post(f"/api/v1/notifications/{id}/resend"), 404, "not-found")
+    assert_problem(api.post(f"/api/v1/notifications/{id}/discard"), 404, "not-found")
 
 
 def test_the_list_is_filtered_by_status_recipient_and_order_newest_first(api):
@@ -123,3 +124,52 @@ def test_an_erased_email_is_not_resent(api, status):
     assert "its data was erased" in problem["detail"] and problem["current_status"] == status
     mail.refresh_from_db()
     assert mail.status == status
+
+
+@pytest.mark.parametrize("status", ["pending", "failed", "dead_lettered"])
+def test_an_unsent_notification_is_given_up_once(api, status):
+    mail = make_mail(status=status)
+    response = api.post(f"/api/v1/notifications/{mail.id}/discard", {}, key="k")
+    assert (response.status_code, response.json()["status"]) == (200, "discarded")
+    assert response.json()["next_attempt_at"] is None
+    again = api.post(f"/api/v1/notifications/{mail.id}/discard", {}, key="k")
+    assert (again.status_code, again.json()) == (200, response.json())
+    problem = assert_problem(api.post(f"/api/v1/notifications/{mail.id}/discard"), 409, "not-discardable")
+    assert problem["current_status"] == "discarded"
+
+
+def test_a_notification_is_given_up_while_delivery_is_paused_and_stays_so(api):
+    pauses.pause(parts=["delivery"], reason="", username="x")
+    mail, other = make_mail(), make_mail()
+    assert api.post(f"/api/v1/notifications/{mail.id}/discard").status_code == 200
+    pauses.resume(parts=["delivery"], username="x")
+    assert [email.id for email in claim(limit=5)] == [other.id]
+
+
+@pytest.mark.parametrize("status", ["processing", "sent", "discarded", "suppressed"])
+def test_a_notification_in_another_state_is_not_given_up_and_the_answer_says_why(api, status):
+    mail = make_mail(status=status)
+    before = row_counts()
+    problem = assert_problem(api.post(f"/api/v1/notifications/{mail.id}/discard"), 409, "not-discardable")
+    assert problem["detail"] == (f"It is not given up: it is {status}, not dead_lettered, failed or pending.")
+    assert (problem["current_status"], problem["until"]) == (status, None)
+    assert row_counts() == before
+    mail.refresh_from_db()
+    assert mail.status == status
+
+
+@pytest.mark.parametrize("status", ["pending", "failed", "dead_lettered"])
+def test_a_held_notification_is_not_given_up_and_the_answer_says_until_when(api, status, settings):
+    settings.AMBIGUOUS_HOLD_SECONDS = 600
+    doubt = {"at": dt.datetime.now(dt.UTC).isoformat(), "outcome": "ambiguous"}
+    mail = make_mail(status=status, errors=[doubt])
+    problem = assert_problem(api.post(f"/api/v1/notifications/{mail.id}/discard"), 409, "not-discardable")
+    wait = dt.datetime.fromisoformat(problem["until"]) - dt.datetime.now(dt.UTC)
+    assert "held" in problem["detail"] and 590 < wait.total_seconds() <= 600
+
+
+def test_giving_up_takes_no_body(api):
+    mail = make_mail()
+    assert_problem(api.post(f"/api/v1/notifications/{mail.id}/discard", {"x": 1}), 400, "validation")
+    mail.refresh_from_db()
+    assert mail.status == "pending"

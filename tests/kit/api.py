@@ -118,6 +118,7 @@ ENDPOINTS = [
     ("GET", "/api/v1/notifications", "notifications:read"),
     ("GET", f"/api/v1/notifications/{ID}", "notifications:read"),
     ("POST", f"/api/v1/notifications/{ID}/resend", "notifications:write"),
+    ("POST", f"/api/v1/notifications/{ID}/discard", "notifications:write"),
     ("POST", f"/api/v1/notifications/{ID}/copies", "notifications:write"),
     ("POST", "/api/v1/events", "events:write"),
 ]

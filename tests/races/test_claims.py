@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.plans import plan_of
-from tests.kit.races import together
+from tests.kit.races import together, wait_until_somebody_waits
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     EmailNotification,
@@ -34,6 +34,7 @@ from tests.kit.words import (
 pytestmark = pytest.mark.django_db(transaction=True)
 rows = EmailNotification.objects
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
+BEING_SENT = "it is processing, not dead_lettered, failed or pending"
 
 
 def test_eight_threads_claim_two_thousand_rows_each_once():
@@ -163,10 +164,48 @@ def test_a_resend_and_giving_up_at_once_leave_each_row_in_one_state_and_say_so()
     results = together(2, lambda number: manual_actions.change(ids=ids, act=acts[number]))
     resent, given_up = ({change.id for change in changes} for changes, _ in results)
     now = dict(rows.values_list("id", "status"))
-    # A row that was given up may be resent afterwards, never the other way round.
-    assert {id for id, status in now.items() if status == "pending"} == resent
-    assert {id for id, status in now.items() if status == "discarded"} == given_up - resent
-    assert resent | given_up == set(ids)
+    # Each may follow the other.
+    assert resent - given_up <= {id for id, status in now.items() if status == "pending"} <= resent
+    assert given_up - resent <= {id for id, status in now.items() if status == "discarded"} <= given_up
+    assert resent | given_up == set(ids) == set(now)
+
+
+def test_giving_up_and_a_claim_at_once_leave_each_row_to_one_of_them_and_say_so():
+    ids = {make_mail().id for _ in range(30)}
+    changed, claimed = together(
+        2,
+        lambda number: (
+            {email.id for email in claim(limit=30)}
+            if number
+            else manual_actions.change(ids=ids, act=transitions.DISCARD)
+        ),
+    )
+    given_up, refusals = {change.id for change in changed[0]}, changed[1]
+    assert given_up | claimed == ids and not given_up & claimed
+    assert {refusal.id for refusal in refusals} == claimed
+    assert {refusal.text for refusal in refusals} <= {BEING_SENT}
+    now = dict(rows.values_list("id", "status"))
+    assert {id for id, status in now.items() if status == "discarded"} == given_up
+    assert {id for id, status in now.items() if status == "processing"} == claimed
+
+
+def test_giving_up_waits_for_a_claim_that_has_the_rows_lock_and_is_refused():
+    mail, claimed = make_mail(), threading.Event()
+
+    def claiming():
+        with transaction.atomic():
+            assert claim(limit=1)
+            claimed.set()
+            wait_until_somebody_waits()
+        connections.close_all()
+
+    thread = threading.Thread(target=claiming)
+    thread.start()
+    assert claimed.wait(PATIENCE)
+    changes, (refusal,) = manual_actions.change(ids=[mail.id], act=transitions.DISCARD)
+    thread.join()
+    assert changes == [] and refusal.text == BEING_SENT
+    assert rows.get().status == "processing"
 
 
 def rows_read(work: Callable[[], object], mark: str) -> int:

@@ -89,7 +89,7 @@ def by_job(client: Client, act: str, mail: EmailNotification) -> Says:
 
 
 def by_api(client: Client, act: str, mail: EmailNotification) -> Says:
-    path = {"resend": "resend", "copy": "copies"}[act]
+    path = {"give_up": "discard", "resend": "resend", "copy": "copies"}[act]
     response = Api(make_token()).post(f"/api/v1/notifications/{mail.id}/{path}")
     return response.status_code < 300, str(response.json().get("detail", ""))
 
@@ -102,7 +102,7 @@ def by_copy_page(client: Client, act: str, mail: EmailNotification) -> Says:
 
 #: Where a person can do each act.
 PLACES: Mapping[str, tuple[Callable[[Client, str, EmailNotification], Says], ...]] = {
-    "give_up": (by_service, by_list, by_page, by_job),
+    "give_up": (by_service, by_list, by_page, by_job, by_api),
     "resend": (by_service, by_list, by_page, by_job, by_api),
     "copy": (by_copy_page, by_page, by_api),
 }
@@ -114,7 +114,8 @@ PLACES: Mapping[str, tuple[Callable[[Client, str, EmailNotification], Says], ...
 def test_every_place_allows_an_act_in_the_same_states_and_says_until_when_a_held_email_waits(
     admin_client: Client, act: str, status: str, held: bool
 ) -> None:
-    waits = held and act in WAITING and status in ("failed", "dead_lettered")
+    waits = held and act in WAITING and status in ("pending", "failed", "dead_lettered")
+    waits = waits and status in ALLOWED[act]
     said, texts, kept = {}, {}, {}
     for place in PLACES[act]:
         EmailNotification.objects.all().delete()

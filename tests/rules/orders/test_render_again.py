@@ -115,7 +115,7 @@ class TestRefusals:
         assert EmailNotification.objects.filter(id=mail.id).values().get() == before
         assert not EmailNotification.objects.exclude(resend_of=None).exists()
 
-    @pytest.mark.parametrize("status", ["discarded", "pending", "processing"])
+    @pytest.mark.parametrize("status", ["discarded", "suppressed", "processing"])
     def test_other_states(self, status):
         claim = {"claimed_at": dt.datetime.now(dt.UTC), "claim_token": uuid.uuid4()}
         mail = spoil(paid(), "order.paid", status=status, **(claim if status == "processing" else {}))
