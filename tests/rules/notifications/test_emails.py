@@ -14,7 +14,10 @@ import pytest
 from babel.numbers import format_currency
 from django.conf import settings
 
+from notifications.own_text import read
 from notifications.parts import RenderedEmail
+from notifications.sentences import LAYOUT, read_keys
+from notifications.template_files import Words
 from tests.kit.words import EMAILS, Order, email_context, event_types, render_email
 
 PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)
@@ -44,7 +47,12 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 def mail(
-    event_type: str, *, locale: str = "en", change: dict[str, Any] | None = None, **fields
+    event_type: str,
+    *,
+    locale: str = "en",
+    change: dict[str, Any] | None = None,
+    words: Words | None = None,
+    **fields,
 ) -> RenderedEmail:
     """Render the e-mail of an order with the given fields; refunds add up by themselves unless given."""
     details = CHANGES[event_type] if change is None else change
@@ -61,7 +69,7 @@ def mail(
     }
     order = Order(**(values | fields))
     context = email_context(order=order, change={"at": CHANGED, **details})
-    return render_email(event_type=event_type, locale=locale, context=context)
+    return render_email(event_type=event_type, locale=locale, context=context, words=words)
 
 
 def plain(text: str) -> str:
@@ -221,3 +229,36 @@ def test_it_says_what_was_refunded_now_and_in_all_and_what_is_left(amount, refun
     assert everywhere(email, *said)
     assert ("Not refunded" in email.body_text) is (refunded < 6890)
     assert ("so far" in email.body_text) is (amount < refunded < 6890)
+
+
+#: The day of `CHANGED`, as each language writes it.
+DAYS = {
+    "en": "November 21, 2026",
+    "de": "21. November 2026",
+    "fr": "21 novembre 2026",
+    "es": "21 de noviembre de 2026",
+}
+
+
+def dates_of(email: RenderedEmail) -> list[str]:
+    """Return the first line of the text, and the line below the heading of the HTML."""
+    below = re.search(r"</h1>\s*<p[^>]*>([^<]*)</p>", email.body_html)
+    assert below
+    return [plain(email.body_text.splitlines()[0]), plain(below[1])]
+
+
+@pytest.mark.parametrize("locale", LANGUAGES)
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_it_begins_with_the_date_of_its_change(variant, locale):
+    assert dates_of(mail(locale=locale, **variant)) == [DAYS[locale]] * 2
+
+
+@pytest.mark.parametrize("locale", LANGUAGES)
+@pytest.mark.parametrize("event_type", CHANGES)
+def test_own_texts_of_all_its_sentences_keep_the_date(event_type, locale):
+    own = read("x", variables=(), is_paragraph=False)
+    keys = [*read_keys(event_type, locale), *read_keys(LAYOUT, locale)]
+    words = Words(dict.fromkeys(keys, own))
+    email = mail(event_type, locale=locale, words=words)
+    assert email.subject == "x" and ">x</h1>" in email.body_html
+    assert dates_of(email) == [DAYS[locale]] * 2

@@ -182,7 +182,7 @@ class Life(RuleBasedStateMachine):
             return
         mail = self.mails[id]
         changes, _ = manual_actions.change(ids=[id], act=transitions.DISCARD)
-        assert len(changes) == (mail.status in ("dead_lettered", "failed") and not mail.held)
+        assert len(changes) == (mail.status in ("dead_lettered", "failed", "pending") and not mail.held)
         if changes:
             mail.status = "discarded"
 
