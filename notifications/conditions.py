@@ -12,6 +12,7 @@ from notifications.models import OWN_ORDERS, EmailNotification, text_name
 from notifications.published import Trouble, find_troubles
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
+from notifications.sums import BY_MINUTE
 from runtime import conditions
 from runtime.conditions import HOUR, Alert, Condition, Measurement, Query, Row, positive
 from runtime.models import Pause
@@ -80,17 +81,30 @@ UNFINISHED_EMAILS: Query[Rows] = Query(
 
 #: How long a refused sender is reported whose e-mails another provider sends.
 _RECENT = dt.timedelta(minutes=10)
-#: The profiles with a sender that a provider refused at the last attempt of a waiting e-mail, or of late.
+#: The profiles with a sender that a provider refused at the last attempt of a waiting e-mail, or of late, and
+#: of which it has accepted nothing since. A test follows each refusal within a minute. The search for an
+#: acceptance therefore reads the e-mails of few minutes, by the index of the sums.
 _REFUSED = """
-    SELECT profile, max(from_email) AS sender, string_agg(DISTINCT entry->>'provider', ', ') AS providers
+    SELECT profile, max(from_email) AS sender, string_agg(DISTINCT provider, ', ') AS providers
     FROM (
-        (SELECT profile, from_email, errors FROM email_notifications
-         WHERE status IN ({due}) ORDER BY next_attempt_at LIMIT {most})
-        UNION ALL
-        (SELECT profile, from_email, errors FROM email_notifications
-         WHERE errors <> '[]' AND (errors -> -1 ->> 'at') COLLATE "C" >= '{since}' LIMIT {most})
-    ) AS row, LATERAL (SELECT errors -> -1 AS entry) AS last
-    WHERE entry->>'outcome' = '{verdict}' GROUP BY profile
+        SELECT profile, from_email, entry->>'provider' AS provider,
+            max((entry->>'at')::timestamptz) AS refused_at
+        FROM (
+            (SELECT profile, from_email, errors FROM email_notifications
+             WHERE status IN ({due}) ORDER BY next_attempt_at LIMIT {most})
+            UNION ALL
+            (SELECT profile, from_email, errors FROM email_notifications
+             WHERE errors <> '[]' AND (errors -> -1 ->> 'at') COLLATE "C" >= '{since}' LIMIT {most})
+        ) AS row, LATERAL (SELECT errors -> -1 AS entry) AS last
+        WHERE entry->>'outcome' = '{verdict}' GROUP BY 1, 2, 3
+    ) AS refused
+    WHERE NOT EXISTS (
+        SELECT FROM email_notifications AS sent
+        WHERE {sent_minute} >= {refused_minute} AND sent.sent_at > refused.refused_at
+            AND sent.provider = refused.provider AND sent.profile = refused.profile
+            AND sent.from_email = refused.from_email
+    )
+    GROUP BY profile
 """
 
 
@@ -101,6 +115,8 @@ REFUSED_SENDERS: Query[Sequence[Row]] = Query(
         most=conditions.MOST,
         since=(now - _RECENT).astimezone(dt.UTC).isoformat(),
         verdict=Verdict.SENDER_REFUSED,
+        sent_minute=BY_MINUTE.format("sent.sent_at"),
+        refused_minute=BY_MINUTE.format("refused.refused_at"),
     ),
     read=lambda rows, _: rows,
 )

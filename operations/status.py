@@ -18,9 +18,8 @@ from operations.conditions import CONNECTIONS, FAILED_JOBS
 from orders.conditions import STUCK_ORDERS
 from orders.subscriptions import subscribed
 from outbox import cdc
-from outbox.conditions import CDC_LAGS, PROVIDERS
-from outbox.gate.breaker import Breaker, BreakerState
-from outbox.gate.shared_gate import read_breakers
+from outbox.conditions import CDC_LAGS, PROVIDERS, Providers, read_providers
+from outbox.gate.breaker import BreakerState
 from retention.conditions import PARTITIONS
 from retention.partitions.partitions import PartitionsAhead
 from runtime.charts.sums import MINUTE, Sums, Window, read_window
@@ -43,17 +42,14 @@ def read_status() -> Document:
     """
     now = read_database_time()
     rates = recent_rates(now)
-    seen, breakers = _unless_away(lambda: read_breakers(settings.EMAIL_PROVIDERS)) or (0.0, None)
+    providers = _unless_away(read_providers)
     facts = read_facts(now=now)
     lags = _unless_away(lambda: consumer_lags(topics=sorted(subscribed()), group=GROUP))
     beats = facts[HEARTBEATS]
     of_cdc = _unless_away(cdc.read_cdc_lags) if cdc.is_used(beats) else []
     waiting = [*(lags or ()), *(of_cdc or ())]
-    states = None
-    if breakers is not None:
-        states = {name: (breaker.state(seen), breaker.forced) for name, breaker in breakers.items()}
     is_kafka_away = (settings.EVENT_TRANSPORT == "kafka" and lags is None) or of_cdc is None
-    facts = facts.adding(PROVIDERS, states).adding(KAFKA_AWAY, is_kafka_away)
+    facts = facts.adding(PROVIDERS, providers).adding(KAFKA_AWAY, is_kafka_away)
     facts = facts.adding(LAGS, lags or ()).adding(CDC_LAGS, of_cdc or ())
     rows, sizes = facts[UNFINISHED_EMAILS], server.sizes()
     return {
@@ -64,7 +60,7 @@ def read_status() -> Document:
         "stuck_orders": {state: stuck._asdict() for state, stuck in facts[STUCK_ORDERS].items()},
         "emails": rows._asdict() | {"unfinished_seconds": rows.unfinished_seconds},
         "rates": {"minutes": MINUTES} | _numbers(rates),
-        "providers": None if breakers is None else _providers(seen, breakers, rates, beats),
+        "providers": None if providers is None else _providers(providers, rates, beats),
         "events": facts[UNFINISHED_EVENTS]._asdict(),
         "consumers": None if lags is None else [lag._asdict() for lag in waiting],
         "failed_jobs": facts[FAILED_JOBS],
@@ -101,25 +97,24 @@ def _unless_away(read: Callable[[], T]) -> T | None:
         return None
 
 
-def _providers(
-    now: float, breakers: Mapping[str, Breaker], rates: Sums, jobs: Mapping[str, float]
-) -> list[Document]:
+def _providers(providers: Providers, rates: Sums, jobs: Mapping[str, float]) -> list[Document]:
     unmatched = count_unmatched()
     return [
         {
             "provider": name,
-            "state": breaker.state(now).value,
-            "forced": breaker.forced,
+            "state": view.state.value,
+            "words": view.words,
+            "forced": view.breaker.forced,
             "reason": ""
-            if breaker.state(now) is BreakerState.CLOSED and not breaker.forced
-            else breaker.reason,
-            "since_seconds": round(now - breaker.changed_at, 1) if breaker.changed_at else None,
+            if view.state is BreakerState.CLOSED and not view.breaker.forced
+            else view.breaker.reason,
+            "since_seconds": None if view.changed_ago_seconds is None else round(view.changed_ago_seconds, 1),
             "sent": rates.counts.get(f"sent:{name}", 0),
             "failed": rates.counts.get(f"failed:{name}", 0),
             "webhook_seconds": jobs.get(f"webhook:{name}"),
             "unmatched": unmatched.get(name, 0),
         }
-        for name, breaker in breakers.items()
+        for name, view in providers.items()
     ]
 
 

@@ -25,6 +25,7 @@ from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
 from outbox.first_attempts import FirstAttempts
 from outbox.gate.gate import Gate, ProviderChoice
 from outbox.refusals import Refusals
+from runtime.personal_data import without_addresses
 from runtime.telemetry import tracing
 
 log = structlog.get_logger(__name__)
@@ -33,6 +34,8 @@ log = structlog.get_logger(__name__)
 PAUSE_SECONDS = 30.0
 #: The longest wait of a send for its slot. After it the claim is given back.
 SLOT_SECONDS = 5.0
+#: The most characters of an answer that a breaker keeps as its reason.
+REASON_LIMIT = 200
 #: The error of a provider that did not answer until the e-mail's deadline.
 TOO_SLOW = "the dialogue took so long that the lease could end before the reply"
 
@@ -184,7 +187,10 @@ def _call(
     metrics.ATTEMPTS.labels(choice.provider, str(outcome.verdict)).inc()
     metrics.SENDS.labels(choice.provider).observe(seconds)
     outcome = dataclasses.replace(outcome, is_probe=choice.is_probe)
-    reason = f"{outcome.verdict} {outcome.code}".strip()
+    answer = f"{outcome.code} {outcome.text}".strip()
+    if outcome.verdict is not Verdict.ACCEPTED:  # addresses cost a pattern
+        answer = without_addresses(answer)
+    reason = f"{outcome.verdict} {answer}"[:REASON_LIMIT].strip()
     match outcome.verdict:
         case Verdict.ACCEPTED:
             gate.accepted(choice)

@@ -5,6 +5,7 @@ Web processes read the breakers and the lag of change data capture at each scrap
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,9 +14,11 @@ from prometheus_client.core import GaugeMetricFamily
 
 from events.conditions import show_lags
 from events.transports import Lag
+from notifications.providers.causes import blame
 from outbox import cdc
-from outbox.drain import POLL
+from outbox.drain import POLL, read_rules
 from outbox.gate.breaker import BreakerState
+from outbox.gate.gate import ProviderState, describe_providers
 from outbox.gate.shared_gate import read_breakers
 from runtime.conditions import (
     HEARTBEATS,
@@ -30,22 +33,52 @@ from runtime.conditions import (
 )
 from runtime.telemetry.metrics import from_broker, gauge
 
-#: By provider: the breaker's state, and the state forced by a person.
-Providers = Mapping[str, tuple[BreakerState, str | None]]
+Providers = Mapping[str, ProviderState]
 #: None if Valkey does not answer.
 PROVIDERS: Source[Providers | None] = Source(name="providers")
 CDC_LAGS: Source[Sequence[Lag]] = Source(name="lags of change data capture", is_optional=True)
 
 
 def _takes_email(providers: Providers) -> bool:
-    return any(state is BreakerState.CLOSED for state, _ in providers.values())
+    return any(provider.state is BreakerState.CLOSED for provider in providers.values())
+
+
+def explain_provider(provider: ProviderState) -> tuple[str, str]:
+    """Return why a provider takes no e-mails, and what to do. Times do not move from read to read."""
+    name, at = provider.provider, provider.breaker.changed_at
+    since = f" since {dt.datetime.fromtimestamp(at, dt.UTC):%H:%M}" if at else ""
+    if provider.breaker.forced:
+        why = f"{name} is forced open{since} ({provider.breaker.reason})"
+        return why, "lift the override under Providers"
+    code = provider.error.partition(" ")[0]
+    answered = f" ({code})" if code else ""
+    if provider.state is BreakerState.PAUSED:
+        until = dt.datetime.fromtimestamp(provider.breaker.paused_until, dt.UTC)
+        why = f"{name} asks us to wait until {until:%H:%M}{answered}"
+        return why, "compare its limit with EMAIL_RATE_LIMIT"
+    check = f"check {blame(provider=name, error=provider.error)}"
+    if provider.is_refusing:
+        return f"{name} refuses our account{since}{answered}", check
+    return f"{name} fails{since}{answered}", f"{check}; it is tried again by itself"
+
+
+def _none_takes_email(providers: Providers | None) -> Iterator[Measurement]:
+    causes = [explain_provider(provider) for provider in (providers or {}).values()]
+    if not causes or _takes_email(providers or {}):
+        yield Measurement(0)
+        return
+    *earlier, (last, do) = causes
+    why = "; ".join([*(f"{cause}: {cure}" for cause, cure in earlier), last])
+    yield Measurement(1, words={"why": why, "do": do})
 
 
 def _failing(providers: Providers | None) -> Iterator[Measurement]:
     """Count the open breakers that no person forced, while another provider accepts e-mails."""
     takes_email = _takes_email(providers or {})
-    for name, (state, forced) in (providers or {}).items():
-        yield Measurement(takes_email and state is BreakerState.OPEN and not forced, name)
+    for name, provider in (providers or {}).items():
+        is_open = provider.state is BreakerState.OPEN and not provider.breaker.forced
+        why, do = explain_provider(provider)
+        yield Measurement(takes_email and is_open, name, {"why": why, "do": do})
 
 
 VALKEY_DOWN = Condition(
@@ -61,8 +94,8 @@ PROVIDERS_DOWN = Condition(
     code="EmailProvidersDown",
     place=30,
     source=PROVIDERS,
-    measure=lambda providers: [Measurement(bool(providers) and not _takes_email(providers or {}))],
-    sentence="no provider accepts e-mails",
+    measure=_none_takes_email,
+    sentence="no e-mail is sent, because {why}",
     do="read the reason under Providers; no e-mail is lost",
     alert=Alert(
         "P1",
@@ -76,7 +109,7 @@ PROVIDER_DOWN = Condition(
     place=40,
     source=PROVIDERS,
     measure=_failing,
-    sentence="{subject} accepts no e-mails, so other providers send them",
+    sentence="{why}, and other providers send",
     do="read the reason under Providers",
     alert=Alert("P3", "15m", "One provider's breaker has been open for 15 minutes, and others send."),
 )
@@ -110,10 +143,14 @@ BREAKER_FORCED = Condition(
     place=160,
     source=PROVIDERS,
     measure=lambda providers: [
-        Measurement(forced is not None, name, {"forced": forced})
-        for name, (_, forced) in (providers or {}).items()
+        Measurement(
+            provider.breaker.forced is not None,
+            name,
+            {"forced": provider.breaker.forced, "by": provider.breaker.reason},
+        )
+        for name, provider in (providers or {}).items()
     ],
-    sentence="{subject} is forced {forced}",
+    sentence="{subject} is forced {forced} ({by})",
     do="lift the override under Providers when its reason is gone",
     alert=Alert("P3", "10m", "A breaker is forced open or closed."),
 )
@@ -124,8 +161,8 @@ show(
     gauge("orderpost_breaker_state", "1 for one of `closed`, `open`, `paused`", ["provider", "state"]),
     PROVIDERS,
     lambda providers: {
-        (name, breaker_state.value): state is breaker_state
-        for name, (state, _) in (providers or {}).items()
+        (name, breaker_state.value): provider.state is breaker_state
+        for name, provider in (providers or {}).items()
         for breaker_state in BreakerState
     },
 )
@@ -133,8 +170,8 @@ show(
     gauge("orderpost_breaker_forced", "1 if forced `open` or `closed`", ["provider", "to"]),
     PROVIDERS,
     lambda providers: {
-        (name, to): forced == to
-        for name, (_, forced) in (providers or {}).items()
+        (name, to): provider.breaker.forced == to
+        for name, provider in (providers or {}).items()
         for to in ("open", "closed")
     },
 )
@@ -147,6 +184,10 @@ def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
 
 @from_broker("redis")
 def breakers() -> Iterator[GaugeMetricFamily]:
+    return families(Facts({PROVIDERS: read_providers()}))
+
+
+def read_providers() -> Providers:
+    """Read the breakers of all processes. Raise `redis.RedisError`."""
     now, breakers = read_breakers(settings.EMAIL_PROVIDERS)
-    states = {name: (breaker.state(now), breaker.forced) for name, breaker in breakers.items()}
-    return families(Facts({PROVIDERS: states}))
+    return describe_providers(breakers, rules=read_rules(), now=now)

@@ -79,6 +79,12 @@ class DrainReport:
             self.next_due_seconds = seconds
 
 
+def read_rules() -> Rules:
+    """Return the rules of the circuit breakers, as the settings say."""
+    every = settings.BREAKER_OPEN_SECONDS
+    return Rules(untried_every_seconds=min(UNTRIED_SECONDS, every), waiting_every_seconds=every)
+
+
 class Drain:
     """The drain of one process. The next run collects the sends that a run leaves in flight.
 
@@ -129,13 +135,12 @@ class Drain:
     @functools.cached_property
     def gate(self) -> Gate:
         """The circuit breakers and the shared rate limit."""
-        every = settings.BREAKER_OPEN_SECONDS
         return Gate(
             providers=settings.EMAIL_PROVIDERS,
             url=settings.REDIS_URL,
             rate=settings.EMAIL_RATE_LIMIT,
             burst=max(1.0, settings.EMAIL_RATE_LIMIT / 20),
-            rules=Rules(untried_every_seconds=min(UNTRIED_SECONDS, every), waiting_every_seconds=every),
+            rules=read_rules(),
         )
 
     @functools.cached_property

@@ -123,10 +123,11 @@ class Condition(Generic[Fact]):
     """A state that needs a person, with the rule that finds it in a fact.
 
     `measure` returns the numbers that `limit` is compared with. A limit that is a function gets the subject,
-    and may read settings. `sentence` is a format of `number`, `subject`, and the measurement's words, and
-    `do` follows it. `code` is the name of the alert. Conditions with a lower `place` are more severe. During
-    a pause of the part `paused_by` the condition is not active. `page` is the admin's list that the first
-    page links to, such as "events.domainevent?state=failing"; if it is empty, a tile shows the condition.
+    and may read settings. `sentence` is a format of `number`, `subject`, and the measurement's words. `do`
+    follows it, or the word `do` of a measurement that knows the cause. `code` is the name of the alert.
+    Conditions with a lower `place` are more severe. During a pause of the part `paused_by` the condition is
+    not active. `page` is the admin's list that the first page links to, such as
+    "events.domainevent?state=failing"; if it is empty, a tile shows the condition.
 
     Conditions of one code have different subjects and share one alert. If none has an alert, the rule is
     written by hand.
@@ -150,7 +151,8 @@ class Condition(Generic[Fact]):
             limit = self.limit(subject) if callable(self.limit) else self.limit
             if number > limit if self.holds == "above" else number < limit:
                 sentence = self.sentence.format(number=number, subject=subject, **words)
-                yield ActiveCondition(self, subject, number, limit, f"{sentence}: {self.do}")
+                do = words.get("do", self.do)
+                yield ActiveCondition(self, subject, number, limit, f"{sentence}: {do}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

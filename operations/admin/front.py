@@ -6,6 +6,7 @@ counts everything, and each count stops at `COUNT_LIMIT`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -43,12 +44,12 @@ def page(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _in_order(parts: Sequence[tuple[int, Part]]) -> list[tuple[int, Part]]:
+def _in_order(parts: Sequence[tuple[float, Part]]) -> list[tuple[float, Part]]:
     return sorted(parts, key=lambda placed: placed[0])
 
 
 def tiles(request: HttpRequest) -> list[dict[str, Any]]:
-    """Return the tiles of all apps, highlighted ones first. Count their `rows` in one statement."""
+    """Return the tiles of all apps, the most severe first. Count their `rows` in one statement."""
     tiles = [tile for _, source in _in_order(ATTENTION) for tile in source(request)]
     rows = {id(tile): tile.rows for tile in tiles if tile.rows is not None}
     numbers = dict(zip(rows, count_each(rows.values()), strict=True))
@@ -63,8 +64,10 @@ def tiles(request: HttpRequest) -> list[dict[str, Any]]:
             "value": tile.words or bounded(number),
             "help": tile.help,
         }
-        shown.append(words | {"bad": bool(tile.conditions), "calm": not tile.conditions and not number})
-    return sorted(shown, key=lambda words: not words["bad"])
+        place = min((active.condition.place for active in tile.conditions), default=math.inf)
+        bad = bool(tile.conditions)
+        shown.append((place, words | {"bad": bad, "calm": not bad and not number}))
+    return [words for _, words in _in_order(shown)]
 
 
 def _charts(request: HttpRequest, view: FrontPage) -> list[dict[str, Any]]:

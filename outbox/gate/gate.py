@@ -12,12 +12,14 @@ at most `TAKE` more sends, and one in this process at once.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from notifications.states.outcomes import Verdict
 from outbox.gate import breaker as circuit
 from outbox.gate.breaker import Breaker, BreakerState, Rules
 from outbox.gate.refused_senders import RefusedSenders
@@ -63,6 +65,45 @@ class ProviderState:
     breaker: Breaker
     reopens_in_seconds: float
     changed_ago_seconds: float | None
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether the breaker is open because the provider refuses our account."""
+        is_open = self.state is BreakerState.OPEN and not self.breaker.forced
+        return is_open and self.breaker.reason.startswith(Verdict.MISCONFIGURED)
+
+    @property
+    def words(self) -> str:
+        """The state as a person says it."""
+        if self.breaker.forced:
+            return f"forced {self.breaker.forced}"
+        if self.state is BreakerState.CLOSED:
+            return "working"
+        return "refusing us" if self.is_refusing else f"resting until {self.resumes_at:%H:%M}"
+
+    @property
+    def resumes_at(self) -> dt.datetime:
+        """When the next e-mail may ask the provider."""
+        return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.reopens_in_seconds)
+
+    @property
+    def error(self) -> str:
+        """The provider's answer that opened the breaker: code and text."""
+        return self.breaker.reason.partition(" ")[2]
+
+
+def describe_providers(
+    breakers: Mapping[str, Breaker], *, rules: Rules, now: float
+) -> dict[str, ProviderState]:
+    """Return the state of each provider at `now`, by Redis' clock."""
+    states = {}
+    for name, breaker in breakers.items():
+        state = breaker.state(now)
+        is_closed = state is BreakerState.CLOSED
+        reopens_in = 0.0 if is_closed else circuit.next_probes(breaker, rules, now=now)[0]
+        changed_ago = now - breaker.changed_at if breaker.changed_at else None
+        states[name] = ProviderState(name, state, breaker, reopens_in, changed_ago)
+    return states
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -266,16 +307,7 @@ class Gate:
 
     def read_providers(self) -> list[ProviderState]:
         now = self._shared.refresh().now
-        return [
-            ProviderState(
-                name,
-                state := breaker.state(now),
-                breaker,
-                0.0 if state is BreakerState.CLOSED else circuit.next_probes(breaker, self.rules, now=now)[0],
-                now - breaker.changed_at if breaker.changed_at else None,
-            )
-            for name, breaker in self._shared.breakers.items()
-        ]
+        return [*describe_providers(self._shared.breakers, rules=self.rules, now=now).values()]
 
     def force(self, provider: str, to: Literal["open", "closed"] | None, *, reason: str) -> bool:
         """Open or close a breaker until a person takes that back. Return False if Redis is away."""

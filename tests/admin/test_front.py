@@ -62,7 +62,7 @@ def test_an_open_or_forced_breaker_and_a_late_job_stand_out(admin_client):
     assert tile(admin_client, "providers")["bad"] is False
     assert tile(admin_client, "regular jobs")["bad"] is False
     drain.gate().force("sendgrid", "open", reason="test")
-    assert tile(admin_client, "sendgrid forced open")["bad"] is True
+    assert tile(admin_client, "no e-mail is sent, because sendgrid is forced open")["bad"] is True
     Heartbeat.objects.filter(name="poll").update(beat_at=Now() - dt.timedelta(hours=1))
     assert tile(admin_client, "late: poll")["bad"] is True
 

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 import io
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -58,9 +60,6 @@ CODES = [
 #: Conditions that the first page shows in a tile of their own, and not as their sentence.
 LABELS = {
     "EmailDeadLetters": "dead letters",
-    "EmailProvidersDown": "sendgrid forced open",
-    "EmailProviderDown": "ses open",
-    "EmailBreakerForced": "sendgrid forced closed",
     "PollMissing": "late: poll",
     "SumsLate": "late: sums",
     "UpkeepLate": "late: partitions",
@@ -264,6 +263,58 @@ def test_status_and_the_first_page_name_what_broke(code, admin_client, active, s
     else:
         assert LABELS.get(code, condition.sentence) in loud
         assert {condition.sentence for condition in active} == set(said)
+
+
+def refuse(*, reason: str, at_once: bool, names: int = 1) -> None:
+    """Let the providers answer so, in the order of preference."""
+    gate = drain.gate()
+    for provider in gate.providers:
+        choice = gate.enter(only=provider)
+        for number in range(names):
+            gate.failed(choice, message=f"m{number}", reason=reason, at_once=at_once)
+
+
+@pytest.mark.parametrize(
+    ("reason", "at_once", "said", "words"),
+    [
+        (
+            *("misconfigured 401 Unauthorized", True),
+            r"sendgrid refuses our account since \d\d:\d\d \(401\): check SENDGRID_API_KEY",
+            "refusing us",
+        ),
+        # as the release before writes it
+        ("misconfigured 401", True, r".*\(401\): check SENDGRID_API_KEY", "refusing us"),
+        (
+            *("transient 503 unavailable", False),
+            r"sendgrid fails since \d\d:\d\d \(503\): check the status page and the account; it is tried "
+            "again by itself",
+            r"resting until \d\d:\d\d",
+        ),
+    ],
+)
+def test_the_sentence_of_a_provider_names_the_cause_and_the_cure(reason, at_once, said, words, admin_client):
+    refuse(reason=reason, at_once=at_once, names=5)
+    (sentence,) = needs()
+    assert re.fullmatch(f"no e-mail is sent, because {said}", sentence)
+    assert sentence in html.unescape(admin_client.get("/admin/").content.decode())
+    (provider,) = json.loads(status("--json"))["providers"]
+    assert provider["state"] == "open" and re.fullmatch(words, provider["words"])
+
+
+def test_a_provider_that_asks_for_a_pause_rests_until_its_end():
+    drain.gate().pause(drain.gate().enter(), seconds=600, reason="throttled 429")
+    (sentence,) = needs()
+    assert re.search(r"sendgrid asks us to wait until \d\d:\d\d \(429\): compare its limit", sentence)
+    (provider,) = json.loads(status("--json"))["providers"]
+    assert re.fullmatch(r"resting until \d\d:\d\d", provider["words"])
+
+
+def test_the_causes_of_all_are_named_if_none_is_left(settings):
+    settings.EMAIL_PROVIDERS = ["sendgrid", "ses"]
+    drain.reset()
+    refuse(reason="misconfigured 403 no", at_once=True)
+    (sentence,) = needs()
+    assert re.search(r"\(403\): check SENDGRID_API_KEY; ses refuses our account since .*: check ", sentence)
 
 
 def test_inbound_dead_letters_are_the_same_condition_in_the_other_direction(admin_client):

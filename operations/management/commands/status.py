@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -143,13 +144,13 @@ def _show_providers(console: Console, providers: Sequence[Mapping[str, Any]] | N
     _table(
         console,
         "providers",
-        ["provider", "breaker", "since", "why", "sent", "failed attempts", "last webhook", "unmatched"],
+        ["provider", "state", "since", "why", "sent", "failed attempts", "last webhook", "unmatched"],
         [
             [
                 provider["provider"],
-                f"forced {provider['forced']}" if provider["forced"] else provider["state"],
+                provider["words"],
                 age(provider["since_seconds"]),
-                provider["reason"],
+                textwrap.shorten(provider["reason"], 60, placeholder=" …"),
                 provider["sent"],
                 provider["failed"],
                 age(provider["webhook_seconds"]),

@@ -14,6 +14,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from outbox import drain
 from outbox.claim import next_due_in
+from outbox.conditions import explain_provider
 from outbox.drain import SHORT_PAUSE_SECONDS, DrainReport
 from outbox.gate.breaker import BreakerState
 from runtime.jobs.run import run_batch
@@ -118,8 +119,8 @@ def _describe_outage() -> str:
         is_open = provider.state is BreakerState.OPEN
         if not is_open and provider.reopens_in_seconds <= LONGEST_PROVIDER_PAUSE_SECONDS:
             return ""
-    down = ", ".join(f"{view.provider} is {view.state} ({view.breaker.reason})" for view in providers)
-    return f"E-mails are due, but no provider takes them now: {down}."
+    causes = "; ".join(": ".join(explain_provider(provider)) for provider in providers)
+    return f"E-mails are due, but no provider takes them now: {causes}."
 
 
 def _work(

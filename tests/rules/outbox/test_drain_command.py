@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -71,8 +72,11 @@ def test_waits_for_a_short_pause_of_the_provider(provider, settings):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ({"status": 401}, "sendgrid is open (misconfigured 401)"),
-        ({"status": 429, "headers": {"Retry-After": "600"}}, "sendgrid is paused (throttled 429)"),
+        ({"status": 401}, r"sendgrid refuses our account since \d\d:\d\d \(401\): check SENDGRID_API_KEY"),
+        (
+            {"status": 429, "headers": {"Retry-After": "600"}},
+            r"sendgrid asks us to wait until \d\d:\d\d \(429\)",
+        ),
     ],
 )
 def test_fails_if_e_mails_are_due_and_no_provider_may_be_asked(provider, settings, answer, words):
@@ -81,7 +85,7 @@ def test_fails_if_e_mails_are_due_and_no_provider_may_be_asked(provider, setting
     make_mails(3)
     with pytest.raises(CommandError) as error:
         drain_all()
-    assert words in str(error.value)
+    assert re.search(words, str(error.value))
     assert error.value.returncode == 1
     assert statuses() == {"pending": 3}
 

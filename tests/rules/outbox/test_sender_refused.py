@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
+from notifications.conditions import REFUSED_SENDERS
 from outbox.gate.refused_senders import LONGEST_WAIT_SECONDS, RefusedSenders
 from tests.kit.mails import drained, due_now, make_mail, sandbox
-from tests.kit.words import BreakerState, EmailNotification, drain
+from tests.kit.words import BreakerState, EmailNotification, conditions, drain, read_database_time
 
 __all__ = ["sandbox"]
 UNVERIFIED: dict[str, Any] = {
@@ -22,6 +25,11 @@ UNVERIFIED: dict[str, Any] = {
 def mails_of(shop: str, count: int) -> None:
     for _ in range(count):
         make_mail(profile=shop, from_email=f"{shop} <orders@{shop}.test>")
+
+
+def refused_senders() -> list[str]:
+    rows = conditions.read_facts(now=read_database_time())[REFUSED_SENDERS]
+    return [row["profile"] for row in rows]
 
 
 def breaker() -> BreakerState:
@@ -59,6 +67,22 @@ class TestOfTwoProfilesOnOneAccount:
         assert drained() == {"sent": 5}
         assert sandbox.stats()["doubled"] == {}
         assert EmailNotification.objects.filter(retry_count__gt=0).count() == 0
+
+    def test_its_first_acceptance_ends_the_alarm_while_others_still_wait(self, sandbox, settings):
+        settings.BREAKER_OPEN_SECONDS = 0.0
+        sandbox.fail(**UNVERIFIED)
+        mails_of("shop-a", 3)
+        mails_of("shop-b", 1)
+        drained()
+        EmailNotification.objects.filter(status="pending").update(
+            next_attempt_at=Now() + dt.timedelta(hours=1)
+        )
+        assert refused_senders() == ["shop-a"]
+        sandbox.heal()
+        mails_of("shop-b", 1)
+        assert drained() == {"pending": 3, "sent": 2} and refused_senders() == ["shop-a"]
+        mails_of("shop-a", 1)
+        assert drained() == {"pending": 3, "sent": 3} and refused_senders() == []
 
     def test_a_refused_email_uses_up_no_retry_and_keeps_the_reason(self, sandbox):
         sandbox.fail(**UNVERIFIED)
