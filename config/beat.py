@@ -121,7 +121,7 @@ class Scheduler(DatabaseScheduler):
                 raise
             self._broker.warn("waiting for Valkey", error)
             return None
-        self._broker.end()
+        self._broker.end("Valkey is back")
         return sent
 
     def _ensure_connected(self) -> Any:

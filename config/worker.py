@@ -44,6 +44,7 @@ class WorkerConsumer(consumer.Consumer):
         conn.ensure_connection(
             lambda error, _: outage.warn("waiting for Valkey", error), callback=maybe_shutdown
         )
+        outage.end("Valkey is back")
         self.first_connection_attempt = False
         return conn
 

@@ -27,7 +27,7 @@ class Reason(enum.StrEnum):
     """The reasons of a drain, as `orderpost_trigger_delay_seconds` labels them."""
 
     FAST_PATH = "fast_path"  # a commit that wrote an e-mail
-    RESEND = "resend"  # a person's resend or copy
+    RESEND = "resend"  # a person's resend, copy, or end of a pause
     CDC = "cdc"  # Debezium reported a row
     MORE = "more"  # a drain returned before it had sent all due rows
     DUE = "due"  # a timer: the next retry or hold is due; or the e-mail has ended for which others waited

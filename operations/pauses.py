@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from notifications.wake import Reason, wake
 from runtime.database.transactions import after_commit
 from runtime.models import Pause
 from runtime.personal_data import refuse_addresses
@@ -63,7 +64,7 @@ def pause(
 
 
 def resume(*, parts: Iterable[str], username: str, force: bool = False) -> list[str]:
-    """End pauses, and return the parts that were paused.
+    """End pauses, wake the workers, and return the parts that were paused.
 
     If the database was restored and `manage.py after_restore` has not run, raise `NotReconciled`, unless
     `force`.
@@ -80,6 +81,8 @@ def resume(*, parts: Iterable[str], username: str, force: bool = False) -> list[
     def tell() -> None:
         for row in rows:
             log.warning("resumed", part=row.part, user=username)
+        if any(row.part == Pause.Part.DELIVERY for row in rows):
+            wake(Reason.RESEND)
 
     after_commit(tell)
     return [row.part for row in rows]

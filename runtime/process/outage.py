@@ -18,6 +18,11 @@ class Outage:
             self._log.warning(event, error=str(error).strip())
         self._logged = event
 
-    def end(self) -> None:
-        """Note that the server has answered. The next error is logged again."""
+    def end(self, event: str = "") -> None:
+        """Note that the server has answered, and log `event` after an outage.
+
+        The next error is logged again.
+        """
+        if self._logged and event:
+            self._log.info(event)
         self._logged = ""

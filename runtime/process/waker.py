@@ -50,6 +50,7 @@ class Waker:
         self._changed = threading.Condition()
         self._due_at = math.inf
         self._next_reason = ""
+        self._is_calling = False
         self._thread: threading.Thread | None = None
 
     def wake(self, reason: str = "", *, in_seconds: float = 0.0) -> None:
@@ -67,7 +68,12 @@ class Waker:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def finish(self, *, seconds: float) -> None:
+        """Wait until no call is due. A command that exits at once would lose it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._due_at == math.inf and not self._is_calling, seconds)
 
     def _run(self) -> None:
         interval = INTERVAL_SECONDS
@@ -76,6 +82,7 @@ class Waker:
                 while (left := self._due_at - time.monotonic()) > 0:
                     self._changed.wait(None if left == math.inf else left)
                 self._due_at = math.inf
+                self._is_calling = True
                 self.reason = self._next_reason
             try:
                 self._call()
@@ -84,5 +91,8 @@ class Waker:
                 self.failures += 1
                 self._lost.inc()
                 log.warning("wake-up failed, left to the poll", error=repr(error), failures=self.failures)
+            with self._changed:
+                self._is_calling = False
+                self._changed.notify_all()
             time.sleep(interval)
             interval = BUSY_SECONDS if self._due_at == AT_ONCE else INTERVAL_SECONDS

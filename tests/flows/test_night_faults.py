@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from tests.kit.roles import RUNNING
 from tests.kit.shop import Shop
 
 pytestmark = pytest.mark.flow
@@ -24,17 +25,28 @@ PASSWORD = "a-long-word-of-tests"
 NAMES = {"DJANGO_SUPERUSER_USERNAME": "night", "DJANGO_SUPERUSER_EMAIL": "night@example.com"}
 
 
-@pytest.fixture
-def shop() -> Iterator[Shop]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[Shop]:
     """Return a shop with a standby, which sends while the worker does not."""
-    with Shop(POLL_INTERVAL="5", LEASE_SECONDS="30") as shop:
+    with Shop(POLL_INTERVAL="5", LEASE_SECONDS="30", BREAKER_OPEN_SECONDS="2") as shop:
         shop.start("web", "worker", "beat", "standby")
         shop.manage("createsuperuser", "--noinput", DJANGO_SUPERUSER_PASSWORD=PASSWORD, **NAMES)
+        shop.until(lambda: "ready." in shop.log("worker"), "the worker is ready")
+        shop.until(lambda: needs(shop) == [], "a process has polled")
         yield shop
 
 
 @pytest.fixture
-def page(shop) -> requests.Session:
+def shop(running) -> Iterator[Shop]:
+    """Return the shop without orders. It keeps its user, whose session the pages need."""
+    yield running
+    running.sandbox.reset()
+    running.query("TRUNCATE orders, email_notifications, outbox_events CASCADE")
+
+
+@pytest.fixture(scope="module")
+def page(running) -> requests.Session:
+    shop = running
     session = requests.Session()
     url = f"http://127.0.0.1:{shop.port}/admin/login/"
     session.get(url, timeout=30)
@@ -81,11 +93,53 @@ def test_a_frozen_worker_is_named_although_the_standby_sends(shop, page):
     shop.until(lambda: needs(shop) == [], "it beats again")
 
 
-def test_a_process_that_stops_cleanly_leaves_no_row(shop):
+def buy(shop: Shop, count: int) -> None:
+    for _ in range(count):
+        shop.pay(shop.place())
+
+
+def test_a_refused_account_is_named_with_the_setting(shop, page):
+    shop.sandbox.fail(kind="status", status=401, message="the provided authorization grant is invalid")
+    buy(shop, 1)
+    expect(shop, page, r"sendgrid refuses our account since \d\d:\d\d \(401\): check SENDGRID_API_KEY")
+    assert "refusing us" in first_page(shop, page)
+    shop.sandbox.heal()
+    shop.until(lambda: shop.all_sent(1) and needs(shop) == [], "the e-mail is sent, and the alarm ends")
+
+
+def test_a_refused_sender_is_named_until_its_first_acceptance(shop, page):
+    shop.sandbox.fail(
+        kind="status", status=403, message="The from address does not match a verified Sender Identity."
+    )
+    buy(shop, 2)
+    expect(shop, page, r"sendgrid refuses \S+, the sender of .*: verify it at the provider")
+    shop.sandbox.heal()
+    shop.until(lambda: "sent" in shop.statuses(), "one is accepted")
+    assert needs(shop) == []
+
+
+def test_a_provider_that_fails_is_named_with_its_answer(shop, page):
+    shop.sandbox.fail(kind="status", status=500, message="internal error")
+    buy(shop, 6)
+    expect(shop, page, r"sendgrid fails since \d\d:\d\d \(500\): check the status page and the account")
+    shop.sandbox.heal()
+    shop.until(lambda: shop.all_sent(6) and needs(shop) == [], "all is sent, and the alarm ends")
+
+
+def test_a_stopped_valkey_is_named_and_its_return_is_logged(shop, page):
+    shop.valkey.kill()
+    expect(shop, page, r"Valkey does not answer: start it again")
+    shop.until(lambda: "waiting for Valkey" in shop.log("worker"), "the worker waits")
+    shop.valkey.start(log=shop.folder / "valkey.log")
+    shop.until(lambda: "Valkey is back" in shop.log("worker"), "the worker says that it is back")
+    shop.until(lambda: needs(shop) == [], "the alarm ends")
+
+
+def test_a_process_that_stops_cleanly_leaves_no_row():
     rows = "SELECT kind FROM heartbeats WHERE kind IS NOT NULL ORDER BY 1"
-    shop.start("relay", "consumer", "partitions")
-    kinds = ["beat", "consumer", "partitions", "relay", "standby", "web", "worker"]
-    shop.until(lambda: [kind for (kind,) in shop.query(rows)] == kinds, "each has a row")
-    for kind in kinds:
-        assert shop.terminate(kind, seconds=60)
-    assert shop.query(rows) == []
+    with Shop() as shop:
+        shop.start(*RUNNING)
+        shop.until(lambda: [kind for (kind,) in shop.query(rows)] == sorted(RUNNING), "each has a row")
+        for kind in RUNNING:
+            assert shop.terminate(kind, seconds=60)
+        assert shop.query(rows) == []

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import uuid
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 
+from notifications.wake import waker
 from operations.metrics import numbers
 from tests.kit.brokers import Hand, Memory, consume, write
 from tests.kit.events import PAID, envelope, order, received, status
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.people import staff_client
+from tests.kit.waiting import until
 from tests.kit.words import (
     EmailNotification,
     Outcome,
@@ -156,6 +159,22 @@ def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
     answer = operator.post(page, {"part": "delivery", "to": "resume"}, follow=True)
     assert "after_restore has not run" in answer.content.decode()
     assert Pause.objects.filter(part="delivery").exists()
+
+
+@pytest.mark.parametrize("way", ["command", "admin"])
+def test_the_end_of_a_pause_of_delivery_wakes_a_worker_before_the_command_exits(way, monkeypatch):
+    woken: list[str] = []
+    # As slow as a broker can be.
+    monkeypatch.setattr(waker, "_call", lambda: (time.sleep(0.1), woken.append(waker.reason)))
+    manage("pause", "--all", "--reason", "a bad night")
+    manage("resume", "relay")
+    assert woken == []
+    if way == "command":
+        manage("resume", "--all")
+        assert woken == ["resend"]
+    else:
+        staff_client("set_pause").post("/admin/runtime/pause/", {"part": "delivery", "to": "resume"})
+        until(lambda: woken == ["resend"])
 
 
 def test_status_and_metrics_show_a_pause(valkey_url, settings):

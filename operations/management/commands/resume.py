@@ -6,15 +6,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from notifications.wake import waker
 from operations import pauses
 from operations.management.commands.pause import add_parts, parts_of, whoami
 
+#: The longest wait for Valkey. Without it, the next poll sends.
+WAKE_SECONDS = 2.0
+
 
 class Command(BaseCommand):
-    help = (
-        "End pauses of delivery, relay and consumers. Events continue within a second, e-mails at the next "
-        "poll or wake-up."
-    )
+    help = "End pauses of delivery, relay and consumers. Events continue within a second, e-mails at once."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_parts(parser)
@@ -28,5 +29,6 @@ class Command(BaseCommand):
             resumed = pauses.resume(parts=parts, username=whoami(), force=force)
         except pauses.NotReconciled as error:
             raise CommandError(f"Nothing was resumed: {error}.") from error
+        waker.finish(seconds=WAKE_SECONDS)
         for part in parts:
             self.stdout.write(f"{part}: resumed" if part in resumed else f"{part}: was not paused")
