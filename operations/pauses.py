@@ -27,6 +27,21 @@ WORK = {
     Pause.Part.RELAY: "events are published",
     Pause.Part.CONSUMERS: "events of other services are processed",
 }
+#: What a pause of a part stops, and who pays for it.
+COSTS = {
+    Pause.Part.DELIVERY: (
+        "No e-mail leaves. Customers who pay, cancel or get a refund hear nothing, and write to support. Each"
+        " e-mail comes as late as the pause is long."
+    ),
+    Pause.Part.RELAY: (
+        "No event is published. Other services, such as stock, shipping and accounting, learn of no change of"
+        " an order until the pause ends."
+    ),
+    Pause.Part.CONSUMERS: (
+        "No event of another service is processed. Customers who have paid see an unpaid order and get no"
+        " e-mail, and the broker keeps the events only as long as its retention."
+    ),
+}
 
 
 class NotReconciled(Exception):

@@ -36,13 +36,16 @@ class PauseAdmin(TriageAdmin[Pause]):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show what is paused. On POST, pause or resume the selected parts."""
+        """Show what is paused. On POST, ask whether to pause the selected parts, pause or resume them."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         if request.method == "POST":
             if not request.user.has_perm(SET):
                 raise PermissionDenied
-            self._change(request)
+            if self._is_complete(request):
+                if request.POST.get("to") == "pause" and "confirmed" not in request.POST:
+                    return self._ask(request)
+                self._change(request)
             return HttpResponseRedirect(request.path)
         context = {
             **self.admin_site.each_context(request),
@@ -54,15 +57,36 @@ class PauseAdmin(TriageAdmin[Pause]):
         }
         return TemplateResponse(request, "admin/runtime/pause/pauses.html", context)
 
-    def _change(self, request: HttpRequest) -> None:
-        parts = [part for part in request.POST.getlist("part") if part in Pause.Part.values]
-        reason = request.POST.get("reason", "").strip()[:200]
-        username = request.user.get_username()
+    def _is_complete(self, request: HttpRequest) -> bool:
+        """Return whether the request says what to change and, for a pause, why. Otherwise tell the user."""
+        problem = ""
+        if not _parts(request):
+            problem = "Choose at least one part."
+        elif request.POST.get("to") == "pause" and not _reason(request):
+            problem = "Say why. Others read the reason next to the pause."
         try:
-            refuse_addresses(reason)
+            refuse_addresses(_reason(request))
         except AddressGiven as error:
-            self.message_user(request, f"Nothing was changed. {error}", messages.ERROR)
-            return
+            problem = str(error)
+        if problem:
+            self.message_user(request, f"Nothing was changed. {problem}", messages.ERROR)
+        return not problem
+
+    def _ask(self, request: HttpRequest) -> HttpResponse:
+        """Show what a pause stops and who pays for it, and a form that confirms it."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Pause",
+            "opts": self.opts,
+            "stops": [(part, pauses.COSTS[Pause.Part(part)]) for part in _parts(request)],
+            "reason": _reason(request),
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/runtime/pause/confirm.html", context)
+
+    def _change(self, request: HttpRequest) -> None:
+        parts, reason = _parts(request), _reason(request)
+        username = request.user.get_username()
         if request.POST.get("to") == "pause":
             changed, done = pauses.pause(parts=parts, reason=reason, username=username), "Paused"
         else:
@@ -86,6 +110,14 @@ class PauseAdmin(TriageAdmin[Pause]):
         )
         text = f"{done}: {', '.join(changed)}." if changed else "Nothing was changed."
         self.message_user(request, text, messages.SUCCESS if changed else messages.WARNING)
+
+
+def _parts(request: HttpRequest) -> list[str]:
+    return [part for part in request.POST.getlist("part") if part in Pause.Part.values]
+
+
+def _reason(request: HttpRequest) -> str:
+    return request.POST.get("reason", "").strip()[:200]
 
 
 @panel(1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 import time
 import uuid
 
@@ -143,7 +145,8 @@ def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
     assert b'name="to"' not in viewer.get(page).content
     assert viewer.post(page, {"part": "relay", "to": "pause"}).status_code == 403
     operator = staff_client("set_pause", name="operator")
-    operator.post(page, {"part": ["relay", "delivery"], "to": "pause", "reason": "a bad night"})
+    pause = {"part": ["relay", "delivery"], "to": "pause", "reason": "a bad night"}
+    operator.post(page, pause | {"confirmed": "yes"})
     for client in (viewer, staff_client(name="nobody")):
         shown = client.get("/admin/").content.decode()
         assert "<b>Delivery</b> was paused" in shown and "by operator: a bad night" in shown
@@ -159,6 +162,39 @@ def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
     answer = operator.post(page, {"part": "delivery", "to": "resume"}, follow=True)
     assert "after_restore has not run" in answer.content.decode()
     assert Pause.objects.filter(part="delivery").exists()
+
+
+@pytest.mark.parametrize(
+    ("posted", "said"),
+    [
+        ({"to": "pause", "reason": "x"}, "Choose at least one part."),
+        ({"to": "resume"}, "Choose at least one part."),
+        ({"to": "pause", "part": "relay", "reason": " "}, "Say why."),
+    ],
+)
+def test_the_page_changes_nothing_without_a_part_and_a_reason(posted, said):
+    operator = staff_client("set_pause", name="operator")
+    answer = operator.post("/admin/runtime/pause/", posted | {"confirmed": "yes"}, follow=True)
+    assert f"Nothing was changed. {said}" in answer.content.decode()
+    assert not Pause.objects.exists()
+
+
+def test_the_page_asks_first_and_says_what_stops_and_who_pays():
+    operator, page = staff_client("set_pause", name="operator"), "/admin/runtime/pause/"
+    assert b"checked" not in operator.get(page).content
+    posted = {"to": "pause", "part": ["delivery", "consumers"], "reason": "a bad <night>"}
+    asked = operator.post(page, posted).content.decode()
+    for part in Pause.Part:
+        assert (pauses.COSTS[part] in asked) is (part != Pause.Part.RELAY)
+    assert "a bad &lt;night&gt;" in asked and not Pause.objects.exists()
+    form = re.findall(r'name="(\w+)" value="([^"]*)"', asked.partition("confirm-lines")[2])
+    values: dict[str, list[str]] = {}
+    for name, value in form:
+        values.setdefault(name, []).append(html.unescape(value))
+    operator.post(page, values)
+    assert dict(Pause.objects.values_list("part", "reason")) == dict.fromkeys(
+        ["delivery", "consumers"], "a bad <night>"
+    )
 
 
 @pytest.mark.parametrize("way", ["command", "admin"])
