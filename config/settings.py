@@ -178,6 +178,7 @@ try:
     RETRY_BACKOFF_BASE = env.float("RETRY_BACKOFF_BASE", 30.0, validate=positive)
     RETRY_BACKOFF_CAP = env.float("RETRY_BACKOFF_CAP", 3600.0, validate=positive)
     LEASE_SECONDS = env.float("LEASE_SECONDS", 300.0, validate=positive)
+    EMAIL_MAX_AGE_HOURS = env.int("EMAIL_MAX_AGE_HOURS", 72, validate=validate.Range(min=1, max=8760))
     EMAIL_RATE_LIMIT = env.float("EMAIL_RATE_LIMIT", 100.0, validate=not_negative)  # 0: no limit
     API_RATE_LIMIT = env.int(
         "API_RATE_LIMIT", 0, validate=not_negative

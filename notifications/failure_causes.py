@@ -10,6 +10,7 @@ from django.db.models import CharField
 from django.db.models.expressions import RawSQL
 
 from notifications.models import EmailNotification
+from notifications.states.outcomes import TOO_OLD
 
 #: The groups are of so many dead letters, the newest ones.
 COUNT_LIMIT = 10_000
@@ -20,8 +21,9 @@ _CODES = r"^[0-9]{3}(?:[ -][245]\.[0-9]{1,3}\.[0-9]{1,3})?"
 _WORD = r"""[^][\s<>(){},;='"]*(?:[0-9@]|\w\.\w)[^][\s<>(){},;='"]*"""
 #: The cause of a row: a hash of the provider and of the error without such words.
 _CAUSE = f"""
-    left(md5(provider || ' ' || coalesce(substring(last_error FROM $re${_CODES}$re$), '') || regexp_replace(
-        regexp_replace(last_error, $re${_CODES}$re$, ''), $re${_WORD}(?:\\s+{_WORD})*$re$, '#', 'g')), 16)
+    left(md5(CASE WHEN starts_with(last_error, '{TOO_OLD}') THEN '{TOO_OLD}' ELSE
+    provider || ' ' || coalesce(substring(last_error FROM $re${_CODES}$re$), '') || regexp_replace(
+        regexp_replace(last_error, $re${_CODES}$re$, ''), $re${_WORD}(?:\\s+{_WORD})*$re$, '#', 'g') END), 16)
 """
 
 

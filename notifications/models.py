@@ -230,6 +230,8 @@ class EmailNotification(Partitioned):
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
     sent_at = models.DateTimeField(null=True, editable=False)
     resent_at = models.DateTimeField(null=True, editable=False)  # when a person last resent the row
+    # when an e-mail to an order without a usable address got one
+    readdressed_at = models.DateTimeField(null=True, editable=False)
     delivered_at = models.DateTimeField(null=True, editable=False)
     bounced_at = models.DateTimeField(null=True, editable=False)
     complained_at = models.DateTimeField(null=True, editable=False)

@@ -92,6 +92,7 @@ def readdress(
         status=status,
         last_error="",
         next_attempt_at=Now(),
+        readdressed_at=Now(),
         updated_at=Now(),
     )
     # An export and an erasure of the customer find the shop's copies by this.

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from notifications.wake import Reason, wake
 from runtime.database.transactions import after_commit
-from runtime.models import Pause
+from runtime.models import Heartbeat, Pause
 from runtime.personal_data import refuse_addresses
 
 log = structlog.get_logger(__name__)
@@ -92,6 +92,8 @@ def resume(*, parts: Iterable[str], username: str, force: bool = False) -> list[
                 "so e-mails and events would be sent again: run it first"
             )
         Pause.objects.filter(part__in=[row.part for row in rows]).delete()
+        if any(row.part == Pause.Part.DELIVERY for row in rows):
+            Heartbeat.beat(name=Heartbeat.DELIVERY_RESUMED)
 
     def tell() -> None:
         for row in rows:

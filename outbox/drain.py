@@ -25,6 +25,7 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
 
+from notifications import age
 from notifications.log import EmailChange
 from notifications.settle import settle, take_back
 from notifications.states.claimed import Claimed
@@ -112,6 +113,7 @@ class Drain:
         #: The first reason since the last claim.
         self.reason = Reason.POLL
         self.lookback = Lookback()
+        self.swept_to = age.START  # where the poll's next sweep of old e-mails begins
         self.first_attempts = FirstAttempts()
         self.refusals = Refusals()
         self.span: Span = INVALID_SPAN  # of the latest run
@@ -465,13 +467,14 @@ def drain_due(reason: Reason = Reason.POLL) -> DrainReport | None:
 
 @POLLS.time()
 def poll() -> DrainReport | None:
-    """Recover expired claims and drain. Beat schedules it every `POLL_INTERVAL` seconds.
+    """Recover expired claims, set old e-mails aside, and drain. Beat runs it every `POLL_INTERVAL` seconds.
 
     The first claim reads every due row. Write the heartbeat of polls if the process's drain made progress.
     """
     drain = current()
     while len(recover(lease_seconds=settings.LEASE_SECONDS, limit=RECOVER_BATCH)) == RECOVER_BATCH:
         pass
+    _, drain.swept_to = age.sweep(after=drain.swept_to)
     drain.lookback.forget()
     report = drain_due()
     is_moving = drain.progress_at > time.monotonic() - settings.POLL_INTERVAL

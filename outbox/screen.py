@@ -1,4 +1,4 @@
-"""Decide which claimed e-mails not to send now: suppressed, held, out of turn, out of retries."""
+"""Decide which claimed e-mails not to send now: suppressed, held, too old, out of turn, out of retries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.db.models.functions import Now
 
+from notifications.age import find_too_old
 from notifications.states.claimed import Claimed
 from notifications.states.errors import entries_since, last_doubt, time_of
 from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
@@ -35,12 +36,14 @@ def screen(emails: Sequence[Claimed], *, first_attempts: FirstAttempts) -> dict[
 
     - an e-mail whose address is suppressed;
     - an e-mail that a provider may have accepted, while its webhook may still prove it;
+    - an e-mail that has waited for too long;
     - an e-mail that an earlier one of its order precedes, or a later change has made old news;
     - an e-mail whose own failures used up all retries.
     """
     reasons = suppressed_among(emails)
     outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
     outcomes |= _still_held([email for email in emails if email.id not in outcomes])
+    outcomes |= find_too_old([email for email in emails if email.id not in outcomes])
     outcomes |= find_out_of_turn([email for email in emails if email.id not in outcomes])
     for email in emails:
         used = 0 if email.id in outcomes else count_used_retries(email, first_attempts)

@@ -30,6 +30,7 @@ from notifications.providers.explanations import (
     RESTORED,
     SENDER,
     TOO_LARGE,
+    TOO_OLD,
     UNKNOWN,
     Explanation,
 )
@@ -65,6 +66,7 @@ _ABOUT_US: list[tuple[Protocol | None, str, Explanation]] = [
 _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
     (ANY, r"^lease expired\b", LEASE),
     (ANY, r"^restored\b", RESTORED),
+    (ANY, r"^too old: ", TOO_OLD),
     (ANY, r"^no usable address$", NO_ADDRESS),
     (HTTP, r"^(2\d\d|502|504|520|524)\b", NO_ANSWER),  # a proxy or gateway wrote the text
     *_ABOUT_US,

@@ -118,6 +118,11 @@ RESTORED = Explanation(
     "It was due or being sent when the lost time began, and no log shows whether it was sent.",
     "Search for them in the provider's list. Mark those that it has as sent, and resend the others.",
 )
+TOO_OLD = Explanation(
+    "Too old to be sent without a decision",
+    "No provider took it in the time that EMAIL_MAX_AGE_HOURS gives, so its news may be wrong by now.",
+    "Resend them if customers should still read them. Those that a later change has overtaken are left out.",
+)
 UNKNOWN = Explanation(
     "Not known yet",
     "The table of causes has no entry for this error.",

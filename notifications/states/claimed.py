@@ -38,6 +38,8 @@ class Claimed:
     #: Those used up. Screening adds the retries that earlier failures turn out to have used.
     retry_count: int
     errors: Sequence[ErrorEntry]
+    created_at: dt.datetime
+    readdressed_at: dt.datetime | None
     resent_at: dt.datetime | None
     claim_token: uuid.UUID
     #: By the database's clock.
@@ -52,6 +54,11 @@ class Claimed:
     is_substitute: bool = False
     #: No provider may be asked after this moment of the process's monotonic clock.
     deadline_at: float = math.inf
+
+    @property
+    def waits_since(self) -> dt.datetime:
+        """Since when it could be sent."""
+        return max(filter(None, (self.created_at, self.readdressed_at, self.resent_at)))
 
     @property
     def is_untried(self) -> bool:

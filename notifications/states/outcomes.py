@@ -37,6 +37,7 @@ class Verdict(enum.StrEnum):
     RETURNED = "returned"  # not tried now: the worker stops, no provider may be asked, or another goes first
     SUPPRESSED = "suppressed"  # not tried, because the recipient must not get e-mails
     OVERTAKEN = "overtaken"  # not tried, because a later change of the order made it old news
+    TOO_OLD = "too_old"  # not tried any more, because it has waited for too long
     HELD = "held"  # not tried, because evidence of an earlier acceptance may still come
     EXHAUSTED = "exhausted"  # not tried, because its last failure used up the last retry
 
@@ -61,6 +62,8 @@ NOT_ACCEPTED = frozenset(
 LEASE_EXPIRED = "lease expired"
 #: The code of a row that `set_aside` left to a person's decision. The row's last error starts with it.
 SET_ASIDE = "restored"
+#: The beginning of the last error of an e-mail that waited for too long.
+TOO_OLD = "too old:"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,7 +176,7 @@ def decide_status(
             return Decision(Status.DISCARDED, retry_count, None)
         case Verdict.EXHAUSTED:
             return Decision(Status.DEAD_LETTERED, max_retries, None)
-        case Verdict.PERMANENT:
+        case Verdict.PERMANENT | Verdict.TOO_OLD:
             return Decision(Status.DEAD_LETTERED, retry_count, None)
         case Verdict.RETURNED:
             return Decision(Status.PENDING, retry_count, wait)  # without a wait it keeps its place

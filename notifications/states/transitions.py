@@ -133,7 +133,7 @@ READDRESS = Transition(
     "a usable address for an order that had none",
     before=(S.DEAD_LETTERED,),
     after=(S.PENDING,),
-    columns=("recipient_email", "to_name", "next_attempt_at", "last_error"),
+    columns=("recipient_email", "to_name", "next_attempt_at", "last_error", "readdressed_at"),
 )
 DISCARD = Transition(
     "give up",
@@ -168,10 +168,18 @@ SET_ASIDE_REPLACED = Transition(
     after=(S.DEAD_LETTERED,),
     columns=("claimed_at", "claim_token", "last_error", "errors"),
 )
+SET_ASIDE_OLD = Transition(
+    "set aside",
+    "the poll, if it has waited for `EMAIL_MAX_AGE_HOURS`",
+    before=(S.PENDING, S.FAILED),
+    after=(S.DEAD_LETTERED,),
+    columns=("last_error",),
+    has_to_wait=True,
+)
 TRANSITIONS = (
     *(CLAIM, SETTLE, TAKE_BACK, RECOVER, ACCEPT),
     *(RESEND, READDRESS, DISCARD, MARK_SENT),
-    *(WITHDRAW, SET_ASIDE_UNPROVEN, SET_ASIDE_REPLACED),
+    *(WITHDRAW, SET_ASIDE_UNPROVEN, SET_ASIDE_REPLACED, SET_ASIDE_OLD),
 )
 
 #: A row in one of these states is due at its `next_attempt_at`.

@@ -28,12 +28,15 @@ class Heartbeat(models.Model):
     process = models.IntegerField(null=True)  # its number on the host
     release = models.CharField(max_length=50, null=True)
 
+    #: The row of the last end of a pause of the delivery, which deletes the pause's own row.
+    DELIVERY_RESUMED: ClassVar[str] = "delivery_resumed"
     #: Seconds without a beat that count as a gap.
     GAP = 15.0
     #: When this process last beat, by name (monotonic).
     _beat_at: ClassVar[dict[str, float]] = {}
 
-    purge_rules = (PurgeRule("beat_at", 7),)  # of relays that were killed
+    # of relays that were killed
+    purge_rules = (PurgeRule("beat_at", 7, keep=f"name = '{DELIVERY_RESUMED}'"),)
 
     class Meta:
         db_table = "heartbeats"

@@ -159,3 +159,25 @@ def dying_environment(tmp_path) -> dict[str, str]:
         "EMAIL_WARM_DAYS": "1",
         "DJANGO_SETTINGS_MODULE": "config.settings",
     }
+
+
+@contextmanager
+def any_times() -> Iterator[None]:
+    """Let e-mails have times outside their partitions' months. At the end, delete all e-mails."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT conrelid::regclass, conname, pg_get_constraintdef(oid) FROM pg_constraint
+            WHERE conname ~ '^email_notifications_.*_created$'
+            """
+        )
+        checks = cursor.fetchall()
+        for table, name, _ in checks:
+            cursor.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+    try:
+        yield
+    finally:
+        EmailNotification.objects.all().delete()
+        with connection.cursor() as cursor:
+            for table, name, definition in checks:
+                cursor.execute(f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")

@@ -52,6 +52,7 @@ def refusal(**environment: str) -> str:
         ("LOG_FILE", "/nowhere/web.log"),
         ("POLL_BATCH_SIZE", "-1"),
         ("MAX_RETRIES", "many"),
+        ("EMAIL_MAX_AGE_HOURS", "0"),
         ("RETRY_DELAYS", "300,900,soon"),
         ("RETRY_DELAYS", "300,0"),
         ("ORDER_SOURCES", "order-service"),

@@ -108,9 +108,11 @@ class Life(RuleBasedStateMachine):
         match verdict:
             case Verdict.SUPPRESSED:
                 mail.status = "suppressed"
+            case Verdict.OVERTAKEN:
+                mail.status = "discarded"
             case Verdict.EXHAUSTED:
                 mail.status, mail.retries = "dead_lettered", MAX_RETRIES
-            case Verdict.PERMANENT:
+            case Verdict.PERMANENT | Verdict.TOO_OLD:
                 mail.status = "dead_lettered"
             case Verdict.TRANSIENT | Verdict.HELD:
                 mail.status = "failed"

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from local.machine import PROJECT
+from notifications import age
 from notifications.conditions import Rows
 from notifications.services import readdress
 from notifications.settle import take_back
@@ -25,6 +26,7 @@ from notifications.states.transitions import (
     READDRESS,
     RECOVER,
     RESEND,
+    SET_ASIDE_OLD,
     SET_ASIDE_REPLACED,
     SET_ASIDE_UNPROVEN,
     SETTLE,
@@ -101,6 +103,7 @@ ASIDE: dict[Transition, list[Verb]] = {
         lambda _: set_aside(until=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1), reason="r", limit=1)
     ],
     SET_ASIDE_REPLACED: [lambda mail: set_aside_replaced(ids=[mail.id], reason="r")],
+    SET_ASIDE_OLD: [lambda _: age.sweep(after=age.START)],
 }
 
 
@@ -137,7 +140,7 @@ def moved(verbs: list[Verb], status: str) -> Iterator[tuple[str, set[str]]]:
     "transition", TRANSITIONS, ids=lambda transition: f"{transition.verb}, {transition.by}"
 )
 def test_a_verb_changes_rows_in_the_tables_states_and_columns(transition, settings):
-    settings.AMBIGUOUS_HOLD_SECONDS = 0
+    settings.AMBIGUOUS_HOLD_SECONDS = settings.EMAIL_MAX_AGE_HOURS = 0
     verbs = ASIDE.get(transition) or CALLS[transition.verb]
     before, after, columns = set(), set(), set()
     for status in Status:
@@ -174,12 +177,12 @@ def test_the_guarantee_shows_the_table():
     assert f"\n{table}\n\n" in PAGE.read_text(), f"docs/explain/guarantee.md must have this table:\n{table}"
 
 
-def test_the_guarantees_diagram_has_the_claim_its_outcomes_and_what_a_person_resends_or_gives_up():
+def test_the_guarantees_diagram_has_the_claim_its_outcomes_the_old_and_what_a_person_decides():
     drawn = re.findall(r"^    (\w+) --> (\w+)$", PAGE.read_text(), re.MULTILINE)
     assert len(drawn) == len(set(drawn))
     assert set(drawn) == {
         (str(before), str(after))
-        for transition in (CLAIM, SETTLE, RESEND, DISCARD)
+        for transition in (CLAIM, SETTLE, SET_ASIDE_OLD, RESEND, DISCARD)
         for before in transition.before
         for after in transition.after
     }

@@ -1,0 +1,272 @@
+"""An e-mail that could not be sent for three days is left to a person."""
+
+from __future__ import annotations
+
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F
+
+from notifications import age
+from notifications.failure_causes import cause_of_row
+from notifications.log import EmailChange
+from notifications.new_emails import NO_ADDRESS_STATE
+from notifications.providers.causes import explain
+from notifications.providers.explanations import TOO_OLD
+from notifications.services import readdress
+from operations.after_restore import reconcile
+from outbox.screen import screen
+from retention.purge import purge
+from tests.kit import months
+from tests.kit.mails import claim_one, drained, make_mail, make_mails, sandbox, settled, statuses
+from tests.kit.words import (
+    EmailNotification,
+    FirstAttempts,
+    Heartbeat,
+    Verdict,
+    dead_causes,
+    drain,
+    pauses,
+    read_database_time,
+    resend,
+)
+
+__all__ = ["sandbox"]
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
+MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta(days=1)
+
+
+def let_pass(time: dt.timedelta) -> None:
+    """Move everything that is stored into the past."""
+    for column in (
+        "created_at",
+        "updated_at",
+        "next_attempt_at",
+        "resent_at",
+        "readdressed_at",
+        "claimed_at",
+    ):
+        EmailNotification.objects.update(**{column: F(column) - time})
+    Heartbeat.objects.update(beat_at=F("beat_at") - time)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE email_notifications SET errors = (
+                SELECT jsonb_agg(entry || jsonb_build_object('at', (entry->>'at')::timestamptz - %s))
+                FROM jsonb_array_elements(errors) AS entry)
+            WHERE errors <> '[]'
+            """,
+            [time],
+        )
+
+
+@pytest.fixture(autouse=True)
+def _any_times():
+    with months.any_times():
+        yield
+
+
+def swept() -> dict[str, int]:
+    """Sweep all, and return the number of e-mails in each status."""
+    age.sweep(after=age.START)
+    return statuses()
+
+
+def tried(mail: EmailNotification, **outcome) -> None:
+    """Record an attempt at the e-mail, which alone is due."""
+    settled(claim_one(), **{"provider": "sendgrid", "verdict": Verdict.MISCONFIGURED} | outcome)
+    mail.refresh_from_db()
+
+
+def error_of(mail: EmailNotification) -> str:
+    mail.refresh_from_db()
+    return mail.last_error
+
+
+def test_it_is_a_dead_letter_after_three_days_that_says_what_it_waited_for():
+    refused = make_mail()
+    tried(refused, code="401", text="Unauthorized")
+    untried = make_mail()
+    let_pass(3 * DAY - MINUTE)
+    assert swept() == {"pending": 2}
+    let_pass(MINUTE)
+    assert swept() == {"dead_lettered": 2}
+    assert error_of(untried) == "too old: it waited 3 days for a provider"
+    assert error_of(refused) == "too old: it waited 3 days for sendgrid (401 Unauthorized)"
+    assert refused.retry_count == 0 and len(refused.errors) == 1
+
+
+@pytest.mark.parametrize(("hours", "words"), [(1, "1 hour"), (30, "30 hours"), (49, "2 days")])
+def test_the_setting_says_for_how_long_an_email_may_wait(hours, words, settings):
+    settings.EMAIL_MAX_AGE_HOURS = hours
+    mail = make_mail()
+    let_pass(hours * HOUR - MINUTE)
+    assert swept() == {"pending": 1}
+    let_pass(MINUTE)
+    assert swept() == {"dead_lettered": 1}
+    assert f"it waited {words} for" in error_of(mail)
+
+
+def test_a_drain_that_runs_before_any_sweep_sends_no_old_email(sandbox):
+    old = make_mail()
+    let_pass(10 * DAY)
+    make_mail()
+    assert drained() == {"dead_lettered": 1, "sent": 1}
+    assert error_of(old) == "too old: it waited 10 days for a provider"
+
+
+def test_the_poll_sweeps_before_it_drains(sandbox):
+    make_mail()
+    let_pass(10 * DAY)
+    make_mail()
+    claims = []
+    drain.current().screen = lambda emails: (
+        claims.extend(emails) or screen(emails, first_attempts=FirstAttempts())
+    )
+    drain.poll()
+    assert statuses() == {"dead_lettered": 1, "sent": 1} and len(claims) == 1
+
+
+def test_a_resend_by_a_person_starts_the_age_anew(sandbox):
+    mail = make_mail()
+    let_pass(10 * DAY)
+    assert swept() == {"dead_lettered": 1}
+    resend(ids=[mail.id])
+    let_pass(3 * DAY - MINUTE)
+    assert swept() == {"pending": 1}
+    assert drained() == {"sent": 1}
+
+
+def test_it_is_left_alone_while_it_is_held_and_swept_afterwards():
+    mail = make_mail()
+    let_pass(3 * DAY)
+    tried(mail, verdict=Verdict.AMBIGUOUS, code="ReadTimeout", text="no answer")
+    assert swept() == {"failed": 1}
+    let_pass(3 * MINUTE)
+    assert swept() == {"dead_lettered": 1}
+
+
+def test_a_claimed_email_is_left_to_its_drain():
+    make_mail()
+    let_pass(10 * DAY)
+    claim_one()
+    assert swept() == {"processing": 1}
+
+
+def test_the_time_of_a_pause_does_not_count():
+    make_mail()
+    pauses.pause(parts=["delivery"], reason="a test", username="")
+    let_pass(4 * DAY)
+    assert swept() == {"pending": 1}
+    pauses.resume(parts=["delivery"], username="")
+    assert swept() == {"pending": 1}
+    let_pass(3 * DAY - MINUTE)
+    assert swept() == {"pending": 1}
+    let_pass(MINUTE)
+    assert swept() == {"dead_lettered": 1}
+
+
+def test_a_drain_counts_from_the_end_of_a_pause_too(sandbox):
+    make_mail()
+    pauses.pause(parts=["delivery"], reason="a test", username="")
+    let_pass(4 * DAY)
+    pauses.resume(parts=["delivery"], username="")
+    assert drained() == {"sent": 1}
+
+
+def test_the_end_of_a_pause_of_another_part_changes_no_age():
+    make_mail()
+    pauses.pause(parts=["relay"], reason="a test", username="")
+    let_pass(4 * DAY)
+    pauses.resume(parts=["relay"], username="")
+    assert swept() == {"dead_lettered": 1}
+
+
+def test_the_end_of_a_pause_is_kept_for_longer_than_other_heartbeats(settings):
+    settings.EMAIL_MAX_AGE_HOURS = 24 * 30
+    pauses.pause(parts=["delivery"], reason="a test", username="")
+    pauses.resume(parts=["delivery"], username="")
+    Heartbeat.beat(name="relay@1")
+    let_pass(20 * DAY)
+    for rule in Heartbeat.purge_rules:
+        purge(table=Heartbeat._meta.db_table, rule=rule)
+    assert [*Heartbeat.objects.values_list("name", flat=True)] == [Heartbeat.DELIVERY_RESUMED]
+
+
+def test_a_restore_starts_the_age_anew():
+    now = read_database_time()
+    pauses.pause(parts=["delivery"], reason="a restore", username="", restored_to=now - 5 * DAY)
+    reconcile(lines=[])
+    make_mail()
+    let_pass(4 * DAY)
+    assert swept() == {"pending": 1}
+    pauses.resume(parts=["delivery"], username="")
+    assert swept() == {"pending": 1}
+
+
+def test_an_email_that_gets_an_address_after_four_days_is_sent(sandbox):
+    mail = make_mail(recipient_email="", **NO_ADDRESS_STATE)
+    let_pass(4 * DAY)
+    assert swept() == {"dead_lettered": 1}
+    assert error_of(mail) == "no usable address"
+    with transaction.atomic():
+        readdress(order_id=mail.order_id, recipient_email="ann@example.com", to_name="Ann")
+    assert swept() == {"pending": 1}
+    assert drained() == {"sent": 1}
+
+
+def test_the_sweep_covers_the_partitions_of_two_months():
+    with months.tidy():
+        last = months.make_partition(EmailNotification, back=2)
+        months.fill(last, 3, status="pending", next_attempt_at=last.since)
+        make_mail(created_at=read_database_time() - 4 * DAY)
+        make_mail()
+        assert swept() == {"dead_lettered": 4, "pending": 1}
+
+
+def test_a_sweep_reads_a_part_of_a_long_queue_and_the_next_one_goes_on(monkeypatch):
+    monkeypatch.setattr(age, "SWEEP_ROWS", 4)
+    monkeypatch.setattr(age, "BATCH", 2)
+    make_mails(6)  # all of them are due at the same time
+    let_pass(2 * DAY)
+    EmailNotification.objects.filter(
+        id__in=[row.id for row in EmailNotification.objects.order_by("-id")[:2]]
+    ).update(created_at=F("created_at") - DAY)
+    changes, place = age.sweep(after=age.START)
+    assert not changes and place != age.START
+    changes, place = age.sweep(after=place)
+    assert len(changes) == 2 and place == age.START
+
+
+def test_the_errors_of_all_old_emails_are_one_cause():
+    refused = make_mail()
+    tried(refused, code="401", text="Unauthorized")
+    other = make_mail()
+    tried(other, provider="ses", code="403", text="The key is wrong")
+    make_mail()
+    let_pass(3 * DAY)
+    assert swept() == {"dead_lettered": 3}
+    (cause,) = dead_causes()
+    assert cause.count == 3
+    assert EmailNotification.objects.alias(cause=cause_of_row()).filter(cause=cause.cause).count() == 3
+    for mail in EmailNotification.objects.all():
+        assert explain(provider=mail.provider, error=mail.last_error) is TOO_OLD
+
+
+def test_two_sweeps_do_not_wait_for_each_other():
+    mail = make_mail()
+    let_pass(4 * DAY)
+    with transaction.atomic():
+        EmailNotification.objects.select_for_update().get(id=mail.id)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(sweep_elsewhere).result() == []
+    assert swept() == {"dead_lettered": 1}
+
+
+def sweep_elsewhere() -> list[EmailChange]:
+    try:
+        return age.sweep(after=age.START)[0]
+    finally:
+        connection.close()
