@@ -132,11 +132,15 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal
     return changes, refusals
 
 
-def why_not_resent(*, email: EmailNotification, now: dt.datetime) -> Refusal | None:
-    """Return why `resend` would refuse the e-mail at the database's time `now`, or None."""
-    return _refuse_suppressed([email]).get(email.id) or manual_actions.why_not(
-        row=email, act=transitions.RESEND, now=now
-    )
+def why_not_resent(*, emails: Sequence[EmailNotification], now: dt.datetime) -> dict[uuid.UUID, Refusal]:
+    """Return why `resend` would refuse each of these at the database's time `now`, if it would."""
+    refusals = {
+        email.id: refusal
+        for email in emails
+        if (refusal := manual_actions.why_not(row=email, act=transitions.RESEND, now=now))
+    }
+    suppressed = [email for email in emails if email.status == Status.SUPPRESSED]
+    return refusals | (_refuse_suppressed(suppressed) if suppressed else {})
 
 
 def _refuse_suppressed(emails: Sequence[EmailNotification]) -> dict[uuid.UUID, Refusal]:

@@ -5,11 +5,10 @@ A timeline reads live rows and detached partitions.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from django.contrib.admin.models import LogEntry
 from django.db.models import Q
@@ -17,42 +16,13 @@ from django.db.models import Q
 from events.models import DomainEvent
 from notifications.models import EmailNotification
 from notifications.rendering import format_amount
-from notifications.states.transitions import DUE_STATES, Status
+from notifications.trail import Kind, Row, TimelineEntry, act_entry, email_entries, read_time
 from orders.events import EVENTS
 from orders.models import Order, OrderRefund
 from retention.owner_rows import owner_rows
 from retention.partitioned import PartitionedModel
-from runtime.personal_data import without_addresses
-
-Kind = Literal["change", "event", "email", "attempt", "delivery", "person", "plan"]
-Row = Mapping[str, Any]
 
 CHANGES = {event.topic: event.name for event in EVENTS.values()}
-#: A logged act and an e-mail's `resent_at` less than this apart are one act: one transaction writes both.
-SAME_ACT = dt.timedelta(seconds=5)
-VERDICTS = {
-    "permanent": "refused for good",
-    "transient": "not taken",
-    "unreachable": "no connection",
-    "ambiguous": "the answer was lost, so the provider may have accepted it",
-    "throttled": "too fast for the provider",
-    "misconfigured": "the provider refuses our account",
-    "sender_refused": "the provider refuses the sender",
-}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEntry:
-    """One thing that happened, or will happen (`plan`). `by` is the login of the person who did it."""
-
-    at: dt.datetime
-    kind: Kind
-    what: str  # a word for programs: paid, created, failed, sent, …
-    text: str
-    notification_id: uuid.UUID | None = None
-    event_id: uuid.UUID | None = None
-    provider: str = ""
-    by: str = ""
 
 
 def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEntry]:
@@ -74,7 +44,7 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
         *(
             entry
             for email in emails
-            for entry in _of_email(email, acts, is_secret=is_for_shop and _is_elsewhere(email, order))
+            for entry in email_entries(email, acts, is_secret=is_for_shop and _is_elsewhere(email, order))
         ),
         *(_of_act(act, order, is_for_shop=is_for_shop) for act in acts),
     ]
@@ -145,7 +115,7 @@ def _of_event(event: Row) -> Iterator[TimelineEntry]:
     id, topic = uuid.UUID(str(event["id"])), str(event["event_type"])
     payload = event["payload"]
     name = CHANGES.get(topic)
-    at = _time(event["created_at"])
+    at = read_time(event["created_at"])
     assert at is not None
 
     def entry(at: dt.datetime, kind: Kind, what: str, text: str) -> TimelineEntry:
@@ -153,9 +123,9 @@ def _of_event(event: Row) -> Iterator[TimelineEntry]:
 
     if name:
         yield entry(at, "change", name, _change(name, payload, event))
-    if published := _time(event["published_at"]):
+    if published := read_time(event["published_at"]):
         yield entry(published, "event", "published", f"Event {topic} published")
-    elif dead := _time(event.get("dead_lettered_at")):
+    elif dead := read_time(event.get("dead_lettered_at")):
         text = f"Event {topic} could not be published: {event.get('last_error') or 'no reason kept'}"
         yield entry(dead, "event", "dead_lettered", text)
 
@@ -178,65 +148,7 @@ def _is_elsewhere(email: Row, order: Order) -> bool:
     return bool(email.get("resend_of")) and str(email["recipient_email"]).lower() != order.email.lower()
 
 
-def _of_email(email: Row, acts: Iterable[LogEntry], *, is_secret: bool) -> Iterator[TimelineEntry]:
-    """Yield the entries of an e-mail. Leave out its address if it `is_secret`."""
-    id, name = uuid.UUID(str(email["id"])), str(email["event_type"])
-    if email.get("shop_copy_of"):
-        name += " (shop copy)"
-
-    def entry(at: Any, kind: Kind, what: str, text: str, provider: str = "") -> Iterator[TimelineEntry]:
-        if (time := _time(at)) is not None:
-            said = without_addresses(text) if is_secret else text
-            yield TimelineEntry(
-                at=time, kind=kind, what=what, text=said, notification_id=id, provider=provider
-            )
-
-    of = f", a copy of {email['resend_of']}" if email.get("resend_of") else ""
-    to = "another address" if is_secret else email["recipient_email"]
-    yield from entry(email["created_at"], "email", "created", f"E-mail {name} for {to} saved{of}")
-    for error in email["errors"]:
-        verdict = str(error.get("outcome", ""))
-        provider = str(error.get("provider", ""))
-        text = (
-            f"{name}: {provider or 'no provider'}: {VERDICTS.get(verdict, verdict)}: {error.get('text', '')}"
-        )
-        yield from entry(error.get("at"), "attempt", verdict, text, provider)
-    resent = _time(email.get("resent_at"))
-    act_times = {act.action_time for act in acts if act.object_id == str(id)}
-    if resent and not any(abs(resent - time) < SAME_ACT for time in act_times):
-        yield from entry(resent, "person", "resent", f"{name}: resend requested")
-    by = str(email["provider"] or "")
-    yield from entry(email["sent_at"], "delivery", "sent", f"{name}: accepted by {by or 'the provider'}", by)
-    # Providers report whole seconds. Their time may be before the e-mail was sent or even saved.
-    earliest = _time(email["sent_at"]) or _time(email["created_at"])
-    for what, words in (("delivered", "delivered"), ("bounced", "bounced"), ("complained", "marked as spam")):
-        if told := _time(email.get(f"{what}_at")):
-            at = max(told, earliest) if earliest else told
-            yield from entry(at, "delivery", what, f"{name}: {words}", by)
-    status, last = str(email["status"]), email["last_error"] or "no reason kept"
-    if status in DUE_STATES:
-        yield from entry(email["next_attempt_at"], "plan", "next_attempt", f"{name}: next attempt")
-    elif status in (Status.DEAD_LETTERED, Status.SUPPRESSED, Status.DISCARDED):
-        words = status.replace("_", " ")
-        yield from entry(email["updated_at"], "email", status, f"{name}: {words}: {last}")
-
-
 def _of_act(act: LogEntry, order: Order, *, is_for_shop: bool) -> TimelineEntry:
     is_email = act.object_id != str(order.id)
-    # A message is "Our own words. What was typed". orders.privacy.typed_texts erases by this, too.
-    said = act.get_change_message() or "changed"
-    return TimelineEntry(
-        at=act.action_time,
-        kind="person",
-        what="act",
-        text=said.partition(". ")[0] if is_for_shop else said,
-        notification_id=uuid.UUID(act.object_id) if is_email and act.object_id else None,
-        by=act.user.get_username() if act.user_id and act.user and not is_for_shop else "",
-    )
-
-
-def _time(value: Any) -> dt.datetime | None:
-    """Read a time: a datetime, or ISO 8601."""
-    if isinstance(value, dt.datetime):
-        return value
-    return dt.datetime.fromisoformat(str(value)) if value else None
+    id = uuid.UUID(act.object_id) if is_email and act.object_id else None
+    return act_entry(act, notification_id=id, is_for_shop=is_for_shop)

@@ -1,53 +1,76 @@
-"""The page of one e-mail: its delivery, the errors of its attempts, and its content."""
+"""The page of one e-mail: its state with the button that helps, its trail, its content, and the rest."""
 
 from __future__ import annotations
 
+import datetime as dt
+import uuid
 from typing import Any
 from urllib.parse import quote
 
-from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.contrib import admin, messages
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.templatetags.admin_urls import admin_urlname
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.admin.email_preview import mime_of
-from notifications.bulk_actions import GIVE_UP, RESEND
-from notifications.copies import why_not_copied
-from notifications.manual_actions import held_until
-from notifications.models import EmailNotification, EmailTextVersion
-from notifications.services import why_not_given_up, why_not_resent
-from notifications.states.transitions import Status
+from notifications.admin.email_state import WAITING, read_states
+from notifications.admin.timeline import lines_of
+from notifications.bulk_actions import EmailAction, email_actions
+from notifications.models import CONTENT, EmailNotification, EmailTextVersion
+from notifications.services import why_not_given_up
 from notifications.suppressions import suppression_of
+from notifications.trail import act_entry, email_entries
 from runtime.database.clock import read_database_time
-from web.admin.base import ago
+from runtime.database.ids import parse_uuid
+from web.admin.acts import record_act
+
+PART = "admin/notifications/emailnotification/_email.html"
+#: The acts that give up the e-mail.
+APART = ("give_up", "render_again")
+#: So many e-mails of the order are read.
+SIBLINGS = 200
+#: Seconds between two refreshes of the page of an e-mail that a worker may still change.
+REFRESH_SECONDS = 3
 
 
 class DetailPage(admin.ModelAdmin[EmailNotification]):
+    #: Folded at the end of the page.
     fieldsets = [
         (
             "E-mail",
             {
                 "fields": [
-                    "state",
                     "event_type",
                     "recipient_email",
                     "suppressed",
                     "to_name",
                     "locale",
-                    "order_link",
                     "from_email",
                     "reply_to",
                     "profile",
                     "shop_copy",
+                    "copy_of",
+                    "texts",
+                    "headers",
                 ]
             },
         ),
-        ("Delivery", {"fields": ["tries", "next_try", "failed", "held", "last_error", "error_table"]}),
         (
-            "Provider",
+            "Delivery",
             {
                 "fields": [
+                    "tries",
+                    "next_try",
+                    "failed",
+                    "last_error",
+                    "claimed_at",
                     "provider",
                     "provider_message_id",
                     "sent_at",
@@ -57,22 +80,29 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                 ]
             },
         ),
-        ("Content", {"fields": ["subject", "texts", "preview", "text", "headers"]}),
         (
             "Identity",
-            {
-                "fields": [
-                    "id",
-                    "correlation_id",
-                    "idempotency_key",
-                    "copy_of",
-                    "created_at",
-                    "updated_at",
-                    "claimed_at",
-                ]
-            },
+            {"fields": ["id", "correlation_id", "idempotency_key", "created_at", "updated_at"]},
         ),
     ]
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
+        id = parse_uuid(object_id)
+        if "part" not in request.GET or id is None:
+            return super().change_view(request, object_id, form_url, extra_context)
+        email = self.get_object(request, str(id))
+        if email is None:
+            raise Http404
+        if not self.has_view_permission(request, email):
+            raise PermissionDenied
+        return TemplateResponse(request, PART, _read(request, email))
 
     def render_change_form(
         self,
@@ -83,10 +113,36 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         form_url: str = "",
         obj: EmailNotification | None = None,
     ) -> HttpResponse:
-        """Add the buttons of the actions that would change the e-mail now, and until when it is held."""
         if obj is not None:
-            context |= _acts(request, obj)
+            context |= {"title": obj.subject, "subtitle": None, "refresh_seconds": REFRESH_SECONDS}
+            context |= _read(request, obj)
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def act_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Resend, give up or render again one e-mail at once, and return to its page, or to its order's."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        action = email_actions().get(request.POST.get("action", ""))
+        if action is None:
+            raise Http404
+        if not (self.has_view_permission(request) and request.user.has_perm(action.permission)):
+            raise PermissionDenied
+        email = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
+        with transaction.atomic():
+            result = action.change([id])
+            for row_id, line in result.lines:
+                record_act(
+                    request, model=EmailNotification, id=row_id, subject=f"E-mail {row_id}", action=line
+                )
+        to = f"“{email.subject}” to {email.recipient_email or 'nobody'}"
+        if result.lines:
+            messages.success(request, f"{to} is {action.will_be}.")
+        for reason in result.refusals:
+            messages.warning(request, f"{to} is not {action.will_be}: {reason}.")
+        if "to_order" in request.POST:
+            order = EmailNotification._meta.get_field("order").related_model
+            return redirect(admin_urlname(order._meta, SafeString("change")), email.order_id)
+        return redirect("admin:notifications_emailnotification_change", email.id)
 
     @admin.display(description="address")
     def suppressed(self, email: EmailNotification) -> SafeString | str:
@@ -94,46 +150,6 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             return "not suppressed"
         url = f"{reverse('admin:notifications_suppression_changelist')}?q={quote(email.recipient_email)}"
         return format_html('suppressed: {} (<a href="{}">lift</a>)', suppression.get_reason_display(), url)
-
-    @admin.display(description="held")
-    def held(self, email: EmailNotification) -> SafeString | str:
-        until = held_until(email)
-        if until is None or until <= read_database_time():
-            return "no"
-        words = "the provider may have accepted the last attempt; waits for its webhook until"
-        return format_html("{} {} ({})", words, f"{until:%H:%M:%S}", ago(until))
-
-    @admin.display(description="failed attempts")
-    def error_table(self, email: EmailNotification) -> SafeString | str:
-        if not email.errors:
-            return "none"
-        lines = format_html_join(
-            "",
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            (
-                (
-                    str(error.get("at", ""))[:19].replace("T", " "),
-                    error.get("provider"),
-                    error.get("outcome"),
-                    error.get("text"),
-                )
-                for error in email.errors
-            ),
-        )
-        head = "<tr><th>Time (UTC)</th><th>Provider</th><th>Outcome</th><th>Answer</th></tr>"
-        return format_html('<table class="errors">' + head + "{}</table>", lines)
-
-    @admin.display(description="as HTML")
-    def preview(self, email: EmailNotification) -> SafeString:
-        # The frame can neither load nor run anything: see POLICY in email_preview.py.
-        url = reverse("admin:notifications_emailnotification_preview", args=[email.id])
-        return format_html(
-            '<div class="frames" role="group" aria-label="Width">'
-            '<input type="radio" name="width" id="width-desk" checked><label for="width-desk">Desktop</label>'
-            '<input type="radio" name="width" id="width-phone"><label for="width-phone">Phone</label>'
-            '<iframe class="preview" sandbox src="{}" title="The e-mail as HTML"></iframe></div>',
-            url,
-        )
 
     @admin.display(description="texts")
     def texts(self, email: EmailNotification) -> SafeString | str:
@@ -149,10 +165,6 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                 for id in email.text_versions
             ),
         )
-
-    @admin.display(description="as text")
-    def text(self, email: EmailNotification) -> SafeString:
-        return format_html('<pre class="mail-text">{}</pre>', email.body_text)
 
     @admin.display(description="headers")
     def headers(self, email: EmailNotification) -> SafeString:
@@ -183,22 +195,42 @@ def _linked(version: EmailTextVersion) -> SafeString:
     return format_html('<a href="{}?version={}">{}</a>', url, version.number, version)
 
 
-def _acts(request: HttpRequest, email: EmailNotification) -> dict[str, Any]:
-    """Return the buttons (the list's actions with labels), whether to offer a copy, and the hold."""
+def _read(request: HttpRequest, email: EmailNotification) -> dict[str, Any]:
+    """Return what the upper part of the page shows, in at most five statements."""
     now = read_database_time()
-    resend, give_up = why_not_resent(email=email, now=now), why_not_given_up(email=email, now=now)
-    actions = [
-        ("resend", "Send now" if email.status == Status.FAILED else "Resend", RESEND, resend),
-        ("render_again", "Render again", RESEND, give_up),  # gives up the e-mail, and sends another
-        ("give_up", "Give up", GIVE_UP, give_up),
+    of_order = EmailNotification.objects.filter(order_id=email.order_id)
+    siblings = list(of_order.defer(*CONTENT).order_by("id")[:SIBLINGS])
+    (state,) = read_states(request, [email], now=now, siblings=siblings)
+    order = EmailNotification._meta.get_field("order").related_model
+    references = order._default_manager.filter(id=email.order_id).values_list("reference", flat=True)
+    acts = list(
+        LogEntry.objects.filter(content_type__app_label="notifications", object_id=str(email.id))
+        .select_related("user")
+        .order_by("action_time")
+    )
+    entries = [
+        *email_entries(vars(email), acts, is_alone=True),
+        *(act_entry(act, notification_id=email.id) for act in acts),
     ]
-    may_copy = request.user.has_perm("notifications.copy_emailnotification")
     return {
-        "buttons": [
-            (name, label)
-            for name, label, action, refusal in actions
-            if refusal is None and request.user.has_perm(action.permission)
-        ],
-        "can_copy": may_copy and not why_not_copied(email=email),
-        "held": give_up.text if give_up is not None and give_up.until is not None else "",
+        "email": email,
+        "state": state,
+        "order_name": references.first() or f"…{str(email.order_id)[-8:]}",
+        "copies": [other for other in siblings if other.resend_of == email.id],
+        "lines": lines_of(sorted(entries, key=lambda entry: (entry.kind == "plan", entry.at)), here=email.id),
+        "apart": _dangerous(request, email, now=now),
+        "is_waiting": email.status in WAITING,
     }
+
+
+def _dangerous(
+    request: HttpRequest, email: EmailNotification, *, now: dt.datetime
+) -> list[tuple[str, EmailAction]]:
+    """Return the acts that give up the e-mail, if it may be given up now."""
+    if why_not_given_up(email=email, now=now) is not None:
+        return []
+    return [
+        (name, action)
+        for name, action in email_actions().items()
+        if name in APART and request.user.has_perm(action.permission)
+    ]

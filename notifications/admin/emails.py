@@ -30,6 +30,7 @@ class EmailNotificationAdmin(
         return [
             path("<uuid:id>/preview/", self.admin_site.admin_view(self.preview_view), name=f"{name}_preview"),
             path("<uuid:id>/message.eml", self.admin_site.admin_view(self.mime_view), name=f"{name}_mime"),
+            path("<uuid:id>/act/", self.admin_site.admin_view(self.act_view), name=f"{name}_act"),
             path("causes/", self.admin_site.admin_view(self.causes_view), name=f"{name}_causes"),
             path("bulk/", self.admin_site.admin_view(self.bulk_view), name=f"{name}_bulk"),
             *super().get_urls(),

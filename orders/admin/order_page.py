@@ -13,7 +13,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.rendering import format_amount
-from orders.admin.timeline import lines_of
+from notifications.admin.timeline import lines_of
 from orders.fields import ORDER_FIELDS, Use, names
 from orders.models import NEWEST_FIRST, STUCK, Order
 from orders.timeline import read_timeline
@@ -127,7 +127,7 @@ class OrderPage(admin.ModelAdmin[Order]):
     @admin.display(description="")
     def timeline(self, order: Order) -> SafeString:
         return render_to_string(
-            "admin/orders/order/timeline.html",
+            "admin/timeline.html",
             {"order": order, "lines": lines_of(read_timeline(order=order))},
         )
 

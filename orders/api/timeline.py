@@ -9,8 +9,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from notifications.models import EmailNotification
+from notifications.trail import TimelineEntry
 from orders.api.access import find_order
-from orders.timeline import TimelineEntry, read_timeline
+from orders.timeline import read_timeline
 from web.api.pages import hot_since
 from web.api.schema import HotPageSerializer, operation
 from web.api.views import ApiView, json_response, present

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import html
+import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -15,7 +16,18 @@ from tests.kit.jobs import act, run_jobs
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.orders import make_order
 from tests.kit.people import staff_client
-from tests.kit.words import BulkJob, EmailNotification, Status, dead_causes, email_actions
+from tests.kit.words import (
+    BulkJob,
+    EmailNotification,
+    Status,
+    Suppression,
+    SuppressionReason,
+    dead_causes,
+    email_actions,
+    new_id,
+    pauses,
+    suppress,
+)
 
 pytestmark = pytest.mark.django_db
 BULK = f"{MAILS}bulk/"
@@ -92,7 +104,7 @@ class TestTickedRows:
         run_jobs()
         assert statuses() == {"dead_lettered": 1}
         page = viewer.get(f"{MAILS}{mail.id}/change/").content
-        assert b"Resend" not in page and b"Give up" not in page
+        assert b'name="action"' not in page
         act(staff_client("view_emailnotification", permission, name="allowed"), action, [mail.id])
         assert statuses() == {{"resend": "pending", "give_up": "discarded"}[action]: 1}
 
@@ -221,3 +233,135 @@ def test_a_hostile_error_or_name_is_shown_as_text(admin_client):
     mail = make_mail(status=Status.DEAD_LETTERED, errors=[error], **texts)
     for url in (MAILS, f"{MAILS}{mail.id}/change/"):
         assert evil.encode() not in admin_client.get(url).content
+
+
+class TestOneEmail:
+    """The page of one e-mail says why it is in its state, and offers the button that helps."""
+
+    def page(self, client: Client, mail: EmailNotification) -> str:
+        return str(client.get(f"{MAILS}{mail.id}/change/").content.decode())
+
+    def primary(self, client: Client, mail: EmailNotification) -> list[str]:
+        """Return the texts of the main buttons."""
+        return re.findall(r'class="button default"[^>]*>([^<]*)<', self.page(client, mail))
+
+    @pytest.mark.parametrize(
+        ("status", "button"),
+        [
+            ("pending", []),
+            ("processing", []),
+            ("failed", ["Send now"]),
+            ("dead_lettered", ["Resend"]),
+            ("discarded", ["Resend"]),
+            ("suppressed", ["Resend"]),
+            ("sent", ["Send a copy to another address …"]),
+        ],
+    )
+    def test_has_one_main_button_that_fits_its_state(self, admin_client, status, button):
+        assert self.primary(admin_client, make_mail(status=status)) == button
+
+    def test_to_a_wrong_address_is_rather_copied_than_resent(self, admin_client):
+        mail = make_mail(status="dead_lettered", provider="sendgrid", last_error="550 5.1.1 No such user")
+        assert self.primary(admin_client, mail) == ["Send a copy to another address …"]
+        assert 'value="resend"' in self.page(admin_client, mail)
+
+    def test_that_is_suppressed_says_where_to_lift_it(self, admin_client):
+        mail = make_mail(status="suppressed", last_error="not sent: hard bounce")
+        suppress([SuppressionReason(mail.recipient_email, Suppression.Reason.HARD_BOUNCE)])
+        page = self.page(admin_client, mail)
+        assert "Not sent: hard bounce." in page and "Lift the suppression" in page
+        assert 'value="resend"' not in page
+
+    def test_says_why_it_waits(self, admin_client):
+        order = make_order()
+        first = make_mail(order_id=order.id, order_version=2, event_type="order.paid")
+        later = make_mail(order_id=order.id, order_version=3, event_type="order.completed")
+        assert "the next free worker takes it" in self.page(admin_client, first)
+        assert "The earlier e-mail order.paid of its order goes first." in self.page(admin_client, later)
+        pauses.pause(parts=["delivery"], reason="a sale", username="x")
+        assert ": a sale." in self.page(admin_client, first)
+
+    @pytest.mark.parametrize(
+        ("reported", "mark", "said"),
+        [
+            ({}, "sent", "Sendgrid accepted it at"),
+            ({"delivered_at": Now()}, "delivered", "server took it at"),
+            ({"delivered_at": Now(), "complained_at": Now()}, "marked as spam", "marked it as spam at"),
+            ({"bounced_at": Now()}, "bounced", "server returned it at"),
+        ],
+    )
+    def test_says_what_the_provider_reported(self, admin_client, reported, mark, said):
+        page = self.page(admin_client, make_mail(status="sent", provider="sendgrid", **reported))
+        assert f">{mark}</span>" in page and said in page
+
+    def test_has_its_trail_and_who_did_what(self, admin_client):
+        error = {
+            "at": "2026-11-01T10:00:00+00:00",
+            "provider": "ses",
+            "outcome": "transient",
+            "text": "503 busy",
+        }
+        mail = make_mail(status="dead_lettered", errors=[error], last_error="503 busy", provider="ses")
+        admin_client.post(f"{MAILS}{mail.id}/act/", {"action": "resend"})
+        page = self.page(admin_client, mail)
+        assert "ses: not taken: 503 busy" in page and "saved" in page
+        assert re.search(r'Resent \(was dead_lettered\)\. <span class="by">by admin', page)
+        assert f'href="{MAILS}{mail.id}/change/"' not in page  # no line leads to where one is
+
+    @pytest.mark.parametrize(
+        ("action", "status", "after", "said"),
+        [
+            ("resend", "dead_lettered", "pending", "sent again"),
+            ("give_up", "pending", "discarded", "given up"),
+        ],
+    )
+    def test_is_changed_at_once_without_a_job_and_names_recipient_and_subject(
+        self, admin_client, action, status, after, said
+    ):
+        mail = make_mail(status=status, subject="Your pens")
+        answer = admin_client.post(f"{MAILS}{mail.id}/act/", {"action": action}, follow=True)
+        assert answer.redirect_chain == [(f"{MAILS}{mail.id}/change/", 302)]
+        assert f"“Your pens” to alice@example.com is {said}." in answer.content.decode()
+        assert statuses() == {after: 1} and not BulkJob.objects.exists()
+        entry = LogEntry.objects.get()
+        assert (entry.object_id, entry.user.username) == (str(mail.id), "admin")
+        again = admin_client.post(f"{MAILS}{mail.id}/act/", {"action": action}, follow=True)
+        assert f"is not {said}: it is {after}" in again.content.decode()
+        assert LogEntry.objects.count() == 1
+
+    def test_is_not_changed_while_it_is_sent_or_by_an_unknown_action(self, admin_client):
+        mail = make_mail(status="processing")
+        answer = admin_client.post(f"{MAILS}{mail.id}/act/", {"action": "give_up"}, follow=True)
+        assert "is not given up: it is processing" in answer.content.decode()
+        assert admin_client.post(f"{MAILS}{mail.id}/act/", {"action": "delete"}).status_code == 404
+        assert admin_client.post(f"{MAILS}{new_id()}/act/", {"action": "resend"}).status_code == 404
+        assert admin_client.get(f"{MAILS}{mail.id}/act/").status_code == 405
+        assert statuses() == {"processing": 1}
+
+    @pytest.mark.parametrize("permissions", [["view_emailnotification"], ["resend_emailnotification"]])
+    def test_is_changed_only_by_whom_may_view_and_change_it(self, permissions):
+        mail = make_mail(status="dead_lettered")
+        client = staff_client(*permissions)
+        assert client.post(f"{MAILS}{mail.id}/act/", {"action": "resend"}).status_code == 403
+        assert statuses() == {"dead_lettered": 1}
+
+    @pytest.mark.parametrize("status", Status.values)
+    def test_refreshes_itself_until_its_state_is_final(self, admin_client, status):
+        mail = make_mail(status=status)
+        part = admin_client.get(f"{MAILS}{mail.id}/change/?part=1").content.decode()
+        waits = status in ("pending", "processing", "failed")
+        assert ("data-refresh" in self.page(admin_client, mail)) is waits
+        assert ("data-waits" in part) is waits and "<html" not in part
+        assert staff_client().get(f"{MAILS}{mail.id}/change/?part=1").status_code == 403
+        assert admin_client.get(f"{MAILS}{new_id()}/change/?part=1").status_code == 404
+
+    @pytest.mark.parametrize("query", [{}, {"part": "1"}])
+    def test_takes_at_most_twelve_statements_however_many_emails_the_order_has(self, admin_client, query):
+        order = make_order()
+        mail = make_mail(order_id=order.id, errors=[{"at": "2026-11-01T10:00:00+00:00"}] * 20)
+        path = f"{MAILS}{mail.id}/change/"
+        statements_of(admin_client, path, **query)  # fills the caches of permissions and content types
+        few = len(statements_of(admin_client, path, **query))
+        for _ in range(30):
+            make_mail(order_id=order.id, resend_of=mail.id)
+        assert len(statements_of(admin_client, path, **query)) == few <= 12

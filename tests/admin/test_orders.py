@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.test import Client
 
-from orders.admin.timeline import lines_of
-from orders.timeline import TimelineEntry
+from notifications.admin.timeline import lines_of
+from notifications.trail import TimelineEntry
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
 from tests.kit.orders import cancel_order, make_order, make_orders, pay_order
 from tests.kit.people import staff_client

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
@@ -52,7 +54,7 @@ def find(page: Page) -> None:
 def check_sent(page: Page, receipt: EmailNotification) -> None:
     call_command("drain_outbox")
     page.reload()
-    expect(page.locator(".field-state")).to_contain_text("sent")
+    expect(page.locator("[data-state]")).to_have_text("sent")
     copy = EmailNotification.objects.get(resend_of=receipt.id)
     assert (copy.status, copy.recipient_email) == ("sent", "alice@example.com")
     assert Order.objects.get(id=receipt.order_id).email == "alice@example.com"
@@ -61,7 +63,7 @@ def check_sent(page: Page, receipt: EmailNotification) -> None:
 def test_a_typo_takes_at_most_four_clicks(open_page, receipt):
     page = open_page(MAILS)
     find(page)
-    page.get_by_role("link", name="Send a copy …").click()
+    page.get_by_role("link", name="Send a copy to another address …").click()
     page.get_by_label("Send it to").fill("alice@example.com")
     page.get_by_role("button", name="Send the copy").click()
     page.wait_for_url("**/emailnotification/*/change/**")
@@ -71,7 +73,7 @@ def test_a_typo_takes_at_most_four_clicks(open_page, receipt):
 
 def test_a_typo_takes_no_mouse_at_all(open_page, receipt):
     page = open_page(f"{MAILS}{receipt.id}/change/", width=375)
-    page.get_by_role("link", name="Send a copy …").press("Enter")
+    page.get_by_role("link", name="Send a copy to another address …").press("Enter")
     page.get_by_label("Send it to").fill("alice@example.com")
     page.get_by_label("Send it to").press("Enter")
     page.wait_for_url("**/emailnotification/*/change/**")
@@ -148,3 +150,34 @@ def test_a_list_is_narrowed_to_two_dates(open_page, blocked):
     page.locator("form.period button").click()
     expect(page.locator("#result_list")).to_have_count(0)
     assert "status=dead_lettered" in page.url
+
+
+def test_the_keyboard_alone_resends_an_email_whose_page_tells_when_it_is_sent(open_page, smtp):
+    mail = make_mail(order_id=make_order().id, status="dead_lettered", last_error="550 5.7.1 blocked")
+    page = open_page(f"{MAILS}{mail.id}/change/", width=390)
+    page.keyboard.press("r")
+    expect(page.locator("#resend")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".messagelist")).to_contain_text("“Your order” to alice@example.com is sent again.")
+    expect(page.locator("[data-state]")).to_have_text("pending")
+    call_command("drain_outbox")
+    expect(page.locator("[data-state]")).to_have_text("sent")  # the page refreshes itself
+    expect(page.locator("#refreshed")).to_have_text("Now: sent")
+    expect(page.locator("[data-waits]")).to_have_count(0)
+    assert clicks_on(page) == 0 and not BulkJob.objects.exists()
+
+
+def test_an_order_resends_its_email_in_one_click_and_corrects_its_address(open_page, receipt):
+    page = open_page(f"{ORDERS}{receipt.order_id}/change/")
+    page.get_by_role("link", name="Correct the address …").click()
+    page.get_by_label("New address").fill("alice@example.com")
+    expect(page.get_by_label("Send a copy of the last e-mail")).to_be_checked()
+    page.get_by_role("button", name="Correct the address").click()
+    expect(page.locator(".messagelist")).to_contain_text("The address is corrected. A copy is on its way.")
+    call_command("drain_outbox")
+    copy = EmailNotification.objects.get(resend_of=receipt.id)
+    assert (copy.status, copy.recipient_email) == ("sent", "alice@example.com")
+    page.get_by_role("button", name="Resend “Your order” to alice@exampel.com").click()
+    expect(page.locator(".messagelist")).to_contain_text("is sent again.")
+    expect(page).to_have_url(re.compile(f"/order/{receipt.order_id}/change/$"))
+    assert clicks_on(page) == 3

@@ -76,7 +76,7 @@ def by_list(client: Client, act: str, mail: EmailNotification) -> Says:
 
 def by_page(client: Client, act: str, mail: EmailNotification) -> Says:
     page = client.get(f"{LIST}{mail.id}/change/").content.decode()
-    button = "Send a copy …" if act == "copy" else f'name="action" value="{act}"'
+    button = "Send a copy to another address …" if act == "copy" else f'name="action" value="{act}"'
     return button in page, page
 
 

@@ -1,4 +1,4 @@
-/* The admin's keys, its colour pickers, and the first page's refresh. Plain script: the page works without it. */
+/* The admin's keys, its colour pickers, and the refresh of pages. Plain script: each page works without it. */
 "use strict";
 
 (() => {
@@ -17,8 +17,8 @@
   }
 
   function resend() {
-    const single = document.querySelector("form input[name=action][value=resend]");
-    if (single) return single.form.requestSubmit();
+    const single = document.querySelector("#resend");
+    if (single) return single.focus(); // Enter presses it
     const form = document.querySelector("#changelist-form");
     const action = form?.querySelector("select[name=action]");
     if (!action || ![...action.options].some((option) => option.value === "resend")) return;
@@ -68,8 +68,10 @@
     picker.classList.remove("hidden");
   }
 
+  // A part that has `data-waits` is refreshed until it has it no longer.
   const front = document.querySelector("[data-refresh]");
   if (!front) return;
+  const waits = front.querySelector("[data-waits]") !== null;
   const told = document.querySelector("#refreshed");
   const url = new URL(location.href);
   url.searchParams.set("part", "1");
@@ -83,8 +85,11 @@
       if (answer.redirected) return location.reload(); // logged out
       if (!answer.ok) throw new Error(answer.status);
       const text = await answer.text();
+      const state = front.querySelector("[data-state]")?.textContent;
       if (!front.contains(document.activeElement)) front.innerHTML = text; // so that the user keeps the focus
-      told.textContent = "";
+      const now = front.querySelector("[data-state]")?.textContent;
+      told.textContent = now === state ? "" : `Now: ${now}`;
+      if (waits && !front.querySelector("[data-waits]")) return;
     } catch {
       told.textContent = "The server does not answer: this page is as of the time above.";
     }

@@ -1,17 +1,18 @@
-"""The lines of the timeline on an order's page: one for each entry, with the time since the line before."""
+"""The lines of a timeline in the admin: one for each entry, with the time since the line before."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import uuid
 from collections.abc import Iterable
 
 from django.urls import reverse
 from django.utils import timezone
 
-from orders.timeline import TimelineEntry
+from notifications.trail import TimelineEntry
 
-#: An order's page shows at most so many entries, the newest.
+#: A page shows at most so many entries, the newest.
 MOST = 300
 #: The tones of lines, by `TimelineEntry.what`.
 BAD = {
@@ -35,8 +36,8 @@ class Line:
     tone: str
 
 
-def lines_of(entries: Iterable[TimelineEntry]) -> list[Line]:
-    """Return the newest entries as lines, oldest first."""
+def lines_of(entries: Iterable[TimelineEntry], *, here: uuid.UUID | None = None) -> list[Line]:
+    """Return the newest entries as lines, oldest first. Those of the e-mail `here` have no link to it."""
     shown = list(entries)[-MOST:]
     before: dt.datetime | None = None
     lines = []
@@ -44,7 +45,8 @@ def lines_of(entries: Iterable[TimelineEntry]) -> list[Line]:
         planned = entry.kind == "plan"
         since = timezone.now() if planned else before
         gap = "" if since is None else f"{'in ' if planned else '+'}{span(entry.at - since)}"
-        lines.append(Line(entry, gap, _url(entry), _tone(entry.what)))
+        url = "" if here and entry.notification_id == here else _url(entry)
+        lines.append(Line(entry, gap, url, _tone(entry.what)))
         before = entry.at
     return lines
 

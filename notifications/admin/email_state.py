@@ -1,0 +1,168 @@
+"""Why an e-mail is in its state, in words, and the one button that helps. Two pages show it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Collection, Sequence
+
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from notifications import services
+from notifications.bulk_actions import RESEND
+from notifications.copies import why_not_copied
+from notifications.manual_actions import Refusal, why_not
+from notifications.models import EmailNotification
+from notifications.providers.causes import explain
+from notifications.providers.explanations import MALFORMED_ADDRESS, NO_ADDRESS, NO_SUCH_ADDRESS, Explanation
+from notifications.states import transitions
+from notifications.states.transitions import DUE_STATES, LABELS, Status
+from notifications.turns import seconds_to_wait
+from runtime.models import Pause
+from web.admin.base import pill
+
+#: The state of an e-mail that a worker may still change.
+WAITING = (*DUE_STATES, Status.PROCESSING)
+#: The causes of dead letters that a resend to the same address does not remove.
+WRONG_ADDRESS = (NO_SUCH_ADDRESS, MALFORMED_ADDRESS, NO_ADDRESS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EmailState:
+    """One e-mail as a person sees it. `resend` is the label of the button, or "" if it would be refused."""
+
+    email: EmailNotification
+    pill: SafeString
+    reason: str
+    advice: str
+    resend: str
+    may_copy: bool
+    resend_refusal: Refusal | None
+
+    @property
+    def is_copy_better(self) -> bool:
+        """Whether a copy to another address helps, and a resend does not."""
+        return self.may_copy and (not self.resend or _means(self.email) in WRONG_ADDRESS)
+
+
+def read_states(
+    request: HttpRequest,
+    emails: Sequence[EmailNotification],
+    *,
+    now: dt.datetime,
+    siblings: Collection[EmailNotification],
+) -> list[EmailState]:
+    """Return the states of e-mails of one order. `siblings` are all e-mails of the order."""
+    refusals = services.why_not_resent(emails=emails, now=now)
+    waits = any(email.status in DUE_STATES for email in emails)
+    pause = Pause.objects.filter(part=Pause.Part.DELIVERY).first() if waits else None
+    may_resend = request.user.has_perm(RESEND.permission)
+    may_copy = request.user.has_perm("notifications.copy_emailnotification")
+    return [
+        EmailState(
+            email=email,
+            pill=state_pill(email),
+            reason=_reason(email, now=now, pause=pause, siblings=siblings),
+            advice=_advice(email),
+            resend=_label(email) if may_resend and email.id not in refusals else "",
+            may_copy=may_copy and not why_not_copied(email=email),
+            resend_refusal=refusals.get(email.id),
+        )
+        for email in emails
+    ]
+
+
+def state_pill(email: EmailNotification) -> SafeString:
+    """Return the state, with what the provider reported of a sent e-mail."""
+    if email.status == Status.SENT:
+        if email.complained_at or email.bounced_at:
+            return pill(Status.DEAD_LETTERED, "marked as spam" if email.complained_at else "bounced")
+        if email.delivered_at:
+            return pill(Status.SENT, "delivered")
+    shown = LABELS.get(email.status)  # a newer release may have written a state that this one does not know
+    return pill(shown.color if shown else email.status, email.status.replace("_", " "))
+
+
+def format_time(at: dt.datetime) -> str:
+    """Write a time as the timeline does."""
+    return f"{at.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _label(email: EmailNotification) -> str:
+    return "Send now" if email.status == Status.FAILED else "Resend"
+
+
+def _reason(
+    email: EmailNotification,
+    *,
+    now: dt.datetime,
+    pause: Pause | None,
+    siblings: Collection[EmailNotification],
+) -> str:
+    held = why_not(row=email, act=transitions.DISCARD, now=now)
+    match email.status:
+        case Status.PENDING | Status.FAILED if held is not None and held.until is not None:
+            return f"{held.text[0].upper()}{held.text[1:]}."
+        case Status.PENDING | Status.FAILED if pause is not None:
+            because = f": {pause.reason}" if pause.reason else ""
+            return f"Delivery is paused since {format_time(pause.paused_at)}{because}."
+        case Status.PENDING if first := _goes_first(email, siblings, now=now):
+            return f"The earlier e-mail {first.event_type} of its order goes first."
+        case Status.PENDING | Status.FAILED:
+            when = f"tried again at {format_time(email.next_attempt_at)}"
+            if email.next_attempt_at <= now:
+                when = "due, and the next free worker takes it"
+            error = f" The last attempt failed: {email.last_error}" if email.last_error else ""
+            return f"It is {when}.{error}"
+        case Status.PROCESSING:
+            return "A worker is sending it at this moment."
+        case Status.SENT:
+            return _delivery(email)
+        case Status.DEAD_LETTERED:
+            means = _means(email)
+            said = f" {email.provider or 'The error'}: “{email.last_error}”" if email.last_error else ""
+            return f"{means.title}. {means.meaning}{said}"
+        case Status.DISCARDED if not email.last_error.startswith("overtaken by "):
+            return "It was given up and is not sent."
+        case _:
+            text = email.last_error or "no reason is stored"
+            return f"{text[0].upper()}{text[1:]}."
+
+
+def _goes_first(
+    email: EmailNotification, siblings: Collection[EmailNotification], *, now: dt.datetime
+) -> EmailNotification | None:
+    """Return the earliest e-mail of the order that this one waits for."""
+    if email.order_version is None or email.resent_at is not None:
+        return None
+    earlier = [
+        other
+        for other in siblings
+        if other.order_version is not None
+        and other.order_version < email.order_version
+        and (other.shop_copy_of is None) == (email.shop_copy_of is None)
+        and seconds_to_wait(other, at=now)
+    ]
+    return min(earlier, key=lambda other: other.order_version or 0, default=None)
+
+
+def _delivery(email: EmailNotification) -> str:
+    provider = email.provider or "the provider"
+    for at, words in (
+        (email.complained_at, "The recipient marked it as spam"),
+        (email.bounced_at, "The recipient's server returned it"),
+        (email.delivered_at, "The recipient's server took it"),
+        (email.sent_at, f"{provider[0].upper()}{provider[1:]} accepted it"),
+    ):
+        if at is not None:
+            return f"{words} at {format_time(at)}."
+    return ""
+
+
+def _advice(email: EmailNotification) -> str:
+    return _means(email).advice if email.status == Status.DEAD_LETTERED else ""
+
+
+def _means(email: EmailNotification) -> Explanation:
+    return explain(provider=email.provider, error=email.last_error)
