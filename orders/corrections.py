@@ -1,4 +1,4 @@
-"""Send a copy of an e-mail, and correct the order's address if wanted."""
+"""Correct an order's address, and send a copy of an e-mail to it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from django.db import transaction
 from notifications.copies import NotCopied, copy_email
 from notifications.models import EmailNotification
 from notifications.services import readdress
+from notifications.states.transitions import ENDED
 from orders import services
 from orders.models import Order
 
@@ -32,9 +33,31 @@ def send_copy(
             raise NotCopied(f"{order.source} owns the order: correct its address there", status=email.status)
         copy_id = copy_email(id=notification_id, recipient_email=recipient_email)
         if update_order and recipient_email:
-            services.correct_address(order_id=order.id, email=recipient_email).save()
-            if not order.email:
-                readdress(
-                    order_id=order.id, recipient_email=recipient_email, to_name=order.name, but=email.id
-                )
+            _correct(order, recipient_email, but=email.id)
     return copy_id
+
+
+def correct_address(*, order_id: uuid.UUID, email: str, is_copy_wanted: bool) -> uuid.UUID | None:
+    """Correct an order's address. If wanted, send a copy of its last e-mail there, and return the copy's id.
+
+    The e-mails of an order that had no address become due, so that no copy is needed. Raise
+    `Order.DoesNotExist`, `ExternallyOwned` or `NotCopied` without changing anything.
+    """
+    with transaction.atomic(savepoint=False):
+        order = Order.objects.select_for_update().get(id=order_id)
+        _correct(order, email)
+        last = find_last_email(order_id=order_id) if order.email and is_copy_wanted else None
+        return copy_email(id=last.id, recipient_email=email) if last else None
+
+
+def find_last_email(*, order_id: uuid.UUID) -> EmailNotification | None:
+    """Return the customer's newest e-mail of an order that may be copied."""
+    emails = EmailNotification.objects.filter(order_id=order_id, shop_copy_of=None, status__in=ENDED)
+    return emails.exclude(recipient_email="").defer("body", "body_text").order_by("-id").first()
+
+
+def _correct(order: Order, email: str, *, but: uuid.UUID | None = None) -> None:
+    """Correct the address of an order that is locked. If it had none, its e-mails but one become due."""
+    services.correct_address(order_id=order.id, email=email).save()
+    if not order.email:
+        readdress(order_id=order.id, recipient_email=email, to_name=order.name, but=but)

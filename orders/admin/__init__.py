@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.urls import URLPattern, path, reverse
 
 from orders.admin import attention, email_texts, search
+from orders.admin.addresses import AddressPage
 from orders.admin.copies import CopyPage
 from orders.admin.order_page import OrderPage
 from orders.admin.previews import PreviewPages
@@ -31,7 +32,9 @@ show_series(
 
 
 @admin.register(Order)
-class OrderAdmin(OrderPage, PrivacyActions, UnexpectedPayments, CopyPage, PreviewPages, TriageAdmin[Order]):
+class OrderAdmin(
+    OrderPage, PrivacyActions, UnexpectedPayments, CopyPage, AddressPage, PreviewPages, TriageAdmin[Order]
+):
     menu = MenuItem(10, "Orders")
     empty_text = "A shop places orders by POST /api/v1/orders. manage.py demo places sample orders."
 
@@ -39,6 +42,7 @@ class OrderAdmin(OrderPage, PrivacyActions, UnexpectedPayments, CopyPage, Previe
         view = self.admin_site.admin_view
         return [
             path("copies/<uuid:id>/", view(self.copy_view), name="orders_order_copy"),
+            path("<uuid:id>/address/", view(self.address_view), name="orders_order_address"),
             path("<uuid:id>/returned/", view(self.returned_view), name="orders_order_returned"),
             path("<uuid:id>/emails/", view(self.preview_view), name="orders_order_emails"),
             path("<uuid:id>/emails/body/", view(self.preview_body), name="orders_order_email_body"),

@@ -1,4 +1,4 @@
-"""The list of orders, and the page of one order with its timeline."""
+"""The list of orders, and the page of one order: its e-mails, its timeline, its fields."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
-from django.template.loader import render_to_string
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from notifications.rendering import format_amount
+from notifications.admin.email_state import EmailState, read_states
 from notifications.admin.timeline import lines_of
+from notifications.models import EmailNotification
+from notifications.rendering import format_amount
+from orders.admin.addresses import may_correct
 from orders.fields import ORDER_FIELDS, Use, names
 from orders.models import NEWEST_FIRST, STUCK, Order
 from orders.timeline import read_timeline
 from runtime.addresses import as_stored
+from runtime.database.clock import read_database_time
 from runtime.database.ids import parse_uuid
 from web.admin.base import AgeFilter, ChoiceFilter, ago, pill
 from web.admin.period import PeriodFilter
@@ -52,6 +55,8 @@ class PlacedPeriod(PeriodFilter):
     column = "created_at"
 
 
+#: An order's page shows at most so many e-mails.
+MOST_EMAILS = 50
 #: The columns that a method of `OrderPage` shows.
 _SHOWN_BY = {
     "status": "state",
@@ -66,6 +71,13 @@ def _fields_of(section: str) -> tuple[str, ...]:
     return tuple(_SHOWN_BY.get(field.name, field.name) for field in ORDER_FIELDS if field.section == section)
 
 
+def _emails(request: HttpRequest, order: Order) -> list[EmailState]:
+    """Return the states of the order's newest e-mails that are not archived, the newest first."""
+    rows = EmailNotification.objects.filter(order_id=order.id).defer("body", "body_text")
+    emails = list(rows.order_by("-id")[:MOST_EMAILS])
+    return read_states(request, emails, now=read_database_time(), siblings=emails) if emails else []
+
+
 class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "owner", "state", "total", "refunded", "email", "created"]
     list_filter = [OrderStatusFilter, StuckFilter, PlacedAge, PlacedPeriod]
@@ -74,7 +86,6 @@ class OrderPage(admin.ModelAdmin[Order]):
     search_fields = ["reference"]
     search_help_text = "An order's reference or id, or an exact address."
     fieldsets = [
-        ("Timeline", {"fields": ["timeline"]}),
         ("Order", {"fields": _fields_of("Order")}),
         ("Customer", {"fields": _fields_of("Customer")}),
         ("Times", {"fields": _fields_of("Times")}),
@@ -124,12 +135,29 @@ class OrderPage(admin.ModelAdmin[Order]):
             or "none"
         )
 
-    @admin.display(description="")
-    def timeline(self, order: Order) -> SafeString:
-        return render_to_string(
-            "admin/timeline.html",
-            {"order": order, "lines": lines_of(read_timeline(order=order))},
-        )
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Order | None = None,
+    ) -> HttpResponse:
+        """Add the order's e-mails with what to do about each, and its timeline."""
+        if obj is not None:
+            may_view = request.user.has_perm("notifications.view_emailnotification")
+            emails = _emails(request, obj) if may_view else []
+            context |= {
+                "title": f"Order {self.shown(obj)}",
+                "subtitle": None,
+                "may_view_emails": may_view,
+                "emails": emails,
+                "needs_address": any(state.resend and state.is_copy_better for state in emails),
+                "may_correct": may_correct(request, obj),
+                "lines": lines_of(read_timeline(order=obj)),
+            }
+        return super().render_change_form(request, context, add, change, form_url, obj)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str

@@ -11,11 +11,13 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from django.test import Client
 
 from notifications.admin.timeline import lines_of
 from notifications.trail import TimelineEntry
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
+from tests.kit.mails import make_mail
 from tests.kit.orders import cancel_order, make_order, make_orders, pay_order
 from tests.kit.people import staff_client
 from tests.kit.plans import emptied, plan_of
@@ -24,9 +26,13 @@ from tests.kit.words import (
     CHUNK,
     EmailNotification,
     Order,
+    Suppression,
+    SuppressionReason,
     address_hash,
+    new_id,
     order_services,
     read_database_time,
+    suppress,
 )
 
 __all__ = ["smtp"]  # a fixture
@@ -212,3 +218,107 @@ class TestPreviews:
         order = make_order()
         client = staff_client("view_order")
         assert client.post(self.path(order), {"event": "order.paid", "locale": "en"}).status_code == 403
+
+
+class TestEmails:
+    """The page of an order has its e-mails first, each with its state, its reason and its button."""
+
+    def test_stand_above_the_timeline_the_newest_first_each_with_its_reason_and_button(self, admin_client):
+        order = make_order()
+        dead = make_mail(
+            order_id=order.id, status="dead_lettered", subject="First", last_error="452 4.2.2 full"
+        )
+        make_mail(order_id=order.id, status="sent", subject="Second", provider="ses", delivered_at=Now())
+        page = admin_client.get(f"{ORDERS}{order.id}/change/").content.decode()
+        shown = ["Second", "server took it at", "First", "The mailbox is full", 'value="resend"', "Timeline"]
+        assert sorted(shown, key=page.index) == shown
+        assert page.count('value="resend"') == 1 and f'action="{MAILS}{dead.id}/act/"' in page
+
+    def test_are_resent_at_once_and_lead_back_to_the_order(self, admin_client):
+        order = make_order()
+        mail = make_mail(order_id=order.id, status="dead_lettered")
+        answer = admin_client.post(f"{MAILS}{mail.id}/act/", {"action": "resend", "to_order": "yes"})
+        mail.refresh_from_db()
+        assert (answer.url, mail.status) == (f"{ORDERS}{order.id}/change/", "pending")
+
+    def test_need_the_permission_to_view_them(self):
+        order = make_order()
+        make_mail(order_id=order.id, status="dead_lettered", subject="Hidden")
+        page = staff_client("view_order").get(f"{ORDERS}{order.id}/change/").content.decode()
+        assert "You have no permission to view e-mails." in page and "Hidden" not in page
+
+    def test_take_as_many_statements_as_a_few(self, admin_client):
+        order = make_order()
+        counts = []
+        for rows in (2, 40):
+            for _ in range(rows):
+                make_mail(order_id=order.id, status="suppressed")
+                make_mail(order_id=order.id)
+            path = f"{ORDERS}{order.id}/change/"
+            statements_of(admin_client, path)  # fills the caches of permissions and content types
+            counts.append(len(statements_of(admin_client, path)))
+        assert counts[0] == counts[1] <= 16
+
+
+class TestAnAddress:
+    """`Correct the address …` corrects an order's address, and sends a copy of the last e-mail if ticked."""
+
+    def page(self, order: Order) -> str:
+        return f"{ORDERS}{order.id}/address/"
+
+    def test_is_corrected_on_an_order_without_an_email(self, admin_client):
+        order = make_order(email="alice@exampel.com")
+        assert self.page(order) in admin_client.get(f"{ORDERS}{order.id}/change/").content.decode()
+        assert b"send_copy" not in admin_client.get(self.page(order)).content
+        answer = admin_client.post(self.page(order), {"email": "alice@example.com", "reason": "she called"})
+        assert answer.url == f"{ORDERS}{order.id}/change/"
+        order.refresh_from_db()
+        assert order.email == "alice@example.com" and not EmailNotification.objects.exists()
+        assert LogEntry.objects.get().change_message == "Corrected the address. she called"
+
+    @pytest.mark.parametrize("ticked", [True, False])
+    def test_gets_a_copy_of_the_last_ended_email_if_ticked(self, admin_client, ticked):
+        order = make_order(email="alice@exampel.com")
+        for subject, status in (("First", "sent"), ("Second", "dead_lettered"), ("Third", "pending")):
+            make_mail(order_id=order.id, status=status, subject=subject)
+        make_mail(order_id=order.id, status="sent", subject="Shop", shop_copy_of=new_id())
+        assert "“Second”" in admin_client.get(self.page(order)).content.decode()
+        values = {"email": "alice@example.com"} | ({"send_copy": "on"} if ticked else {})
+        admin_client.post(self.page(order), values)
+        copies = EmailNotification.objects.exclude(resend_of=None)
+        sent = [("Second", "alice@example.com")] if ticked else []
+        assert list(copies.values_list("subject", "recipient_email")) == sent
+        assert Order.objects.get(id=order.id).email == "alice@example.com"
+
+    def test_of_an_order_that_had_none_makes_its_emails_due_without_a_copy(self, admin_client):
+        order = make_order(email="", source="shop-a")
+        mail = make_mail(order_id=order.id, recipient_email="", status="dead_lettered")
+        assert b"send_copy" not in admin_client.get(self.page(order)).content
+        admin_client.post(self.page(order), {"email": "alice@example.com", "send_copy": "on"})
+        mail.refresh_from_db()
+        assert (mail.status, mail.recipient_email) == ("pending", "alice@example.com")
+        assert EmailNotification.objects.count() == 1
+
+    def test_that_is_suppressed_changes_nothing_and_says_so(self, admin_client):
+        order = make_order(email="alice@exampel.com")
+        make_mail(order_id=order.id, status="sent")
+        suppress([SuppressionReason("bob@example.com", Suppression.Reason.COMPLAINT)])
+        answer = admin_client.post(self.page(order), {"email": "bob@example.com", "send_copy": "on"})
+        assert "Nothing was changed: the address is suppressed" in answer.content.decode()
+        assert Order.objects.get(id=order.id).email == "alice@exampel.com" and not LogEntry.objects.exists()
+
+    @pytest.mark.parametrize("fields", [{"source": "shop-a"}, {"email": "erased@privacy.invalid"}])
+    def test_of_another_systems_or_an_erased_order_is_not_corrected_here(self, admin_client, fields):
+        order = make_order(**fields)
+        assert self.page(order) not in admin_client.get(f"{ORDERS}{order.id}/change/").content.decode()
+        assert admin_client.post(self.page(order), {"email": "bob@example.com"}).status_code == 403
+
+    def test_needs_its_permission_and_a_copy_that_of_copies(self):
+        order = make_order()
+        make_mail(order_id=order.id, status="sent")
+        assert staff_client("view_order").get(self.page(order)).status_code == 403
+        client = staff_client("view_order", "correct_address", name="corrects")
+        assert b"send_copy" not in client.get(self.page(order)).content
+        client.post(self.page(order), {"email": "bob@example.com", "send_copy": "on"})
+        assert Order.objects.get(id=order.id).email == "bob@example.com"
+        assert EmailNotification.objects.count() == 1

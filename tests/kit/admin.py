@@ -53,7 +53,8 @@ def every_page() -> list[str]:
     rows = (f"{ORDERS}{order.id}/change/", f"{MAILS}{mail.id}/change/", f"{EVENTS}{event.id}/change/")
     publish_texts()
     editor = "/admin/notifications/emailtext/edit/order.paid/en/"
-    return [*PAGES, *rows, editor, f"{ORDERS}{order.id}/emails/"]
+    of_order = [f"{ORDERS}{order.id}/emails/", f"{ORDERS}{order.id}/address/", f"{ORDERS}copies/{mail.id}/"]
+    return [*PAGES, *rows, editor, *of_order]
 
 
 def make_event(**fields: Any) -> DomainEvent:
