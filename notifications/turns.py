@@ -42,7 +42,7 @@ _READ = Prepared(
     f"""
     SELECT mine.id, other.id, other.event_type, other.order_version, other.status, other.errors,
         other.resent_at
-    FROM unnest(%s::uuid[], %s::uuid[], %s::int[], %s::bool[]) AS mine (id, order_id, version, is_customers)
+    FROM jsonb_to_recordset(%s::jsonb) AS mine (id uuid, order_id uuid, version int, is_customers bool)
     JOIN email_notifications AS other
         ON other.order_id = mine.order_id AND (other.shop_copy_of IS NULL) = mine.is_customers
     WHERE other.order_version < mine.version
@@ -104,14 +104,19 @@ def _read_siblings(emails: Collection[Claimed]) -> dict[uuid.UUID, list[Sibling]
     """Return the e-mails that may hold up or overtake each of these, by the order's version."""
     if not emails:
         return {}
-    columns = zip(
-        *((email.id, email.order_id, email.order_version, email.shop_copy_of is None) for email in emails),
-        strict=True,
-    )
+    mine = [
+        {
+            "id": str(email.id),
+            "order_id": str(email.order_id),
+            "version": email.order_version,
+            "is_customers": email.shop_copy_of is None,
+        }
+        for email in emails
+    ]
     overtaking = sorted({event for events in overtaken_by.values() for event in events})
     siblings: defaultdict[uuid.UUID, list[Sibling]] = defaultdict(list)
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-        cursor.execute(_READ, [*map(list, columns), overtaking])
+        cursor.execute(_READ, [json.dumps(mine), overtaking])
         for id, other_id, event_type, version, status, errors, resent_at in cursor.fetchall():
             other = Sibling(other_id, event_type, version, status, json.loads(errors), resent_at)
             siblings[id].append(other)
