@@ -40,8 +40,8 @@ _BLOCKING = (*DUE_STATES, Status.PROCESSING)
 # Copies have no version, and no comparison with NULL is true.
 _READ = Prepared(
     f"""
-    SELECT mine.id, other.id, other.event_type, other.order_version, other.status, other.errors,
-        other.resent_at
+    SELECT mine.id, other.id, other.event_type, other.order_version > mine.version, other.status,
+        other.errors, other.resent_at
     FROM jsonb_to_recordset(%s::jsonb) AS mine (id uuid, order_id uuid, version int, is_customers bool)
     JOIN email_notifications AS other
         ON other.order_id = mine.order_id AND (other.shop_copy_of IS NULL) = mine.is_customers
@@ -82,7 +82,7 @@ class Sibling(NamedTuple):
 
     id: uuid.UUID
     event_type: str
-    order_version: int
+    is_later: bool
     status: str
     errors: Sequence[ErrorEntry]
     resent_at: dt.datetime | None
@@ -100,7 +100,17 @@ def find_out_of_turn(emails: Iterable[Claimed]) -> dict[uuid.UUID, Outcome]:
     return outcomes
 
 
-def _read_siblings(emails: Collection[Claimed]) -> dict[uuid.UUID, list[Sibling]]:
+def find_overtaken(emails: Iterable[EmailNotification]) -> dict[uuid.UUID, str]:
+    """Return why each of these unsent e-mails is old news, for those that a later change has overtaken."""
+    ordered = {email.id: email for email in emails if email.order_version is not None}
+    reasons = {}
+    for id, siblings in _read_siblings(ordered.values()).items():
+        if reason := _overtaken(ordered[id], siblings):
+            reasons[id] = reason
+    return reasons
+
+
+def _read_siblings(emails: Collection[Claimed | EmailNotification]) -> dict[uuid.UUID, list[Sibling]]:
     """Return the e-mails that may hold up or overtake each of these, by the order's version."""
     if not emails:
         return {}
@@ -117,26 +127,31 @@ def _read_siblings(emails: Collection[Claimed]) -> dict[uuid.UUID, list[Sibling]
     siblings: defaultdict[uuid.UUID, list[Sibling]] = defaultdict(list)
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
         cursor.execute(_READ, [json.dumps(mine), overtaking])
-        for id, other_id, event_type, version, status, errors, resent_at in cursor.fetchall():
-            other = Sibling(other_id, event_type, version, status, json.loads(errors), resent_at)
+        for id, other_id, event_type, is_later, status, errors, resent_at in cursor.fetchall():
+            other = Sibling(other_id, event_type, is_later, status, json.loads(errors), resent_at)
             siblings[id].append(other)
     return siblings
 
 
 def _judge(email: Claimed, siblings: Sequence[Sibling]) -> Outcome | None:
     """Return the outcome of an e-mail that must not be sent now."""
-    assert email.order_version is not None
-    earlier = [other for other in siblings if other.order_version < email.order_version]
-    for later in siblings[len(earlier) :]:
-        if later.event_type in overtaken_by.get(email.event_type, ()):
-            return Outcome(Verdict.OVERTAKEN, text=f"overtaken by {later.event_type}")
+    if reason := _overtaken(email, siblings):
+        return Outcome(Verdict.OVERTAKEN, text=reason)
     waits = {
         other.id: seconds
-        for other in earlier
-        if not _will_be_overtaken(other, event_type=email.event_type)
+        for other in siblings
+        if not other.is_later
+        and not _will_be_overtaken(other, event_type=email.event_type)
         and (seconds := seconds_to_wait(other, at=email.claimed_at))
     }
     return _wait_for(waits) if waits else None
+
+
+def _overtaken(email: Claimed | EmailNotification, siblings: Sequence[Sibling]) -> str:
+    """Return the reason why an e-mail is overtaken, or an empty text."""
+    events = overtaken_by.get(email.event_type, ())
+    by = (other.event_type for other in siblings if other.is_later and other.event_type in events)
+    return next((f"overtaken by {event}" for event in by), "")
 
 
 def _will_be_overtaken(other: Sibling, *, event_type: str) -> bool:
