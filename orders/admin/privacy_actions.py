@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from orders.models import Order
 from orders.privacy import jobs
+from orders.privacy.erasure import NotFinished, check_not_in_flight
 from runtime.models import BulkJob
 from runtime.personal_data import ERASED_ADDRESS
 from web.admin.acts import record_act
@@ -31,6 +32,8 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         assert request.user.is_authenticated
         if (email := self._one_address(request, queryset)) is None:
             return None
+        if "confirmed" not in request.POST:
+            return self._ask(request, "export_person", "Export a customer's data", email)
         with transaction.atomic():
             job = jobs.start_export(email=email, user=request.user)
             return self._started(request, queryset, job, "Started an export of the customer's data:")
@@ -40,20 +43,34 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         assert request.user.is_authenticated
         if (email := self._one_address(request, queryset)) is None:
             return None
-        if "confirmed" not in request.POST:
-            context = {
-                **self.admin_site.each_context(request),
-                "title": "Erase a customer's data",
-                "opts": self.opts,
-                "email": email,
-                "selected": request.POST.getlist(ACTION_CHECKBOX_NAME)[:1],
-                "checkbox": ACTION_CHECKBOX_NAME,
-                "media": self.media,
-            }
-            return TemplateResponse(request, "admin/orders/order/erase.html", context)
+        is_forced, refusal = "force" in request.POST, ""
+        try:
+            if not is_forced:
+                check_not_in_flight(email)
+        except NotFinished as error:
+            refusal = str(error)
+        if refusal or "confirmed" not in request.POST:
+            return self._ask(request, "erase_person", "Erase a customer's data", email, refusal=refusal)
         with transaction.atomic():
-            job = jobs.start_erasure(email=email, force="force" in request.POST, user=request.user)
+            job = jobs.start_erasure(email=email, force=is_forced, user=request.user)
             return self._started(request, queryset, job, "Started an erasure of the customer's data:")
+
+    def _ask(
+        self, request: HttpRequest, action: str, title: str, email: str, *, refusal: str = ""
+    ) -> HttpResponse:
+        """Ask for a confirmation. The form posts the action again."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "opts": self.opts,
+            "action": action,
+            "email": email,
+            "refusal": refusal,
+            "selected": request.POST.getlist(ACTION_CHECKBOX_NAME)[:1],
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/orders/order/person.html", context)
 
     def _one_address(self, request: HttpRequest, queryset: QuerySet[Order]) -> str | None:
         addresses = {email.lower() for email in queryset.order_by().values_list("email", flat=True)[:1000]}

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import structlog
 from django.conf import settings
 from django.db import OperationalError, transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from events.models import DomainEvent
@@ -51,17 +52,18 @@ log = structlog.get_logger(__name__)
 OWNER = "owner"
 CHUNK = 100
 PASSES = 5
+#: A refusal names at most so many orders, and as many e-mails.
+MOST_NAMED = 10
 
 
 class NotFinished(RuntimeError):
-    """The person has orders or e-mails that are not finished."""
+    """The person has orders or e-mails that are not finished. The text names them and says what to do."""
 
-    def __init__(self, orders: Sequence[uuid.UUID], emails: Sequence[uuid.UUID]) -> None:
-        unfinished = [part for part in (_format_ids("order", orders), _format_ids("e-mail", emails)) if part]
-        are = "is" if len(orders) + len(emails) == 1 else "are"
+    def __init__(self, orders: Sequence[str], emails: Sequence[str]) -> None:
         super().__init__(
-            f"Cannot erase this person, because {' and '.join(unfinished)} {are} not finished. After an"
-            " erasure the customer would get no further e-mail. Erase later, or force the erasure (--force)."
+            f"{_listed(orders, 'order', 'unfinished')}{_listed(emails, 'e-mail', 'not sent yet')}After an"
+            " erasure the customer would get no further e-mail. Finish them first, or tick “Also unfinished"
+            " orders” (in the command: --force) to erase all the same."
         )
 
 
@@ -99,7 +101,7 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
                 if number and not rows.is_ready:
                     break
                 if not force:
-                    _check_not_in_flight(email)
+                    check_not_in_flight(email)
             erasure = _record(email, is_new_request=number == 0)
             report("recorded", orders=len(rows.owned))
             owned |= rows.owned
@@ -147,12 +149,23 @@ def _find(email: str) -> _PersonRows:
     )
 
 
-def _check_not_in_flight(email: str) -> None:
-    orders = own_orders(email).in_flight()
-    emails = own_emails(email).filter(status__in=UNFINISHED)
-    unfinished = [list(rows.order_by("id").values_list("id", flat=True)[:20]) for rows in (orders, emails)]
-    if any(unfinished):
-        raise NotFinished(*unfinished)
+def check_not_in_flight(email: str) -> None:
+    """Raise `NotFinished` if the person has orders or e-mails that are not finished."""
+    emails = own_emails(email).filter(status__in=UNFINISHED).order_by("id")
+    columns = list(emails.values_list("event_type", "order_id")[: MOST_NAMED + 1])
+    # A join would let PostgreSQL read all orders.
+    of = Order.objects.filter(id__in={id for _, id in columns}).values_list("id", "reference")
+    references = dict(of)
+    unsent = [f"{event} of {references.get(id) or id}" for event, id in columns]
+    orders = _names(own_orders(email).in_flight())
+    if orders or unsent:
+        raise NotFinished(orders, unsent)
+
+
+def _names(orders: QuerySet[Order]) -> list[str]:
+    """Return the references of orders, or else their ids."""
+    columns = orders.order_by("id").values_list("reference", "id")[: MOST_NAMED + 1]
+    return [reference or str(id) for reference, id in columns]
 
 
 def _record(email: str, *, is_new_request: bool) -> Erasure:
@@ -227,9 +240,8 @@ def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
         orders = list(Order.objects.filter(id__in=ids).order_by("id").select_for_update())
         owned = set(own_orders(email).filter(id__in=ids).values_list("id", flat=True))
         mine = [order.id for order in orders if order.id in owned]
-        unfinished = Order.objects.in_flight().filter(id__in=mine)
-        if not force and unfinished:
-            raise NotFinished([order.id for order in unfinished], [])
+        if not force and (unfinished := _names(Order.objects.in_flight().filter(id__in=mine))):
+            raise NotFinished(unfinished, [])
         erased = [order.id for order in orders if order.email == ERASED_ADDRESS]
         person = Person.of(email, frozenset([*mine, *erased]))
         emails = own_emails(email).filter(order_id__in=ids)
@@ -284,8 +296,15 @@ def rewrite_cold_files(*, report: Report) -> None:
                 erase_from_cold_file(model=model, record=record, report=report)
 
 
-def _format_ids(what: str, ids: Sequence[uuid.UUID]) -> str:
-    if not ids:
+def _listed(names: Sequence[str], noun: str, state: str) -> str:
+    """Return a sentence about unfinished rows, or an empty text without any.
+
+    >>> _listed(["A-1", "A-2"], "order", "unfinished")
+    '2 orders are unfinished: A-1, A-2. '
+    """
+    if not names:
         return ""
-    listed = ", ".join(map(str, ids[:3])) + (" …" if len(ids) > 3 else "")
-    return f"{len(ids)} {what}{'s' * (len(ids) > 1)} ({listed})"
+    are = f"{noun} is" if len(names) == 1 else f"{noun}s are"
+    count = f"More than {MOST_NAMED}" if len(names) > MOST_NAMED else str(len(names))
+    more = " …" if len(names) > MOST_NAMED else "."
+    return f"{count} {are} {state}: {', '.join(names[:MOST_NAMED])}{more} "

@@ -10,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from tests.kit.admin import JOBS, ORDERS, press
 from tests.kit.jobs import job_after, run_jobs
@@ -28,7 +29,7 @@ def ask(client: Client, action: str, *orders: Order, **fields: str) -> Any:
 
 def run(client: Client, action: str, order: Order, **fields: str) -> BulkJob:
     """Start a job by the admin, and do it as a worker does."""
-    ask(client, action, order, **fields)
+    ask(client, action, order, confirmed="yes", **fields)
     run_jobs()
     return BulkJob.objects.latest("id")
 
@@ -50,22 +51,47 @@ class TestAnErasure:
         assert (job.state, job.done_count, job.error, job.address) == ("done", 2, "", "")
         assert order.email == ERASED_ADDRESS
 
-    def test_is_stopped_while_an_order_is_not_finished_unless_it_is_forced(self, admin_client):
-        order = make_order(status="paid", paid_at=Now())
-        job = run(admin_client, "erase_person", order, confirmed="yes")
-        assert (job.state, job.address) == ("stopped", "") and "1 order (" in job.error
+    def test_is_refused_in_words_while_an_order_is_not_finished_unless_that_is_ticked(self, admin_client):
+        orders = [make_order(status="paid", paid_at=Now(), reference=f"A-{number}") for number in (1, 2, 3)]
+        make_mail(order_id=orders[0].id)
+        page = ask(admin_client, "erase_person", orders[0], confirmed="yes").content.decode()
+        assert "3 orders are unfinished: A-1, A-2, A-3." in page
+        assert "1 e-mail is not sent yet: order.paid of A-1." in page
+        assert "tick “Also unfinished orders”" in page and "Also unfinished orders: give up" in page
+        assert not BulkJob.objects.exists() and not LogEntry.objects.exists()
+        job = run(admin_client, "erase_person", orders[0], force="yes")
+        assert job.state == "done" and set(Order.objects.values_list("email", flat=True)) == {ERASED_ADDRESS}
+
+    def test_is_refused_before_it_is_asked_for(self, admin_client):
+        for number in range(12):
+            order = make_order(status="paid", paid_at=Now(), reference=f"A-{number}")
+        page = ask(admin_client, "erase_person", order).content.decode()
+        assert "More than 10 orders are unfinished: A-0, A-1, " in page and "A-9 … After" in page
+
+    def test_is_stopped_if_an_order_was_placed_after_the_question(self, admin_client):
+        order = make_order(status="completed")
+        ask(admin_client, "erase_person", order, confirmed="yes")
+        make_order(status="paid", paid_at=Now(), reference="A-2")
+        job = job_after(BulkJob.objects.get())
+        assert (job.state, job.address) == ("stopped", "")
         page = admin_client.get(f"{JOBS}{job.id}/change/").content.decode()
-        assert "force the erasure" in page
+        assert "1 order is unfinished: A-2." in page and "Also unfinished orders" in page
         order.refresh_from_db()
         assert order.email == "alice@example.com"
-        job = run(admin_client, "erase_person", order, confirmed="yes", force="yes")
-        order.refresh_from_db()
-        assert (job.state, order.email) == ("done", ERASED_ADDRESS)
+
+    @pytest.mark.parametrize("action", ["export_person", "erase_person"])
+    def test_and_an_export_ask_once_in_at_most_ten_statements(self, admin_client, action):
+        order = make_order(status="completed")
+        ask(admin_client, action, order)  # fills the caches of permissions and content types
+        with CaptureQueriesContext(connection) as captured:
+            page = ask(admin_client, action, order)
+        assert b"alice@example.com" in page.content and b'name="confirmed"' in page.content
+        assert not BulkJob.objects.exists() and len(captured) <= 10
 
     def test_writes_rows_with_ids_and_a_hash_which_an_erasure_leaves(self, admin_client):
         order = make_order(status="completed", reference="Alice Smith's pens")
         exported = run(admin_client, "export_person", order)
-        erased = run(admin_client, "erase_person", order, confirmed="yes", force="yes")
+        erased = run(admin_client, "erase_person", order, force="yes")
         rows = list(LogEntry.objects.order_by("id"))
         assert {(row.object_id, row.object_repr) for row in rows} == {(str(order.id), f"Order {order.id}")}
         assert [row.get_change_message() for row in rows] == [
@@ -85,7 +111,7 @@ class TestAnErasure:
             DetachedPartition.objects.create(
                 name=name, table="email_notifications", since=since, until=since, archived_at=since
             )
-        job = run(admin_client, "erase_person", make_order(status="completed"), confirmed="yes")
+        job = run(admin_client, "erase_person", make_order(status="completed"))
         Erasure.objects.update(requested_at=dt.datetime(2026, 12, 31, 23, 59, tzinfo=dt.UTC))
         page = admin_client.get(f"{JOBS}{job.id}/change/").content.decode()
         assert job.state == "done" and "2 cold files have still to be read" in page
@@ -138,7 +164,7 @@ class TestAnExport:
 
 
 def test_a_request_for_many_rows_reads_what_one_for_ten_reads(admin_client):
-    """A request starts the job, and does not search the person's rows."""
+    """A request starts the job, and returns only the first of the person's unfinished rows."""
     make_orders(5000, owner="own")
     with connection.cursor() as cursor:
         cursor.execute("UPDATE orders SET email = 'alice@example.com' WHERE email <> 'User7@example.com'")
@@ -157,11 +183,11 @@ def test_a_request_for_many_rows_reads_what_one_for_ten_reads(admin_client):
 
         with connection.execute_wrapper(note):
             for action in ("export_person", "erase_person"):
-                for fields in ({}, {"confirmed": "yes"}):
+                for fields in ({}, {"confirmed": "yes", "force": "yes"}):
                     ask(admin_client, action, order, **fields)
         return executed
 
     statements("bob@example.com")  # fills the caches of permissions and content types
     bob, alice = statements("bob@example.com"), statements("alice@example.com")
     assert [sql for sql, _ in alice] == [sql for sql, _ in bob]
-    assert BulkJob.objects.count() == 9 and sum(rows for _, rows in alice) < 100
+    assert BulkJob.objects.count() == 6 and sum(rows for _, rows in alice) < 100

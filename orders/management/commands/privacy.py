@@ -3,7 +3,7 @@
 Exit codes:
 
 0   done
-1   the job was refused, stopped or failed, or the database role is wrong
+1   the answer was not yes, the job was refused, stopped or failed, or the database role is wrong
 2   the address is wrong
 75  a rollover is running, so the cold files were not rewritten: run the command again
 """
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orders.privacy import erasure, jobs
-from orders.privacy.persons import NoPerson
+from orders.privacy.persons import NoPerson, check_address
 from retention.models import Erasure
 from retention.partitions.locks import AlreadyRunning
 from retention.partitions.partitions import NotOwner, require_owner
@@ -27,6 +28,9 @@ from runtime.database.postgres.connection import patient
 from runtime.jobs.run import run_until_ended
 from runtime.models import BulkJob
 from runtime.progress import Reporter
+
+#: `erase` asks this on a terminal.
+QUESTION = "This overwrites the personal data of {}, and cannot be undone. Type yes to erase: "
 
 
 class Command(BaseCommand):
@@ -52,6 +56,8 @@ class Command(BaseCommand):
                     self._export(email)
                 else:
                     self._erase(email, force=options["force"], now=options["now"])
+            except erasure.NotFinished as error:
+                raise CommandError(str(error), returncode=1) from error
             except NoPerson as error:
                 raise CommandError(str(error), returncode=2) from error
             except NotOwner as error:
@@ -68,6 +74,10 @@ class Command(BaseCommand):
     def _erase(self, email: str, *, force: bool, now: bool) -> None:
         if now:
             require_owner(using=erasure.OWNER)
+        if not force:
+            erasure.check_not_in_flight(check_address(email))
+        if sys.stdin.isatty() and input(QUESTION.format(email)).strip().lower() != "yes":
+            raise CommandError("Nothing was erased.", returncode=1)
         job = self._run(jobs.start_erasure(email=email, force=force))
         if now:
             with Reporter(self.stderr) as report:

@@ -9,6 +9,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from urllib.parse import quote
 
 import pytest
@@ -30,6 +31,7 @@ from tests.kit.people import ADDRESS, BOB, bought, dead_event, erase, everywhere
 from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
+    BulkJob,
     DetachedPartition,
     DomainEvent,
     EmailNotification,
@@ -205,14 +207,30 @@ class TestErase:
 
     def test_refuses_while_an_order_is_in_flight_and_changes_nothing(self):
         place_order(user_id=uuid.uuid4(), email=ADDRESS, total_amount=500)
-        with pytest.raises(CommandError, match="not finished") as caught:
+        with pytest.raises(
+            CommandError, match=r"^1 order is unfinished: 0.* \(in the command: --force\)"
+        ) as caught:
             call_command("privacy", "erase", "--email", ADDRESS)
         assert caught.value.returncode == 1
         assert Order.objects.get().email == ADDRESS and not Erasure.objects.exists()
 
+    @pytest.mark.parametrize(("answer", "address"), [("yes", ERASED_ADDRESS), ("", ADDRESS), ("no", ADDRESS)])
+    def test_asks_once_on_a_terminal(self, monkeypatch, answer, address):
+        bought()
+        questions: list[str] = []
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr("builtins.input", lambda question: questions.append(question) or answer)
+        refused = (
+            pytest.raises(CommandError, match="Nothing was erased") if answer != "yes" else nullcontext()
+        )
+        with refused:
+            call_command("privacy", "erase", "--email", ADDRESS)
+        assert Order.objects.get().email == address and BulkJob.objects.exists() is (answer == "yes")
+        assert len(questions) == 1 and ADDRESS in questions[0] and "cannot be undone" in questions[0]
+
     def test_refuses_while_an_email_is_not_sent_and_changes_nothing(self):
         bought(done=False)
-        with pytest.raises(CommandError, match=r"e-mails \(.+\) are not finished"):
+        with pytest.raises(CommandError, match=r"e-mails are not sent yet: order\.\w+ of "):
             call_command("privacy", "erase", "--email", ADDRESS)
         assert Order.objects.get().email == ADDRESS
 
@@ -275,7 +293,7 @@ class TestErase:
             return counts
 
         monkeypatch.setattr(erasure, "_erase_texts", then_take_another_order)
-        with pytest.raises(CommandError, match=r"1 order \(.+\) is not finished"):
+        with pytest.raises(CommandError, match="1 order is unfinished: "):
             call_command("privacy", "erase", "--email", ADDRESS)
         first.refresh_from_db()
         assert first.email == ERASED_ADDRESS and statuses() == {"sent": 2, "pending": 1}
