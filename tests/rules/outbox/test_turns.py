@@ -16,6 +16,7 @@ from notifications.copies import copy_email
 from notifications.services import withdraw_emails
 from outbox.screen import screen
 from tests.kit.mails import claim_one, drained, due_now, make_mail, sandbox, settled, statuses
+from tests.kit.plans import Plan, plan_of
 from tests.kit.races import wait_until_somebody_waits
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
@@ -29,6 +30,7 @@ from tests.kit.words import (
     claim,
     claim_untried,
     give_up,
+    id_floor,
     new_id,
     read_database_time,
     resend,
@@ -397,3 +399,34 @@ def test_screening_reads_once_more_and_settling_no_more():
     with CaptureQueriesContext(connection) as captured:
         settle([(email, Outcome(Verdict.ACCEPTED, "test", "m")) for email in batch])
     assert len(captured) == 4
+
+
+def plans_of(work, *, mark: str) -> list[Plan]:
+    """Do some work, and return the plans of its statements with `mark`, which are run again."""
+    with CaptureQueriesContext(connection) as captured:
+        work()
+    return [plan_of(query["sql"]) for query in captured if mark in query["sql"]]
+
+
+def test_the_other_emails_of_an_order_are_found_by_its_index_in_two_months(filled):
+    """Among 30,000 others. The first e-mail of each order is of last month."""
+    orders = [new_id() for _ in range(20)]
+    for number, order in enumerate(orders):
+        old = read_database_time() - dt.timedelta(days=32, milliseconds=number)
+        mail_of(1, order_id=order, id=id_floor(old), created_at=old, next_attempt_at=Now() + HOUR)
+        mail_of(2, "order.confirmed", order_id=order)
+    batch = [email for email in claim(limit=20, fresh=20, lookback_seconds=5) if email.order_version]
+    assert len(batch) == 20
+    (plan,) = plans_of(lambda: turns.find_out_of_turn(batch), mark="jsonb_to_recordset")
+    assert all(index.endswith("_order_id_idx") for index in plan.indexes), plan.indexes
+    assert plan.visited <= 2 * len(batch) + 40
+
+
+def test_no_claim_walks_over_emails_that_wait(filled):
+    EmailNotification.objects.filter(status="pending").update(
+        order_version=2, next_attempt_at=Now() + dt.timedelta(seconds=30)
+    )
+    due = mail_of(1, order_id=new_id())
+    (plan,) = plans_of(lambda: claim(limit=100, fresh=25), mark="UPDATE")
+    assert plan.visited <= 10
+    assert EmailNotification.objects.get(status="processing").id == due.id
