@@ -32,6 +32,7 @@ from config.validation import (
     delays,
     email_address,
     email_address_or_empty,
+    name_of,
     names_of,
     names_of_systems,
     networks,
@@ -126,13 +127,13 @@ try:
     ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
     HTTPS = env.bool("HTTPS", not DEBUG)  # cookies only over TLS, HSTS; a local run turns it off
     LOG_LEVEL = env.str(
-        "LOG_LEVEL", "INFO", validate=validate.OneOf(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
+        "LOG_LEVEL", "INFO", validate=name_of(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
     )
     LOG_FILE = env.str("LOG_FILE", "", validate=appendable)
     LOG_FORMAT = env.str(
         "LOG_FORMAT",
         "console" if sys.stderr.isatty() else "json",
-        validate=validate.OneOf(["json", "console"]),
+        validate=name_of(["json", "console"]),
     )
 
     # --- Storage and broker --------------------------------------------------------------------
@@ -196,7 +197,7 @@ try:
         )
 
     # --- Events --------------------------------------------------------------------------------
-    EVENT_TRANSPORT = env.str("EVENT_TRANSPORT", "redis", validate=validate.OneOf(["redis", "kafka"]))
+    EVENT_TRANSPORT = env.str("EVENT_TRANSPORT", "redis", validate=name_of(["redis", "kafka"]))
     EVENT_SOURCE = env.str("EVENT_SOURCE", "order-service")
     # The systems with their own orders whose order events are accepted.
     ORDER_SOURCES: list[str] = env.list("ORDER_SOURCES", [], validate=names_of_systems)
@@ -242,7 +243,7 @@ try:
     ANYMAIL |= _given.anymail
     globals().update(_given.django)
     EMAIL_PROVIDERS: list[str] = env.list(
-        "EMAIL_PROVIDERS", [], validate=validate.ContainsOnly(list(registry.declarations()))
+        "EMAIL_PROVIDERS", [], validate=names_of(list(registry.declarations()))
     ) or registry.default_providers(_given, debug=DEBUG)
     WEBHOOKS_UNSIGNED = env.bool("WEBHOOKS_UNSIGNED", False)  # accept posts to a webhook without a key
     EMAIL_TIMEOUT = EMAIL_CONNECT_TIMEOUT  # Django's setting; our backend uses EMAIL_READ_TIMEOUT to read
@@ -428,6 +429,8 @@ CELERY_TASK_DEFAULT_QUEUE = "orderpost:tasks"  # "celery" would be any applicati
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False  # PostgreSQL has the rows: a lost wake-up delays them until the next poll
 CELERY_TASK_PUBLISH_RETRY = False
+# Concerns no task of ours. If it is not set, Celery warns in ten lines at each lost connection.
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a long outage must not end a worker
 CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # nor must the errors of a primary that became a replica

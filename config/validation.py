@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from email.utils import parseaddr
 from pathlib import Path
@@ -20,6 +22,8 @@ from runtime.addresses import NotAnAddress, read_address
 
 positive = validate.Range(min=0, min_inclusive=False)
 at_least_one = validate.Range(min=1)
+#: The names of systems that events have as their source.
+_NAME_OF_SYSTEM = re.compile(r"[\w.~:/?#@%+=&-]+")
 not_negative = validate.Range(min=0)
 
 
@@ -32,16 +36,32 @@ def names_of(allowed: Collection[str]) -> Callable[[Collection[str]], None]:
     """Return a validator that accepts a collection if all members are in `allowed`."""
 
     def check(names: Collection[str]) -> None:
-        if unknown := sorted(set(names) - set(allowed)):
-            raise ValidationError(f"Unknown: {', '.join(unknown)}. Choose from {', '.join(allowed)}.")
+        for name in sorted(set(names) - set(allowed)):
+            by_lower = {each.lower(): each for each in allowed}
+            [closest] = difflib.get_close_matches(name.lower(), by_lower, n=1) or [""]
+            meant = f" Did you mean {by_lower[closest]}?" if closest else ""
+            raise ValidationError(f"{name!r} is none of {', '.join(allowed)}.{meant}")
 
     return check
 
 
+def name_of(allowed: Collection[str]) -> Callable[[str], None]:
+    """Return a validator that accepts a text in `allowed`."""
+    check = names_of(allowed)
+    return lambda name: check([name])
+
+
 def names_of_systems(values: Sequence[str]) -> None:
-    """Accept names that fit the column `orders.source`."""
+    """Accept names that fit the column `orders.source`, and that an event can carry: parts of a URI."""
     if wrong := [value for value in values if not 0 < len(value) <= 100]:
         raise ValidationError(f"A name has 1 to 100 characters, not {len(wrong[0])}.")
+    for value in values:
+        if not _NAME_OF_SYSTEM.fullmatch(value):
+            right = "-".join(re.findall(r"\w+", value.lower())) or "my-shop"
+            raise ValidationError(
+                f"{value!r} is no name of a system. Use letters, digits and . _ ~ : / - without spaces,"
+                f" such as {right}."
+            )
 
 
 def email_address(value: str) -> None:

@@ -126,6 +126,8 @@ def tail(*, log: Path, lines: int = 15) -> str:
 
 def failed_part(lines: str) -> str:
     """Return the end of a failed part's log with what a person can do about it."""
+    if "ImproperlyConfigured" in lines or "Environment variable" in lines:
+        return f"{lines}\n\nCorrect this setting, and run `make run` again."
     return (
         f"{lines}\n\nIf these lines name a setting or a server, correct it and run `make run` again. "
         "Otherwise `make clean` removes the data of this checkout, so that the next run starts from nothing."

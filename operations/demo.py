@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import uuid
 from collections.abc import Callable
@@ -57,12 +58,14 @@ def place_and_move(number: int) -> None:
 
 
 def place_one() -> Order:
-    """Place the order of the README's first curls: 42.00 USD, not yet paid."""
+    """Place the order of the README's first curls: 42.00 USD, not yet paid. Count from A-1001."""
+    taken = set(Order.objects.filter(reference__startswith="A-").values_list("reference", flat=True))
+    free = (reference for number in itertools.count(1001) if (reference := f"A-{number}") not in taken)
     return _place(
         user_id=uuid.uuid4(),
         email="ann@example.com",
         name="Ann",
-        reference="A-1001",
+        reference=next(free),
         total_amount=4200,
         items=[{"sku": "pen", "name": "Brass pen", "quantity": 1, "unit_amount": 4200}],
     )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +19,26 @@ from rich.progress import (
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
+
+
+@contextmanager
+def words_on_a_terminal() -> Iterator[None]:
+    """Show a person no log lines below an error between the words of a command.
+
+    Logs that go to a file or to a collector stay complete.
+    """
+    changed = [
+        (handler, handler.level)
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream.isatty()
+    ]
+    for handler, level in changed:
+        handler.setLevel(max(level, logging.ERROR))
+    try:
+        yield
+    finally:
+        for handler, level in changed:
+            handler.setLevel(level)
 
 
 class Reporter:

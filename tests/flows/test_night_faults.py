@@ -133,6 +133,7 @@ def test_a_stopped_valkey_is_named_and_its_return_is_logged(shop, page):
     shop.valkey.start(log=shop.folder / "valkey.log")
     shop.until(lambda: "Valkey is back" in shop.log("worker"), "the worker says that it is back")
     shop.until(lambda: needs(shop) == [], "the alarm ends")
+    assert "Deprecat" not in shop.log("worker")
 
 
 def test_a_process_that_stops_cleanly_leaves_no_row():

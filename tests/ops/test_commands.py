@@ -240,7 +240,7 @@ def test_the_demo_counts_the_emails_that_nothing_tries(provider, settings, capsy
 def test_one_demo_order_comes_with_a_token_as_lines_for_a_shell(provider, client, capsys):
     call_command("demo", "--one")
     said = capsys.readouterr()
-    assert said.err == ""
+    assert said.err == "order A-1001 placed; token valid 7 days\n"
     shell = ["/bin/sh", "-euc", 'eval "$1"; echo "$TOKEN $ORDER"', "sh", said.out]
     token, order = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.split()
     api, headers = f"/api/v1/orders/{order}", {"authorization": f"Bearer {token}"}
@@ -249,6 +249,13 @@ def test_one_demo_order_comes_with_a_token_as_lines_for_a_shell(provider, client
         assert answer.json()["status"] == status
     assert Order.objects.get().correlation_id.startswith("demo-")
     assert ApiToken.objects.get().expires_at < read_database_time() + dt.timedelta(days=8)
+
+
+def test_each_single_demo_order_has_the_next_number(provider, capsys):
+    for number in (1001, 1002):
+        call_command("demo", "--one")
+        assert f"order A-{number} placed" in capsys.readouterr().err
+    assert set(Order.objects.values_list("reference", flat=True)) == {"A-1001", "A-1002"}
 
 
 def test_one_demo_order_is_not_several(provider):

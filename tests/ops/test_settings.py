@@ -18,7 +18,7 @@ import pytest
 from config import settings as shipped
 from config.database_url import parse_archive, parse_database
 from config.unknown import find_unknown
-from local.machine import PROJECT
+from local.machine import PROJECT, failed_part
 from tests.kit import warm
 from tests.kit.certificates import make_authority
 from tests.kit.chart import documented_settings
@@ -56,6 +56,7 @@ def refusal(**environment: str) -> str:
         ("RETRY_DELAYS", "300,900,soon"),
         ("RETRY_DELAYS", "300,0"),
         ("ORDER_SOURCES", "order-service"),
+        ("ORDER_SOURCES", "My Shop!"),
         ("LEASE_SECONDS", "5"),
         ("EMAIL_PROVIDERS", "pigeon"),
         ("EMAIL_URL", "smtp://mail.example.com:70000"),
@@ -82,6 +83,23 @@ def refusal(**environment: str) -> str:
 )
 def test_it_refuses_a_bad_value_by_name(name: str, value: str) -> None:
     assert name in refusal(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("EMAIL_PROVIDERS", "ses,sendgird", "'sendgird' is none of sendgrid, ses, "),
+        ("EMAIL_PROVIDERS", "ses,sendgird", "Did you mean sendgrid?"),
+        ("EVENT_TRANSPORT", "kafak", "Did you mean kafka?"),
+        ("LOG_LEVEL", "debgu", "Did you mean DEBUG?"),
+        ("NOTIFY_ON", "order.payd", "Did you mean order.paid?"),
+        ("ORDER_SOURCES", "My Shop!", "such as my-shop"),
+    ],
+)
+def test_it_names_the_wrong_word_and_the_right_one(name: str, value: str, said: str) -> None:
+    sentence = refusal(**{name: value})
+    assert said in sentence
+    assert "make clean" not in failed_part(sentence) and "make clean" in failed_part("a lost file")
 
 
 @pytest.mark.parametrize(("word", "means"), [("TRUE", True), ("no", False)])

@@ -90,6 +90,8 @@ class Command(BaseCommand):
             create = ("tokens", "create", "demo", "--scope", "all", "--expires-days", str(TOKEN_DAYS))
             call_command(*create, stdout=token, stderr=StringIO())
         self.stdout.write(f"export TOKEN={token.getvalue().strip()}\nexport ORDER={order.id}")
+        said = f"order {order.reference} placed; token valid {TOKEN_DAYS} days"
+        self.stderr.write(said, style_func=str)  # not in the red of errors
 
     def place(self, *, orders: int, wait: float) -> None:
         """Place orders. Wait for at most `wait` seconds until each e-mail ended or waits for a retry."""

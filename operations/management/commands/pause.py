@@ -13,6 +13,7 @@ from django.utils.dateparse import parse_datetime
 from operations import pauses
 from runtime.models import Pause
 from runtime.personal_data import AddressGiven
+from runtime.progress import words_on_a_terminal
 
 
 class Command(BaseCommand):
@@ -31,6 +32,7 @@ class Command(BaseCommand):
             help="the moment of a restored backup; resume then needs manage.py after_restore",
         )
 
+    @words_on_a_terminal()
     def handle(self, *args: Any, **options: Any) -> None:
         restored_to = options["restored_to"]
         parts = parts_of(options["part"], is_all=options["all"])

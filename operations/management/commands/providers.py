@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from notifications.trials import default_event, start_trial
 from runtime.jobs.run import run_until_ended
 from runtime.models import BulkJob
+from runtime.progress import words_on_a_terminal
 
 
 class Command(BaseCommand):
@@ -29,6 +30,7 @@ class Command(BaseCommand):
             help="send its e-mail, with a sample order (default: %(default)s)",
         )
 
+    @words_on_a_terminal()
     def handle(self, *args: Any, name: str, to: str, event: str, **_: Any) -> None:
         try:
             job = start_trial(provider=name, to=to, event=event)

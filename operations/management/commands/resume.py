@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from notifications.wake import waker
 from operations import pauses
 from operations.management.commands.pause import add_parts, parts_of, whoami
+from runtime.progress import words_on_a_terminal
 
 #: The longest wait for Valkey. Without it, the next poll sends.
 WAKE_SECONDS = 2.0
@@ -23,6 +24,7 @@ class Command(BaseCommand):
             "--force", action="store_true", help="resume even if manage.py after_restore has not run"
         )
 
+    @words_on_a_terminal()
     def handle(self, *args: Any, force: bool, **options: Any) -> None:
         parts = parts_of(options["part"], is_all=options["all"])
         try:

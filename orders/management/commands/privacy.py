@@ -27,7 +27,7 @@ from retention.rows_of_person import describe_rest
 from runtime.database.postgres.connection import patient
 from runtime.jobs.run import run_until_ended
 from runtime.models import BulkJob
-from runtime.progress import Reporter
+from runtime.progress import Reporter, words_on_a_terminal
 
 #: `erase` asks this on a terminal.
 QUESTION = "This overwrites the personal data of {}, and cannot be undone. Type yes to erase: "
@@ -47,6 +47,7 @@ class Command(BaseCommand):
         )
         erase.add_argument("--now", action="store_true", help="rewrite the cold files at once")
 
+    @words_on_a_terminal()
     def handle(self, *args: Any, verb: str, email: str, **options: Any) -> None:
         if "@" not in email:
             raise CommandError("--email takes an e-mail address.", returncode=2)
@@ -84,9 +85,11 @@ class Command(BaseCommand):
                 erasure.rewrite_cold_files(report=report)
         recorded = Erasure.objects.filter(address_hash=job.filter["person"]).first()
         cold_files = recorded.cold_files if recorded else []
-        self.stdout.write(
-            json.dumps({"changed": job.done_count, "cold_files_to_rewrite": cold_files}, indent=2)
-        )
+        if self.stdout.isatty():
+            self.stdout.write(f"Erased. Rows changed: {job.done_count:,}.")
+        else:
+            result = {"changed": job.done_count, "cold_files_to_rewrite": cold_files}
+            self.stdout.write(json.dumps(result, indent=2))
         if cold_files:
             self.stderr.write(describe_rest(person=job.filter["person"]))
 

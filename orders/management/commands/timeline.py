@@ -15,6 +15,8 @@ from orders.models import Order
 from orders.timeline import read_timeline
 from runtime.database.ids import parse_uuid
 
+MOST_LISTED = 20
+
 
 class Command(BaseCommand):
     help = "Print every change, e-mail, attempt, delivery, event and act of a person for one order."
@@ -41,13 +43,22 @@ class Command(BaseCommand):
 def find_order(text: str) -> Order | None:
     """Return the order with this id or this reference, or None.
 
-    Raise `CommandError` if several orders have the reference.
+    If several orders have the reference, raise `CommandError` with a list of them, the newest first.
     """
     id = parse_uuid(text)
-    orders = list(Order.objects.filter(id=id) if id else Order.objects.filter(reference=text)[:2])
-    if len(orders) > 1:
-        raise CommandError(f"Several orders have the reference {text}. Give an order's id.")
-    return orders[0] if orders else None
+    orders = Order.objects.filter(id=id) if id else Order.objects.filter(reference=text)
+    newest = list(orders.order_by("-created_at", "-id")[: MOST_LISTED + 1])
+    if len(newest) > 1:
+        lines = [
+            f"{order.id}  {order.source or 'own order':<12}  placed {order.created_at:%Y-%m-%d %H:%M}"
+            f"  {order.status}"
+            for order in newest[:MOST_LISTED]
+        ]
+        more = ["…"] if len(newest) > MOST_LISTED else []
+        raise CommandError(
+            "\n".join([f"Several orders have the reference {text}. Give the id of one:", *lines, *more])
+        )
+    return newest[0] if newest else None
 
 
 def _line(entry: TimelineEntry, before: dt.datetime | None) -> str:

@@ -198,9 +198,13 @@ class TestCommand:
             what for _, what in told(story)
         ]
 
-    def test_an_ambiguous_reference_is_refused(self, story):
-        make_order(reference=story.reference)
-        with pytest.raises(CommandError, match="Several orders"):
+    def test_an_ambiguous_reference_lists_its_orders_the_newest_first(self, story):
+        newer = make_order(reference=story.reference)
+        with pytest.raises(CommandError) as error:
             call_command("timeline", story.reference)
+        first, *lines = str(error.value).splitlines()
+        assert first.startswith("Several orders have the reference")
+        assert [line.partition(" ")[0] for line in lines] == [str(newer.id), str(story.id)]
+        assert lines[0].endswith("pending") and lines[1].endswith("paid")
         with pytest.raises(CommandError, match="There is no order nothing"):
             call_command("timeline", "nothing")
