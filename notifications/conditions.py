@@ -81,9 +81,12 @@ UNFINISHED_EMAILS: Query[Rows] = Query(
 
 #: How long a refused sender is reported whose e-mails another provider sends.
 _RECENT = dt.timedelta(minutes=10)
+#: An e-mail whose sender was refused is tried again sooner than after so long.
+_LATELY = dt.timedelta(minutes=20)
 #: The profiles with a sender that a provider refused at the last attempt of a waiting e-mail, or of late, and
 #: of which it has accepted nothing since. A test follows each refusal within a minute. The search for an
-#: acceptance therefore reads the e-mails of few minutes, by the index of the sums.
+#: acceptance therefore reads the e-mails of few minutes, by the index of the sums: OFFSET 0 keeps PostgreSQL
+#: from reading the whole table for a hash.
 _REFUSED = """
     SELECT profile, max(from_email) AS sender, string_agg(DISTINCT provider, ', ') AS providers
     FROM (
@@ -100,9 +103,10 @@ _REFUSED = """
     ) AS refused
     WHERE NOT EXISTS (
         SELECT FROM email_notifications AS sent
-        WHERE {sent_minute} >= {refused_minute} AND sent.sent_at > refused.refused_at
-            AND sent.provider = refused.provider AND sent.profile = refused.profile
-            AND sent.from_email = refused.from_email
+        WHERE {sent_minute} >= '{lately}' AND {sent_minute} >= {refused_minute}
+            AND sent.sent_at > refused.refused_at AND sent.provider = refused.provider
+            AND sent.profile = refused.profile AND sent.from_email = refused.from_email
+        OFFSET 0
     )
     GROUP BY profile
 """
@@ -117,6 +121,7 @@ REFUSED_SENDERS: Query[Sequence[Row]] = Query(
         verdict=Verdict.SENDER_REFUSED,
         sent_minute=BY_MINUTE.format("sent.sent_at"),
         refused_minute=BY_MINUTE.format("refused.refused_at"),
+        lately=(now - _LATELY).astimezone(dt.UTC).isoformat(),
     ),
     read=lambda rows, _: rows,
 )

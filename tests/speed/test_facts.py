@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models.functions import Now
 
 from events.conditions import UNFINISHED_EVENTS, Events
-from notifications.conditions import UNFINISHED_EMAILS, Rows
+from notifications.conditions import REFUSED_SENDERS, UNFINISHED_EMAILS, Rows
 from runtime.conditions import HEARTBEATS
 from tests.kit import plans
 from tests.kit.mails import make_mail
@@ -59,3 +59,16 @@ def test_a_look_at_thousands_of_unfinished_rows_stops_after_the_limit(filled, mo
     (of_rows,) = [sql for sql in read if "dead_lettered" in sql and "email_notifications" in sql]
     # the unfinished e-mails, the unfinished events, and the e-mails whose sender was refused
     assert conditions.MOST <= plans.plan_of(of_rows).visited <= 3 * conditions.MOST + 1000
+
+
+def test_the_search_for_a_senders_acceptance_reads_the_emails_of_few_minutes(filled):
+    now = read_database_time()
+    refused = {"at": (now - dt.timedelta(minutes=1)).isoformat(), "provider": "ses"}
+    errors = [refused | {"outcome": "sender_refused", "code": "", "text": ""}]
+    make_mail(profile="shop-a", from_email="a@shop-a.test", errors=errors)
+    plan = plans.plan_of(REFUSED_SENDERS.select(now))
+    assert any("date_bin" in name for name in plan.indexes)
+    # the due e-mails, and those that were sent of late with their neighbours in the table
+    assert plan.visited <= plans.DUE + 2 * plans.SENT_NOW
+    (row,) = conditions.read_facts(now=now)[REFUSED_SENDERS]
+    assert row["profile"] == "shop-a"
