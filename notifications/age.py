@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 
 from notifications.log import EmailChange
 from notifications.manual_actions import why_not
-from notifications.models import CONTENT, EmailNotification
+from notifications.models import CONTENT, WAITS_SINCE, EmailNotification
 from notifications.settle import settle_locked
 from notifications.states.claimed import Claimed
 from notifications.states.errors import ErrorEntry
@@ -31,9 +31,6 @@ from runtime.models import Heartbeat, Pause
 
 #: How many due e-mails a sweep reads, and how many it changes in one transaction.
 SWEEP_ROWS, BATCH = 10_000, 300
-#: Since when a row waits.
-WAITS_SINCE = f"""greatest(created_at, readdressed_at, resent_at,
-    (SELECT beat_at FROM heartbeats WHERE name = '{Heartbeat.DELIVERY_RESUMED}'))"""  # noqa: S608 - ours
 # No index has the ages: each e-mail would pay for it, and few ever grow old. The id tells rows apart that are
 # due at the same time.
 _READ = Prepared(

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from notifications.models import OWN_ORDERS, EmailNotification, text_name
+from notifications.models import OWN_ORDERS, WAITS_SINCE, EmailNotification, text_name
 from notifications.published import Trouble, find_troubles
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from notifications.sums import BY_MINUTE
 from runtime import conditions
-from runtime.conditions import HOUR, Alert, Condition, Measurement, Query, Row, positive
+from runtime.conditions import DAY, HOUR, Alert, Condition, Measurement, Query, Row, positive
 from runtime.models import Pause
 from runtime.telemetry.metrics import Values, gauge
 
@@ -27,9 +27,14 @@ _SELECT = """
             count(*) FILTER (WHERE status = 'failed') AS failed, count(*) FILTER (WHERE held) AS held,
             extract(epoch FROM statement_timestamp() - min(next_attempt_at))::float8 AS due_seconds,
             extract(epoch FROM statement_timestamp() - min(since) FILTER (WHERE NOT held))::float8
-                AS waiting_seconds
+                AS waiting_seconds,
+            count(*) FILTER (
+                WHERE NOT held AND waits_since <= statement_timestamp() - {warn} * interval '1 s') AS ageing,
+            extract(epoch FROM statement_timestamp() - min(waits_since) FILTER (WHERE NOT held))::float8
+                AS age_seconds
         FROM (
-            SELECT status, next_attempt_at, coalesce(resent_at, created_at) AS since, status = 'failed'
+            SELECT status, next_attempt_at, coalesce(resent_at, created_at) AS since,
+                {waits_since} AS waits_since, status = 'failed'
                 AND next_attempt_at > statement_timestamp() AND errors->-1->>'outcome' = 'ambiguous' AS held
             FROM email_notifications WHERE status IN ({due})
             ORDER BY next_attempt_at LIMIT {most}
@@ -58,6 +63,8 @@ class Rows(NamedTuple):
     held: int = 0  # the failed ones that wait for evidence of an acceptance
     due_seconds: float = 0.0  # since the longest-waiting row became due
     waiting_seconds: float = 0.0  # since the oldest row that is not held was written or resent
+    ageing: int = 0  # those that soon become dead letters as too old
+    age_seconds: float = 0.0  # of the oldest row that is not held (notifications.age)
     processing: int = 0
     claimed_seconds: float = 0.0  # since the oldest current claim
     processing_seconds: float = 0.0  # since the oldest row in processing was written or resent
@@ -68,6 +75,17 @@ class Rows(NamedTuple):
         """Seconds since the oldest unfinished row that is neither held nor dead was written or resent."""
         return max(self.waiting_seconds, self.processing_seconds)
 
+    @property
+    def left_seconds(self) -> float:
+        """Seconds until the oldest row becomes a dead letter."""
+        return max(0.0, settings.EMAIL_MAX_AGE_HOURS * HOUR - self.age_seconds)
+
+
+def _warning_seconds() -> float:
+    """Return the age at which people are warned: a day before the longest one, or half of it if later."""
+    longest: float = settings.EMAIL_MAX_AGE_HOURS * HOUR
+    return max(longest - DAY, longest / 2)
+
 
 def _rows(rows: Sequence[Row], _: dt.datetime) -> Rows:
     return Rows(**positive(rows[0]))
@@ -75,7 +93,12 @@ def _rows(rows: Sequence[Row], _: dt.datetime) -> Rows:
 
 UNFINISHED_EMAILS: Query[Rows] = Query(
     name="unfinished e-mails",
-    select=lambda _: _SELECT.format(most=conditions.MOST, due=list_in_sql(DUE_STATES)),
+    select=lambda _: _SELECT.format(
+        most=conditions.MOST,
+        due=list_in_sql(DUE_STATES),
+        waits_since=WAITS_SINCE,
+        warn=_warning_seconds(),
+    ),
     read=_rows,
 )
 
@@ -126,6 +149,19 @@ REFUSED_SENDERS: Query[Sequence[Row]] = Query(
     read=lambda rows, _: rows,
 )
 
+#: The end of an alert's description, for a state that makes e-mails too old.
+HOW_MANY_AND_WHEN = (
+    '{{ with query "max(orderpost_ageing_emails) > 0" }} {{ . | first | value }} e-mails become dead letters'
+    '{{ with query "min(orderpost_ageing_left_seconds)" }}, the first in '
+    "{{ . | first | value | humanizeDuration }}{{ end }}.{{ end }}"
+)
+
+
+def _in_words(seconds: float) -> str:
+    number, unit = (seconds // 3600, "hour") if seconds >= 7200 else (seconds // 60, "minute")
+    return f"{number:.0f} {unit}{'s' * (number != 1)}"
+
+
 SENDER_REFUSED = Condition(
     code="EmailSenderRefused",
     place=45,
@@ -142,6 +178,23 @@ SENDER_REFUSED = Condition(
     do="verify it at the provider; the e-mails then go out, and those of other shops are not affected",
     alert=Alert("P2", "2m", "A provider refuses the sender of a shop, so that shop's e-mails wait."),
     page="notifications.mailprofile",
+)
+NEARLY_TOO_OLD = Condition(
+    code="EmailNearlyTooOld",
+    place=42,
+    source=UNFINISHED_EMAILS,
+    measure=lambda rows: [Measurement(rows.ageing, words={"left": _in_words(rows.left_seconds)})],
+    paused_by=Pause.Part.DELIVERY,
+    sentence="{number} e-mails become dead letters unless a provider takes them, the first in {left}",
+    do="read their errors, and fix the cause in time; afterwards a person has to resend them",
+    alert=Alert(
+        "P2",
+        "5m",
+        "E-mails are within a day, or within half of `EMAIL_MAX_AGE_HOURS` if that is less, of becoming dead"
+        " letters.",
+        shows=HOW_MANY_AND_WHEN,
+    ),
+    page="notifications.emailnotification?status=pending",
 )
 DEAD_LETTERS = Condition(
     code="EmailDeadLetters",
@@ -189,7 +242,7 @@ PROCESSING_STUCK = Condition(
     alert=Alert("P2", "2m", "A claim is older than five minutes and than its lease."),
     page="notifications.emailnotification?status=processing",
 )
-conditions.register(SENDER_REFUSED, DEAD_LETTERS, BACKLOG, OVERDUE, PROCESSING_STUCK)
+conditions.register(SENDER_REFUSED, NEARLY_TOO_OLD, DEAD_LETTERS, BACKLOG, OVERDUE, PROCESSING_STUCK)
 
 
 def _by_status(rows: Rows) -> Values:
@@ -214,6 +267,19 @@ conditions.show(
     gauge("orderpost_oldest_unfinished_seconds", "age of the oldest row neither dead nor held", ["table"]),
     UNFINISHED_EMAILS,
     lambda rows: {TABLE: rows.unfinished_seconds},
+)
+conditions.show(
+    gauge(
+        "orderpost_ageing_emails",
+        "rows that soon become dead letters as too old: those of *EmailNearlyTooOld*",
+    ),
+    UNFINISHED_EMAILS,
+    lambda rows: rows.ageing,
+)
+conditions.show(
+    gauge("orderpost_ageing_left_seconds", "until the first of the waiting e-mails is too old"),
+    UNFINISHED_EMAILS,
+    lambda rows: rows.left_seconds,
 )
 conditions.show(
     gauge("orderpost_oldest_processing_seconds", "age of the oldest present claim", ["table"]),

@@ -20,6 +20,7 @@ from notifications.states.errors import ErrorEntry
 from notifications.states.transitions import COLUMNS_OF, DUE_INDEX, DUE_STATES, Status
 from retention.partitioned import Partitioned
 from runtime.database.ids import new_id
+from runtime.models import Heartbeat
 
 #: The name that people read for the orders without a source.
 OWN_ORDERS = "own orders"
@@ -43,6 +44,9 @@ def _has_columns_of(status: Status) -> Q:
 
 #: The time of the last failed attempt, as stored: text in ISO 8601 and UTC.
 LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
+#: Since when an e-mail could be sent: `notifications.age` says why.
+WAITS_SINCE = f"""greatest(created_at, readdressed_at, resent_at,
+    (SELECT beat_at FROM heartbeats WHERE name = '{Heartbeat.DELIVERY_RESUMED}'))"""  # noqa: S608 - ours
 
 
 class EventTimes(NamedTuple):

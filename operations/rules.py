@@ -74,7 +74,7 @@ def _rule(condition: Condition[Any], alert: Alert) -> str:
         labels: {{{labels}}}
         annotations:
           summary: {_quoted(alert.when.removesuffix(".") + SUBJECT)}
-          description: {_quoted(f"To do: {condition.do}.")}
+          description: {_quoted(f"To do: {condition.do}.{alert.shows}")}
           runbook_url: '{{{{ $externalLabels.docs }}}}/guides/alerts.md#{code.lower()}'
 """
 

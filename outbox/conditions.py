@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from events.conditions import show_lags
 from events.transports import Lag
+from notifications.conditions import HOW_MANY_AND_WHEN
 from notifications.providers.causes import blame
 from outbox import cdc
 from outbox.drain import POLL, read_rules
@@ -102,6 +103,7 @@ PROVIDERS_DOWN = Condition(
         "5m",
         "Every provider's circuit breaker is open or paused while e-mails wait.",
         also='sum(max by (status) (orderpost_unfinished{status!="dead_lettered"})) > 0',
+        shows=HOW_MANY_AND_WHEN,
     ),
 )
 PROVIDER_DOWN = Condition(

@@ -109,13 +109,15 @@ class Alert:
     """The alert of a condition that has held for `wait`.
 
     `when` is its summary and the beginning of its paragraph in docs/guides/alerts.md. `also` is a clause of
-    PromQL that must hold as well, if a fact of another source matters.
+    PromQL that must hold as well, if a fact of another source matters. `shows` is the end of its description,
+    a template of Prometheus that queries numbers.
     """
 
     priority: Literal["P1", "P2", "P3"]
     wait: str
     when: str
     also: str = ""
+    shows: str = ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

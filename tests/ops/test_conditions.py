@@ -47,11 +47,11 @@ from tests.kit.words import (
 )
 
 pytestmark = pytest.mark.django_db
-HOUR = dt.timedelta(hours=1)
+MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 #: Each code once, the most severe first.
 CODES = [
     *("Paused", "BrokerDown", "EmailProvidersDown", "ProcessGone", "EmailProviderDown"),
-    *("EmailSenderRefused", "PollMissing", "EmailTextOutdated"),
+    *("EmailNearlyTooOld", "EmailSenderRefused", "PollMissing", "EmailTextOutdated"),
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
     *("DeadEvents", "OrdersStuck", "JobsFailed", "RelayBlocked", "RelayLag", "ConsumerLag", "CdcLag"),
     *("EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
@@ -149,6 +149,10 @@ class Breaks:
 
     def EmailOverdue(self) -> None:
         make_mail(created_at=Now() - 2 * HOUR)
+
+    def EmailNearlyTooOld(self) -> None:
+        make_mail(created_at=Now() - 40 * MINUTE)
+        self.settings.EMAIL_MAX_AGE_HOURS = 1
 
     def EmailProcessingStuck(self) -> None:
         make_mail(status="processing", claimed_at=Now() - HOUR)
@@ -355,6 +359,7 @@ def test_each_condition_is_an_alert_and_those_of_one_code_are_one():
     ("code", "part"),
     [
         *(("EmailBacklog", "delivery"), ("EmailOverdue", "delivery"), ("EmailProcessingStuck", "delivery")),
+        ("EmailNearlyTooOld", "delivery"),
         *(("RelayLag", "relay"), ("ConsumerLag", "consumers")),
     ],
 )

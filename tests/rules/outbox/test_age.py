@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
+import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,10 +20,21 @@ from notifications.providers.causes import explain
 from notifications.providers.explanations import TOO_OLD
 from notifications.services import readdress
 from operations.after_restore import reconcile
+from operations.status import read_status
 from outbox.screen import screen
 from retention.purge import purge
 from tests.kit import months
-from tests.kit.mails import claim_one, drained, make_mail, make_mails, sandbox, settled, statuses
+from tests.kit.mails import (
+    claim_one,
+    drained,
+    due_now,
+    make_mail,
+    make_mails,
+    sandbox,
+    settled,
+    statuses,
+)
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     EmailNotification,
     FirstAttempts,
@@ -28,6 +42,7 @@ from tests.kit.words import (
     Verdict,
     dead_causes,
     drain,
+    metrics,
     pauses,
     read_database_time,
     resend,
@@ -54,11 +69,12 @@ def let_pass(time: dt.timedelta) -> None:
         cursor.execute(
             """
             UPDATE email_notifications SET errors = (
-                SELECT jsonb_agg(entry || jsonb_build_object('at', (entry->>'at')::timestamptz - %s))
+                SELECT jsonb_agg(entry || jsonb_build_object(
+                    'at', (entry->>'at')::timestamptz - make_interval(secs => %s)))
                 FROM jsonb_array_elements(errors) AS entry)
             WHERE errors <> '[]'
             """,
-            [time],
+            [time.total_seconds()],
         )
 
 
@@ -270,3 +286,85 @@ def sweep_elsewhere() -> list[EmailChange]:
         return age.sweep(after=age.START)[0]
     finally:
         connection.close()
+
+
+def shown() -> tuple[list[str], dict[str, float]]:
+    """Return what `status` says is needed, and the numbers that the alerts' descriptions query."""
+    numbers = {
+        family.name: family.samples[0].value
+        for family in metrics.families(with_readers=True)
+        if family.name.startswith("orderpost_ageing_")
+    }
+    return read_status()["needs"], numbers
+
+
+@pytest.mark.parametrize(("hours", "warned_at"), [(72, 48 * HOUR), (30, 15 * HOUR), (1, HOUR / 2)])
+def test_a_warning_comes_a_day_before_or_at_half_the_age_if_that_is_later(
+    hours, warned_at, settings, valkey_url
+):
+    settings.REDIS_URL, settings.EMAIL_MAX_AGE_HOURS = valkey_url, hours
+    make_mail()
+    let_pass(warned_at - MINUTE)
+    assert shown()[1]["orderpost_ageing_emails"] == 0
+    let_pass(MINUTE)
+    assert shown()[1]["orderpost_ageing_emails"] == 1
+    assert shown()[1]["orderpost_ageing_left_seconds"] == pytest.approx(
+        (hours * HOUR - warned_at).total_seconds(), abs=30
+    )
+
+
+def test_ten_days_with_a_wrong_key(sandbox, settings, valkey_url, admin_client):
+    settings.REDIS_URL, settings.BREAKER_OPEN_SECONDS = valkey_url, 0.01
+    drain.reset()
+    sandbox.fail(status=401, message="The provided authorization grant is invalid")
+    paid = make_mail(order_version=1, subject="paid")
+    cancelled = make_mail(
+        order_id=paid.order_id, order_version=2, event_type="order.cancelled", subject="cancelled"
+    )
+    paid_only = make_mail(subject="paid by another customer")
+    drain.poll()
+    pass_days(2)
+    late = make_mail(subject="paid on the third day")
+    drain.poll()
+    needs, numbers = shown()
+    warning = "2 e-mails become dead letters unless a provider takes them, the first in 23 hours"
+    assert [warning in sentence for sentence in needs].count(True) == 1, needs
+    assert warning in html.unescape(admin_client.get("/admin/").content.decode())
+    assert numbers["orderpost_ageing_emails"] == 2
+    assert numbers["orderpost_ageing_left_seconds"] == pytest.approx(24 * 3600, abs=60)
+    assert read_status()["emails"]["dead_lettered"] == 0
+
+    pass_days(1)
+    assert statuses() == {"discarded": 1, "dead_lettered": 2, "pending": 1}
+    assert read_status()["emails"]["dead_lettered"] == 2
+    assert any(sentence.startswith("2 dead letters") for sentence in shown()[0])
+    assert shown()[1]["orderpost_ageing_emails"] == 0  # the third has two days left
+    pass_days(5)
+    new = make_mail(subject="paid on the ninth day")
+    pass_days(2)
+    assert statuses() == {"discarded": 1, "dead_lettered": 3, "pending": 1}
+
+    sandbox.heal()
+    new_ones = make_mail(subject="paid after the repair")
+    deadline = time.monotonic() + PATIENCE
+    while statuses().get("pending") and time.monotonic() < deadline:
+        due_now()
+        drain.poll()
+    assert sorted(mail.subject for mail in sandbox.mails) == [
+        "paid after the repair",
+        "paid on the ninth day",
+    ]
+    assert error_of(paid) == "overtaken by order.cancelled"
+    for mail in (cancelled, paid_only, late):
+        assert re.match(r"too old: it waited 3 days for (sendgrid \(401|a provider$)", error_of(mail))
+        assert mail.status == "dead_lettered" and mail.retry_count == 0
+    for mail in (new, new_ones):
+        mail.refresh_from_db()
+        assert mail.status == "sent"
+
+
+def pass_days(count: int) -> None:
+    """Let days pass with a poll on each."""
+    for _ in range(count):
+        let_pass(DAY)
+        drain.poll()
