@@ -19,7 +19,7 @@ from events.publishing.resend import resend_events
 from events.transports import BrokerAway
 from runtime.database import periods
 from runtime.database.ids import parse_uuid
-from web.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, pill
+from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, TriageAdmin, ago, pill
 from web.admin.jobs import start_for_list
 from web.admin.menu import MenuItem
 from web.admin.period import PeriodFilter
@@ -56,7 +56,7 @@ class DomainEventAdmin(TriageAdmin[DomainEvent]):
         "Each change of an order writes an event. Published events leave the list after EVENT_HOT_DAYS."
     )
     list_display = ["event_type", "aggregate_id", "sequence", "state", "error", "created"]
-    list_filter = [EventStateFilter, AgeFilter, PeriodFilter]
+    list_filter = [EventStateFilter, ChosenFilter, AgeFilter, PeriodFilter]
     csv_columns = (
         "id",
         "event_type",
@@ -151,7 +151,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     menu = MenuItem(40, "Inbound dead letters")
     empty_text = "No event of another service has failed. manage.py consume_events adds failed events here."
     list_display = ["topic", "event_id", "state", "short", "failed"]
-    list_filter = [PeriodFilter]
+    list_filter = [ChosenFilter, PeriodFilter]
     csv_columns = (
         *("id", "topic", "key", "event_id", "consumer", "is_exact", "error"),
         *("failed_at", "replay_requested_at", "replayed_at", "discarded_at"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,15 +13,15 @@ from django.utils import timezone
 from events.models import DomainEvent, InboundDeadLetter
 from events.models.states import REPLAYABLE
 from runtime.database import periods
-from runtime.jobs.actions import BatchResult, BulkAction, register
+from runtime.jobs.actions import BatchResult, BulkAction, group_refusals, register
 
 
 def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Sequence[uuid.UUID]], BatchResult]:
     def change(ids: Sequence[uuid.UUID]) -> BatchResult:
         changed = verb(ids=ids)
-        left = len(ids) - len(changed)
+        left = sorted({*ids} - {*changed})
         return BatchResult(
-            [(id, f"{done}.") for id in changed], Counter({"its state changed": left} if left else {})
+            [(id, f"{done}.") for id in changed], group_refusals((id, "its state changed") for id in left)
         )
 
     return change

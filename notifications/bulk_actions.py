@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from notifications import filters, services
@@ -14,7 +13,7 @@ from notifications.models import EmailNotification
 from notifications.restored import mark_sent
 from notifications.states import transitions
 from notifications.states.transitions import Status
-from runtime.jobs.actions import ACTIONS, BatchResult, BulkAction, register
+from runtime.jobs.actions import ACTIONS, BatchResult, BulkAction, group_refusals, register
 
 Service = Callable[..., tuple[list[EmailChange], list[Refusal]]]
 _PREFIX = "notifications."
@@ -71,7 +70,7 @@ def _by(service: Service, done: str) -> Callable[[Sequence[uuid.UUID]], BatchRes
     def change(ids: Sequence[uuid.UUID]) -> BatchResult:
         changes, refusals = service(ids=ids)
         lines = [(change.id, f"{done} (was {change.was}).") for change in changes]
-        return BatchResult(lines, Counter(refusal.text for refusal in refusals))
+        return BatchResult(lines, group_refusals((refusal.id, refusal.text) for refusal in refusals))
 
     return change
 

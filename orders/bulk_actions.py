@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Sequence
 
 from notifications.bulk_actions import add_action
@@ -14,7 +13,7 @@ from orders.models import Order
 from orders.privacy import jobs
 from orders.render_again import render_again
 from retention.rows_of_person import describe_rest
-from runtime.jobs.actions import BatchResult, PersonAction, Report, register
+from runtime.jobs.actions import BatchResult, PersonAction, Report, group_refusals, register
 from runtime.models import BulkJob
 
 
@@ -23,7 +22,7 @@ def _change(ids: Sequence[uuid.UUID]) -> BatchResult:
     lines = [
         (rendered.id, f"Rendered again as {rendered.copy_id} (was {rendered.was}).") for rendered in done
     ]
-    return BatchResult(lines, Counter(refusal.text for refusal in refusals))
+    return BatchResult(lines, group_refusals((refusal.id, refusal.text) for refusal in refusals))
 
 
 RENDER_AGAIN = add_action(

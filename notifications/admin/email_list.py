@@ -20,7 +20,7 @@ from notifications.states.transitions import DUE_STATES, LABELS, Status
 from notifications.template_files import event_types
 from runtime.addresses import as_stored
 from runtime.database.ids import parse_uuid
-from web.admin.base import AgeFilter, ChoiceFilter, ago, pill
+from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, ago, pill
 from web.admin.period import PeriodFilter
 
 
@@ -85,6 +85,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     list_filter = [
         EmailStatusFilter,
         CauseFilter,
+        ChosenFilter,
         FailingFilter,
         EventFilter,
         ProviderFilter,

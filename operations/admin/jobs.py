@@ -110,6 +110,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             "may_restart": job.state == job.State.FAILED and _may_start(request, job),
             "may_download": _results(request).filter(id=job.id).exists() and _may_start(request, job),
             "rows": _list_url(job),
+            "left_alone": _left_alone(job),
             "rest": _rest(job),
             "media": self.media,
         }
@@ -210,6 +211,17 @@ def _list_url(job: BulkJob) -> str:
         return reverse(f"admin:{action.page}")
     options = action.model._meta
     return reverse(f"admin:{options.app_label}_{options.model_name}_changelist")
+
+
+def _left_alone(job: BulkJob) -> list[tuple[str, int, str, int]]:
+    """Return each reason with its count, and the list of the first rows with their number."""
+    page = _list_url(job)
+    ids = {reason: job.refused_ids.get(reason, []) for reason in job.refusals} if job.refused_ids else {}
+    return [
+        (reason, count, f"{page}?ids={','.join(first)}" if first and page else "", len(first))
+        for reason, count in sorted(job.refusals.items(), key=lambda item: -item[1])
+        for first in [ids.get(reason, [])]
+    ]
 
 
 def _rest(job: BulkJob) -> str:

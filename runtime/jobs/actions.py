@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import uuid
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db import models
@@ -17,10 +16,10 @@ from runtime.models import BulkJob
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchResult:
-    """The result of one batch: a line for the log of each changed row, and why other rows did not change."""
+    """What one batch did: a line for the log of each changed row, and by reason the ids of the others."""
 
     lines: Sequence[tuple[uuid.UUID, str]]
-    refusals: Counter[str]
+    refusals: Mapping[str, Sequence[uuid.UUID]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,6 +37,14 @@ class BulkAction:
     rows: Callable[[Mapping[str, str], dt.datetime | None], QuerySet[Any]]
     change: Callable[[Sequence[uuid.UUID]], BatchResult]
     describe: Callable[[Mapping[str, str]], str]
+
+
+def group_refusals(refusals: Iterable[tuple[uuid.UUID, str]]) -> dict[str, list[uuid.UUID]]:
+    """Return ids by their reason."""
+    groups: dict[str, list[uuid.UUID]] = {}
+    for id, reason in refusals:
+        groups.setdefault(reason, []).append(id)
+    return groups
 
 
 #: Reports a finished step: report(step, **facts). The fact `rows` counts as done.

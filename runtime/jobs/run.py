@@ -17,7 +17,7 @@ import datetime as dt
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 from django.conf import settings
@@ -51,6 +51,8 @@ log = structlog.get_logger(__name__)
 
 #: Rows in one transaction.
 CHUNK = 500
+#: The job's page lists so many of the rows that were left alone for a reason.
+KEPT_REFUSED = 50
 
 #: After so long without a batch, a job with an unknown action fails. A process of a newer release may know
 #: the action, and its batches and tries keep `updated_at` younger.
@@ -185,11 +187,13 @@ def _work(id: uuid.UUID, action: BulkAction) -> None:
             return
         refused = _why_not_allowed(job)
         ids = [] if refused else _next_ids(job, action)
-        result = action.change(ids) if ids else BatchResult([], Counter())
+        result = action.change(ids) if ids else BatchResult([], {})
         _log(job, action, result.lines)
         job.done_count += len(result.lines)
-        job.refused_count += sum(result.refusals.values())
-        job.refusals = dict(Counter(job.refusals) + result.refusals)
+        refused_counts = Counter({reason: len(ids) for reason, ids in result.refusals.items()})
+        job.refused_count += refused_counts.total()
+        job.refusals = dict(Counter(job.refusals) + refused_counts)
+        job.refused_ids = _first_refused(job.refused_ids or {}, result)
         job.position = ids[-1] if ids else job.position
         state = job.State.RUNNING
         if len(ids) < CHUNK:
@@ -201,6 +205,7 @@ def _work(id: uuid.UUID, action: BulkAction) -> None:
             done_count=job.done_count,
             refused_count=job.refused_count,
             refusals=job.refusals,
+            refused_ids=job.refused_ids,
             tries=0,
             error=refused,
             updated_at=Now(),
@@ -208,6 +213,15 @@ def _work(id: uuid.UUID, action: BulkAction) -> None:
     if state != job.State.RUNNING:
         job.state, job.error = state, refused
         _log_end(job)
+
+
+def _first_refused(before: Mapping[str, Sequence[str]], result: BatchResult) -> dict[str, list[str]]:
+    """Return the ids of the first rows that the job left alone for each reason."""
+    first = {reason: list(ids) for reason, ids in before.items()}
+    for reason, ids in result.refusals.items():
+        kept = first.setdefault(reason, [])
+        kept += map(str, ids[: KEPT_REFUSED - len(kept)])
+    return first
 
 
 def _log_end(job: BulkJob) -> None:

@@ -162,6 +162,7 @@ class BulkJob(models.Model):
     done_count = models.PositiveIntegerField(default=0)
     refused_count = models.PositiveIntegerField(default=0)
     refusals = models.JSONField(default=dict)  # reasons for rows left alone: {"it is held": 3}
+    refused_ids = models.JSONField(null=True)  # the first of them by reason: {"it is held": ["…", …]}
     result = models.BinaryField(null=True)  # an export, as gzip
     #: [{"at": …, "kind": …, "text": …}, …]; null for an action that reports no steps. They have no address.
     steps = models.JSONField(null=True)

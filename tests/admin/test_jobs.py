@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any
 
 import pytest
@@ -10,9 +12,9 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 
-from tests.kit.admin import JOBS
+from tests.kit.admin import JOBS, listed, statements_of
 from tests.kit.jobs import job_after, run_jobs, small_batches, started
-from tests.kit.mails import make_mails, statuses
+from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.people import staff_client
 from tests.kit.words import ACTIONS, BulkJob
 
@@ -117,3 +119,21 @@ def test_a_state_that_this_release_does_not_know_is_shown_as_it_is(job, admin_cl
         cursor.execute("ALTER TABLE bulk_jobs DROP CONSTRAINT bulk_jobs_state_known")
         cursor.execute("UPDATE bulk_jobs SET state = 'resting', finished_at = now()")
     assert b">resting<" in admin_client.get(JOBS).content
+
+
+def test_its_page_leads_to_the_rows_that_it_left_alone_by_reason(admin_client):
+    sent, pending, dead = (make_mail(status=status) for status in ("sent", "pending", "dead_lettered"))
+    ids = f"{sent.id},{pending.id},{dead.id}"
+    job = job_after(started(ids=ids, user=User.objects.get(username="admin")))
+    links = re.findall(r'<b>1</b> it is (\w+), .*? <a href="([^"]*)">Show it', page_of(admin_client, job))
+    assert {why: listed(admin_client, html.unescape(url)) for why, url in links} == {
+        "sent": [sent.id],
+        "pending": [pending.id],
+    }
+    BulkJob.objects.update(refused_ids=None)  # as a process of the release before leaves it
+    assert "it is sent, " in page_of(admin_client, job) and "Show it" not in page_of(admin_client, job)
+
+
+def test_its_page_takes_at_most_eight_statements(admin_client, job):
+    page_of(admin_client, job)  # fills the caches of permissions and content types
+    assert len(statements_of(admin_client, f"{JOBS}{job.id}/change/")) <= 8

@@ -27,6 +27,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from runtime.database import periods
+from runtime.database.ids import parse_uuid
 from web.admin import reading
 from web.admin.acts import record_download
 from web.admin.csv import csv_response, rows_by_key
@@ -81,6 +82,21 @@ class ChoiceFilter(admin.SimpleListFilter):
         if self.value() in list(self.choices_of()):
             return queryset.filter(**{str(self.parameter_name): self.value()})
         return queryset
+
+
+class ChosenFilter(admin.SimpleListFilter):
+    """The rows with the ids in the address, to which a job's page leads. Shown only if there are some."""
+
+    title, parameter_name = "choice", "ids"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        chosen = request.GET.get("ids", "")
+        return [(chosen, "left alone by a job")] if chosen else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Row]) -> QuerySet[Row]:
+        if not (chosen := self.value()):
+            return queryset
+        return queryset.filter(pk__in=[id for text in chosen.split(",") if (id := parse_uuid(text))])
 
 
 class AgeFilter(admin.SimpleListFilter):

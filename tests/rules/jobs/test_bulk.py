@@ -87,8 +87,19 @@ def test_rows_that_are_refused_are_visited_once_and_counted_by_their_reason():
     assert (job.state, job.done_count, job.refused_count) == ("done", 1, 25)
     ((reason, count),) = job.refusals.items()
     assert "held" in reason and count == 25
+    assert job.refused_ids == {reason: [str(mail.id) for mail in held]}
     held[0].refresh_from_db()
     assert (held[0].status, held[0].resent_at) == ("dead_lettered", None)
+
+
+def test_it_keeps_the_ids_of_the_first_rows_left_alone_for_each_reason(monkeypatch):
+    monkeypatch.setattr("runtime.jobs.run.KEPT_REFUSED", 12)
+    sent, pending = ([make_mail(status=status) for _ in range(15)] for status in ("sent", "pending"))
+    ids = ",".join(str(mail.id) for mail in (*sent, *pending))
+    job = job_after(started(**{"ids": ids}))
+    assert job.refused_count == 30 and len(job.refused_ids) == 2
+    kept = {tuple(first) for first in job.refused_ids.values()}
+    assert kept == {tuple(str(mail.id) for mail in mails[:12]) for mails in (sent, pending)}
 
 
 @pytest.mark.parametrize(
