@@ -18,9 +18,13 @@ from web.admin.tiles import FrontPage, panel
 
 @admin.register(Heartbeat)
 class HeartbeatAdmin(TriageAdmin[Heartbeat]):
-    list_display = ["title", "beat_at", "release"]
+    list_display = ["process_or_job", "beat_at", "release"]
     ordering = ["kind", "name"]
     actions = ["forget"]
+
+    @admin.display(ordering="kind")
+    def process_or_job(self, row: Heartbeat) -> str:
+        return row.title
 
     def has_forget_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("runtime.delete_heartbeat")
