@@ -23,7 +23,7 @@ from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, TriageAdmin, a
 from web.admin.jobs import start_for_list
 from web.admin.menu import MenuItem
 from web.admin.period import PeriodFilter
-from web.admin.search import SHOWN, Hit, searches
+from web.admin.search import SHOWN, Hit, Term, searches
 
 MOST_AT_ONCE = 5000
 Verb = Callable[..., list[uuid.UUID]]
@@ -233,17 +233,17 @@ def _resolve(
 
 
 @searches(30)
-def events(request: HttpRequest, term: str) -> Iterator[Hit]:
+def events(request: HttpRequest, term: Term) -> Iterator[Hit]:
     """Find an event by its id. The order's page lists the events of an order."""
-    if (id := parse_uuid(term)) is None:
+    if (id := term.id) is None:
         return
     if request.user.has_perm("events.view_domainevent"):
         for event in DomainEvent.objects.filter(id=id):
             url = reverse("admin:events_domainevent_change", args=[event.id])
-            yield Hit(
-                f"event {event.id}", "event", str(event), "published" if event.published_at else "", url
-            )
+            state = "published" if event.published_at else ""
+            yield Hit(f"event {event.id}", "event", str(event), url, at=event.created_at, state=state)
     if request.user.has_perm("events.view_inbounddeadletter"):
         for letter in InboundDeadLetter.objects.filter(event_id=id).order_by("-id")[:SHOWN]:
             url = reverse("admin:events_inbounddeadletter_change", args=[letter.id])
-            yield Hit(f"inbound {letter.id}", "inbound dead letter", str(letter), letter.error[:80], url)
+            key, kind = f"inbound {letter.id}", "inbound dead letter"
+            yield Hit(key, kind, str(letter), url, at=letter.failed_at, state=letter.error[:80])

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from typing import Any
 
 from django.utils import timezone
 
 from notifications.failure_causes import cause_of_row
-from notifications.models import EmailNotification, EmailNotificationQuerySet
+from notifications.models import OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from runtime.database import periods
 
 #: Parameters that filter by the value of the column of that name.
 COLUMNS = ("status", "event_type", "provider")
-NAMES = (*COLUMNS, "cause", "failing", *periods.NAMES)
+NAMES = (*COLUMNS, "shop", "cause", "failing", *periods.NAMES)
+
+
+def orders() -> Any:
+    """Return the orders, whose package is above this one."""
+    model = EmailNotification._meta.get_field("order").related_model
+    assert isinstance(model, type)
+    return model._default_manager.all()
 
 
 def narrow(rows: EmailNotificationQuerySet, params: Mapping[str, str]) -> EmailNotificationQuerySet:
@@ -24,6 +32,9 @@ def narrow(rows: EmailNotificationQuerySet, params: Mapping[str, str]) -> EmailN
     for name in COLUMNS:
         if value := params.get(name):
             rows = rows.filter(**{name: value})
+    if shop := params.get("shop"):
+        source = "" if shop == OWN_ORDERS else shop
+        rows = rows.filter(order_id__in=orders().filter(source=source).values("id"))
     if cause := params.get("cause"):
         rows = rows.dead().alias(cause=cause_of_row()).filter(cause=cause)
     if params.get("failing") == "hour":

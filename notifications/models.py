@@ -19,6 +19,7 @@ from notifications.retention import EMAIL_RETENTION
 from notifications.states.errors import ErrorEntry
 from notifications.states.transitions import COLUMNS_OF, DUE_INDEX, DUE_STATES, Status
 from retention.partitioned import Partitioned
+from runtime.database.beginnings import any_case
 from runtime.database.ids import new_id
 from runtime.models import Heartbeat
 
@@ -258,9 +259,9 @@ class EmailNotification(Partitioned):
             models.Index(
                 fields=["-id"], name="emailnotification_dead", condition=Q(status=Status.DEAD_LETTERED)
             ),
-            # a person's e-mails, newest first (API, the admin's list and search, personal data), all by
-            # `recipient_email__iexact`
-            models.Index(Upper("recipient_email"), F("id").desc(), name="emailnotification_any_case"),
+            # a person's e-mails, newest first (API, the admin's list, personal data), and the admin's search
+            # by an address or its beginning
+            models.Index(any_case("recipient_email"), F("id").desc(), name="emailnotification_address"),
             # the shop copies of a customer's e-mails (personal data)
             models.Index(
                 Upper("customer_email"), name="emailnotification_customer", condition=~Q(customer_email="")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import uuid
 from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib.postgres.indexes import HashIndex
 from django.db import models
 from django.db.models import Exists, F, Q
-from django.db.models.functions import Now, Upper
+from django.db.models.functions import Now
 
+from runtime.database.beginnings import any_case, beginning_with
 from runtime.database.ids import new_id
 
 
@@ -60,6 +62,19 @@ class OrderQuerySet(models.QuerySet["Order"]):
             source="", status__in=["confirmed", "completed"], stock_reserved_at__gt=Now() - CONFIRMS
         )
         return overdue.filter(Exists(confirmed))
+
+    def named(self, name: str) -> list[uuid.UUID]:
+        """Return the ids of orders with this reference, or else of those whose reference begins with it.
+
+        Case and a `#` before the reference make no difference. Each beginning finds a limited number.
+        """
+        if not (name := name.lstrip("#")):
+            return []
+        hits = beginning_with(
+            [name, f"#{name}"], table="orders", column="reference", newest_first="created_at DESC, id DESC"
+        )
+        exact = [id for id, reference in hits if reference.lstrip("#").upper() == name.upper()]
+        return exact or [id for id, _ in hits]
 
 
 class Order(models.Model):
@@ -126,7 +141,15 @@ class Order(models.Model):
             models.Index(fields=["user_id", "created_at", "id"], name="orders_user_newest"),
             # GET /orders?status=, the admin's filter
             models.Index(fields=["status", "created_at", "id"], name="orders_status_newest"),
-            # GET /orders?reference=, the admin's search
+            # the admin's search by a reference or its beginning, in any case
+            models.Index(
+                any_case("reference"),
+                F("created_at").desc(),
+                F("id").desc(),
+                name="orders_reference",
+                condition=~Q(reference=""),
+            ),
+            # GET /orders?reference=
             models.Index(
                 fields=["reference", "created_at", "id"],
                 name="orders_reference_newest",
@@ -160,8 +183,8 @@ class Order(models.Model):
             ),
             # the admin's search box
             HashIndex(fields=["correlation_id"], name="orders_correlation"),
-            # GET /orders?email=, the admin's search by address, a person's data: all ask `email__iexact`
-            models.Index(Upper("email"), "created_at", "id", name="orders_email_newest"),
+            # GET /orders?email=, the admin's search by address or its beginning, a person's data
+            models.Index(any_case("email"), F("created_at").desc(), F("id").desc(), name="orders_email"),
         ]
         # PostgreSQL parses all of them in every statement that writes an order. Each says what no other says.
         constraints = [

@@ -8,20 +8,56 @@ from typing import Any, cast
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.templatetags.admin_urls import admin_urlname
-from django.db.models import QuerySet
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from notifications import filters
-from notifications.models import LAST_ERROR_AT, EmailNotification, EmailNotificationQuerySet
+from notifications.admin.email_state import state_pill
+from notifications.filters import orders
+from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
 from notifications.template_files import event_types
-from runtime.addresses import as_stored
-from runtime.database.ids import parse_uuid
-from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, ago, pill
+from runtime.database.beginnings import beginning_with
+from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, ago
 from web.admin.period import PeriodFilter
+from web.admin.search import HELP, Term
+
+
+def addressed_to(term: Term) -> Q:
+    """Return the condition of the e-mails to an address, or with an id, or to the beginning of an address."""
+    if term.address:
+        return Q(recipient_email__iexact=term.address)
+    if term.id:
+        return Q(id=term.id)
+    rows = beginning_with(
+        [term.address_begins], table="email_notifications", column="recipient_email", newest_first="id DESC"
+    )
+    return Q(id__in=[id for id, _ in rows])
+
+
+def of_orders(term: Term) -> Q:
+    """Return the condition of the e-mails of an order with this id or reference."""
+    return Q(order_id=term.id) if term.id else Q(order_id__in=orders().named(term.text))
+
+
+def with_order(rows: EmailNotificationQuerySet) -> EmailNotificationQuerySet:
+    """Read each row's reference and shop from its order, which may have been deleted."""
+    order = orders().filter(id=OuterRef("order_id"))
+    return rows.annotate(
+        reference=Subquery(order.values("reference")[:1]), shop=Subquery(order.values("source")[:1])
+    )
+
+
+class ShopFilter(ChoiceFilter):
+    """Filters by the system that owns the order. Shown if there are several."""
+
+    title, parameter_name = "shop", "shop"
+
+    def choices_of(self) -> Iterable[str]:
+        return [OWN_ORDERS, *settings.ORDER_SOURCES] if settings.ORDER_SOURCES else []
 
 
 class ParameterFilter(ChoiceFilter):
@@ -33,10 +69,14 @@ class ParameterFilter(ChoiceFilter):
 
 
 class EmailStatusFilter(ParameterFilter):
-    title, parameter_name = "status", "status"
+    title, parameter_name = "state", "status"
 
     def choices_of(self) -> Iterable[str]:
         return LABELS
+
+
+class EmailShopFilter(ShopFilter, ParameterFilter):
+    pass
 
 
 class CauseFilter(ParameterFilter):
@@ -71,18 +111,10 @@ class FailingFilter(ParameterFilter):
 
 
 class ListPage(admin.ModelAdmin[EmailNotification]):
-    list_display = [
-        "state",
-        "event",
-        "recipient_email",
-        "order_link",
-        "tries",
-        "error",
-        "created",
-        "next_try",
-    ]
-    list_display_links = ["state", "event"]
+    list_display = ["title", "order_link", "recipient_email", "shop", "state", "created"]
+    list_display_links = ["title"]
     list_filter = [
+        EmailShopFilter,
         EmailStatusFilter,
         CauseFilter,
         ChosenFilter,
@@ -111,25 +143,28 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         "shop_copy_of",
     )
     search_fields = ["recipient_email"]
-    search_help_text = "A whole address, an order's or notification's id, or an order's reference."
+    search_help_text = HELP
 
-    @admin.display(description="status")
+    @admin.display(description="subject")
+    def title(self, email: EmailNotification) -> str:
+        return f"{email.subject} (shop copy)" if email.shop_copy_of else email.subject
+
+    @admin.display(description="state")
     def state(self, email: EmailNotification) -> SafeString:
-        shown = LABELS.get(
-            email.status
-        )  # a newer release may have written a state that this one does not know
-        return pill(shown.color if shown else email.status, email.status.replace("_", " "))
+        return state_pill(email)
 
-    @admin.display(description="event type", ordering="event_type")
-    def event(self, email: EmailNotification) -> str:
-        return f"{email.event_type} (shop copy)" if email.shop_copy_of else email.event_type
+    @admin.display(description="shop")
+    def shop(self, email: EmailNotification) -> str:
+        source: str | None = getattr(email, "shop", None)
+        return "–" if source is None else source or OWN_ORDERS
 
-    @admin.display(description="order")
+    @admin.display(description="reference")
     def order_link(self, email: EmailNotification) -> SafeString:
-        # An id begins with its time, and only its end distinguishes two orders of the same moment.
+        """Link to the order by its reference, or by the end of its id, whose beginning is only its time."""
         order = EmailNotification._meta.get_field("order").related_model
         url = reverse(admin_urlname(order._meta, SafeString("change")), args=[email.order_id])
-        return format_html('<a href="{}" title="{}">…{}</a>', url, email.order_id, str(email.order_id)[-8:])
+        name = getattr(email, "reference", None) or f"…{str(email.order_id)[-8:]}"
+        return format_html('<a href="{}" title="{}">{}</a>', url, email.order_id, name)
 
     @admin.display(description="retries")
     def tries(self, email: EmailNotification) -> str:
@@ -153,34 +188,34 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         return ago(email.failed_at)
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """In a list of dead letters, show when each failed. None has a next attempt."""
-        if request.GET.get("status") != Status.DEAD_LETTERED and "cause" not in request.GET:
-            return self.list_display
-        return ["failed" if name == "next_try" else name for name in self.list_display]
+        """Show the reason of e-mails that wait or failed, and when each failed or is tried again."""
+        status = request.GET.get("status", "")
+        if status == Status.DEAD_LETTERED or "cause" in request.GET:
+            return [*self.list_display[:-1], "error", "failed"]
+        if status in DUE_STATES or "failing" in request.GET:
+            return [*self.list_display[:-1], "error", "next_try"]
+        return self.list_display
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EmailNotification]:
-        """Load bodies and errors only for the page of one e-mail."""
-        rows = super().get_queryset(request)
-        is_detail = request.resolver_match is not None and str(request.resolver_match.url_name).endswith(
-            "_change"
-        )
+        """Load bodies and errors only for the page of one e-mail, and columns of its order for the list."""
+        rows = cast(EmailNotificationQuerySet, super().get_queryset(request))
+        page = str(request.resolver_match.url_name) if request.resolver_match is not None else ""
+        is_detail = page.endswith("_change")
         if is_detail or "failed" in self.get_list_display(request):
             rows = rows.annotate(last_error_at=LAST_ERROR_AT)
-        return rows if is_detail else rows.defer("body", "body_text", "errors")
+        if is_detail:
+            return rows
+        rows = rows.defer("body", "body_text", "errors")
+        return with_order(rows) if page.endswith("_changelist") else rows
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], search_term: str
     ) -> tuple[QuerySet[EmailNotification], bool]:
-        """Search an indexed column, chosen by the form of the term: address, id or reference."""
-        if not (text := search_term.strip()):
+        """Search the orders first, whose references the e-mails do not have."""
+        term = Term.of(search_term)
+        if not term.text:
             return queryset, False
-        if "@" in text:
-            return queryset.filter(recipient_email__iexact=as_stored(text)), False
-        if wanted := parse_uuid(text):
-            if queryset.filter(id=wanted).exists():
-                return queryset.filter(id=wanted), False
-            return queryset.filter(order_id=wanted), False
-        orders = EmailNotification._meta.get_field("order").related_model
-        assert isinstance(orders, type)
-        named = orders._default_manager.filter(reference=text).order_by("-created_at", "-id")
-        return queryset.filter(order_id__in=list(named.values_list("id", flat=True)[:100])), False
+        if term.id and queryset.filter(id=term.id).exists():
+            return queryset.filter(id=term.id), False
+        named = addressed_to(term) if term.address else addressed_to(term) | of_orders(term)
+        return queryset.filter(named), False

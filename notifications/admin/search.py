@@ -1,4 +1,4 @@
-"""The search box's results among e-mails."""
+"""Find e-mails for the admin's search box."""
 
 from __future__ import annotations
 
@@ -8,33 +8,29 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import reverse
 
+from notifications.admin.email_list import addressed_to, with_order
+from notifications.admin.email_state import state_pill
 from notifications.models import EmailNotification
-from runtime.addresses import as_stored
-from runtime.database.ids import parse_uuid
-from web.admin.search import SHOWN, Hit, searches
+from web.admin.search import SHOWN, Hit, Term, searches
 
 
 @searches(20)
-def emails(request: HttpRequest, term: str) -> Iterator[Hit]:
+def emails(request: HttpRequest, term: Term) -> Iterator[Hit]:
     """Find e-mails by address, id, correlation id or the provider's message id, in one statement by indexes.
 
     A search for an order's id or reference finds the order, whose page lists its e-mails.
     """
     if not request.user.has_perm("notifications.view_emailnotification"):
         return
-    named = Q(provider_message_id=term) | Q(correlation_id=term)
-    if "@" in term:
-        named |= Q(recipient_email__iexact=as_stored(term))
-    if id := parse_uuid(term):
-        named |= Q(id=id)
-    rows = EmailNotification.objects.filter(named).only(
-        "id", "event_type", "recipient_email", "status", "shop_copy_of"
-    )
+    named = addressed_to(term) | Q(provider_message_id=term.text) | Q(correlation_id=term.text)
+    rows = with_order(EmailNotification.objects.filter(named).defer("body", "body_text", "errors"))
     for email in rows.order_by("-id")[:SHOWN]:
         yield Hit(
             key=f"mail {email.id}",
             kind="shop copy" if email.shop_copy_of else "e-mail",
-            title=f"{email.event_type} to {email.recipient_email}",
-            detail=email.status.replace("_", " "),
+            title=f"{email.subject} to {email.recipient_email}",
+            reference=getattr(email, "reference", None) or "",
+            at=email.created_at,
+            state=state_pill(email),
             url=reverse("admin:notifications_emailnotification_change", args=[email.id]),
         )

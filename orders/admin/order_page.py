@@ -11,26 +11,33 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from notifications.admin.email_list import ShopFilter
 from notifications.admin.email_state import EmailState, read_states
 from notifications.admin.timeline import lines_of
-from notifications.models import EmailNotification
+from notifications.models import OWN_ORDERS, EmailNotification
 from notifications.rendering import format_amount
 from orders.admin.addresses import may_correct
+from orders.admin.search import orders_of
 from orders.fields import ORDER_FIELDS, Use, names
 from orders.models import NEWEST_FIRST, STUCK, Order
 from orders.timeline import read_timeline
-from runtime.addresses import as_stored
 from runtime.database.clock import read_database_time
-from runtime.database.ids import parse_uuid
 from web.admin.base import AgeFilter, ChoiceFilter, ago, pill
 from web.admin.period import PeriodFilter
+from web.admin.search import HELP, Term
 
 
 class OrderStatusFilter(ChoiceFilter):
-    title, parameter_name = "status", "status"
+    title, parameter_name = "state", "status"
 
     def choices_of(self) -> Iterable[str]:
         return Order.Status.values
+
+
+class OrderShopFilter(ShopFilter):
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        shop = self.value()
+        return queryset if shop is None else queryset.filter(source="" if shop == OWN_ORDERS else shop)
 
 
 class StuckFilter(ChoiceFilter):
@@ -80,11 +87,11 @@ def _emails(request: HttpRequest, order: Order) -> list[EmailState]:
 
 class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "owner", "state", "total", "refunded", "email", "created"]
-    list_filter = [OrderStatusFilter, StuckFilter, PlacedAge, PlacedPeriod]
+    list_filter = [OrderStatusFilter, OrderShopFilter, StuckFilter, PlacedAge, PlacedPeriod]
     ordering = list(NEWEST_FIRST)
     csv_columns = names(Use.CSV)
     search_fields = ["reference"]
-    search_help_text = "An order's reference or id, or an exact address."
+    search_help_text = HELP
     fieldsets = [
         ("Order", {"fields": _fields_of("Order")}),
         ("Customer", {"fields": _fields_of("Customer")}),
@@ -95,11 +102,11 @@ class OrderPage(admin.ModelAdmin[Order]):
     def shown(self, order: Order) -> str:
         return order.reference or f"…{str(order.id)[-8:]}"
 
-    @admin.display(description="owner")
+    @admin.display(description="shop")
     def owner(self, order: Order) -> str:
-        return order.source or "this system"
+        return order.source or OWN_ORDERS
 
-    @admin.display(description="status")
+    @admin.display(description="state")
     def state(self, order: Order) -> SafeString:
         return pill(order.status)
 
@@ -113,7 +120,7 @@ class OrderPage(admin.ModelAdmin[Order]):
             return "–"
         return format_amount(amount=order.refunded_amount, currency=order.currency, locale="en")
 
-    @admin.display(description="created")
+    @admin.display(description="placed")
     def created(self, order: Order) -> SafeString | str:
         return ago(order.created_at)
 
@@ -162,11 +169,5 @@ class OrderPage(admin.ModelAdmin[Order]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str
     ) -> tuple[QuerySet[Order], bool]:
-        """Search one indexed column: the address, the id or the reference, depending on the term's form."""
-        if not (text := search_term.strip()):
-            return queryset, False
-        if "@" in text:
-            return queryset.filter(email__iexact=as_stored(text)), False
-        if wanted := parse_uuid(text):
-            return queryset.filter(id=wanted), False
-        return queryset.filter(reference=text), False
+        term = Term.of(search_term)
+        return queryset.filter(orders_of(term)) if term.text else queryset, False

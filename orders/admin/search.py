@@ -1,4 +1,4 @@
-"""Find orders for the admin's search box."""
+"""Find orders for the admin's search box and their list."""
 
 from __future__ import annotations
 
@@ -9,26 +9,36 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from orders.models import NEWEST_FIRST, Order
-from runtime.addresses import as_stored
-from runtime.database.ids import parse_uuid
-from web.admin.search import SHOWN, Hit, searches
+from runtime.database.beginnings import beginning_with
+from web.admin.base import pill
+from web.admin.search import SHOWN, Hit, Term, searches
+
+
+def orders_of(term: Term) -> Q:
+    """Return the condition of the orders that a search finds, by indexes."""
+    if term.address:
+        return Q(email__iexact=term.address)
+    if term.id:
+        return Q(id=term.id)
+    addressed = beginning_with(
+        [term.address_begins], table="orders", column="email", newest_first="created_at DESC, id DESC"
+    )
+    return Q(id__in=[*Order.objects.named(term.text), *(id for id, _ in addressed)])
 
 
 @searches(10)
-def orders(request: HttpRequest, term: str) -> Iterator[Hit]:
+def orders(request: HttpRequest, term: Term) -> Iterator[Hit]:
     """Find orders by address, id, reference or correlation id. One statement uses an index for each."""
     if not request.user.has_perm("orders.view_order"):
         return
-    named = Q(reference=term) | Q(correlation_id=term)
-    if "@" in term:
-        named |= Q(email__iexact=as_stored(term))
-    if id := parse_uuid(term):
-        named |= Q(id=id)
-    for order in Order.objects.filter(named).order_by(*NEWEST_FIRST)[:SHOWN]:
+    rows = Order.objects.filter(orders_of(term) | Q(correlation_id=term.text))
+    for order in rows.order_by(*NEWEST_FIRST)[:SHOWN]:
         yield Hit(
             key=f"order {order.id}",
             kind="order",
             title=f"{order.reference or order.id} of {order.email}",
-            detail=order.status.replace("_", " "),
+            reference=order.reference,
+            at=order.created_at,
+            state=pill(order.status),
             url=reverse("admin:orders_order_change", args=[order.id]),
         )

@@ -1,13 +1,27 @@
-"""The admin's one search box: an exact value leads straight to what it names."""
+"""The admin's search box, and the searches of orders and e-mails: they find what people have at hand."""
 
 from __future__ import annotations
 
-import pytest
+from urllib.parse import quote
 
-from tests.kit.admin import EVENTS, LETTERS, MAILS, ORDERS, dead_letter, make_event
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from tests.kit.admin import (
+    EVENTS,
+    LETTERS,
+    MAILS,
+    ORDERS,
+    dead_letter,
+    listed,
+    make_event,
+    statements_of,
+)
 from tests.kit.mails import make_mail
-from tests.kit.orders import make_order
+from tests.kit.orders import make_order, make_orders
 from tests.kit.people import staff_client
+from tests.kit.plans import emptied, plan_of
 
 pytestmark = pytest.mark.django_db
 SEARCH = "/admin/search/"
@@ -40,7 +54,117 @@ def test_several_hits_are_listed_and_none_teaches_what_can_be_searched(admin_cli
     page = admin_client.get(SEARCH, {"q": "ann@example.com"})
     assert [hit.kind for hit in page.context["hits"]] == ["order", "e-mail"]
     for term in ("nobody@example.com", "", "%", "a\x00b"):
-        assert b"a whole, exact value" in admin_client.get(SEARCH, {"q": term}).content
+        assert b"its beginning, in any case" in admin_client.get(SEARCH, {"q": term}).content
+
+
+def test_each_way_to_write_a_reference_or_an_address_leads_to_it(admin_client):
+    order = make_order(reference="L-1", email="Lena@example.com")
+    make_order(reference="l-2", email="helena@example.com")
+    marked = make_order(reference="#1001", email="bob@example.com")
+    for term in ("lena", "LENA@", "l-1", "#L-1", " L-1"):
+        assert admin_client.get(SEARCH, {"q": term}).url == f"{ORDERS}{order.id}/change/", term
+    for term in ("1001", "#1001", "#10"):
+        assert admin_client.get(SEARCH, {"q": term}).url == f"{ORDERS}{marked.id}/change/", term
+
+
+def test_the_beginning_of_a_reference_finds_each_with_it_and_a_whole_one_itself_only(
+    admin_client,
+):
+    orders = {reference: make_order(reference=reference) for reference in ("L-1", "l-10", "#L-11", "L_1")}
+    for path in (SEARCH, ORDERS):
+        page = admin_client.get(path, {"q": "L-"}).content.decode()
+        assert {name: str(order.id) in page for name, order in orders.items()} == {
+            "L-1": True,
+            "l-10": True,
+            "#L-11": True,
+            "L_1": False,
+        }
+    assert listed(admin_client, ORDERS, q="l-1") == [orders["L-1"].id]
+    assert listed(admin_client, ORDERS, q="%") == listed(admin_client, ORDERS, q="#") == []
+
+
+def test_four_emails_of_a_person_can_be_told_apart(admin_client):
+    for number, mark in enumerate(["", "delivered_at", "bounced_at", "complained_at"]):
+        order = make_order(reference=f"L-{number}")
+        fields = {mark: Now()} if mark else {}
+        make_mail(
+            **{"order_id": order.id, "recipient_email": "lena@example.com", "status": "sent"} | fields,
+            subject=f"Subject {number}",
+        )
+    for path in (SEARCH, MAILS):
+        page = admin_client.get(path, {"q": "lena"}).content.decode()
+        for number, state in enumerate(["sent", "delivered", "bounced", "marked as spam"]):
+            row = page.split(f"Subject {number}")[1].split("</tr>")[0]
+            assert f"L-{number}" in row and f">{state}<" in row, row
+
+
+@pytest.mark.parametrize("path", [SEARCH, ORDERS, MAILS])
+@pytest.mark.parametrize(
+    ("term", "says"),
+    [
+        (
+            "#nobody",
+            "references that are or begin with nobody, with or without #, and addresses that begin",
+        ),
+        ("no@example.com", "the whole address no@example.com, in any case"),
+        ("01a20c8d-f8ff-748a-b3a8-7f3857def3dd", "the id 01a20c8d-f8ff-748a-b3a8-7f3857def3dd"),
+    ],
+)
+def test_an_empty_result_says_what_was_searched_and_how(admin_client, path, term, says):
+    assert f"Searched for {says}" in admin_client.get(path, {"q": term}).content.decode()
+
+
+def test_an_empty_result_says_that_filters_were_chosen(admin_client):
+    page = admin_client.get(MAILS, {"q": "lena", "status": "sent"}).content
+    assert b"and only within the chosen filters" in page
+
+
+def test_a_list_is_filtered_by_shop(admin_client, settings):
+    assert b"By shop" not in admin_client.get(MAILS).content
+    settings.ORDER_SOURCES = ["shop-a", "shop-b"]
+    orders = {source: make_order(source=source) for source in ("", "shop-a")}
+    mails = {source: make_mail(order_id=order.id) for source, order in orders.items()}
+    for shop, source in (("own orders", ""), ("shop-a", "shop-a")):
+        assert listed(admin_client, ORDERS, shop=shop) == [orders[source].id]
+        assert listed(admin_client, MAILS, shop=shop) == [mails[source].id]
+    assert listed(admin_client, ORDERS, shop="shop-b") == listed(admin_client, MAILS, shop="shop-b") == []
+
+
+#: Rows of the test of plans. By hand it ran with 1,000,000, with the same limits.
+MANY = 40_000
+
+
+def test_a_list_of_many_reads_few_rows_and_pages(admin_client, settings):
+    settings.ORDER_SOURCES = ["shop-a", "shop-b"]
+    emptied("orders")
+    emptied("email_notifications")
+    make_orders(MANY, owner="mixed")
+    make_order(source="shop-b")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO email_notifications (id, status, retry_count, max_retries, last_error, errors,
+                provider, provider_message_id, correlation_id, traceparent, event_type, recipient_email,
+                to_name, locale, subject, body, body_text, idempotency_key, order_id, sent_at)
+            SELECT uuidv7(), 'sent', 0, 3, '', '[]', '', '', 'c', '', 'order.paid', email, '', 'en',
+                'Paid', '<p>Paid</p>', 'Paid', id::text, id, now()
+            FROM orders ORDER BY created_at
+            """
+        )
+        cursor.execute("ANALYZE email_notifications")
+    searches = ["user7", "user7@example.com", "s-", "#s-123", "r-7", "nobody"]
+    filters = ["", "shop=own orders", "shop=shop-a", "shop=shop-b", "status=sent", "event_type=order.paid"]
+    queries = [*(f"q={text}" for text in map(quote, searches)), *filters, "q=user7&shop=shop-a&age=24h"]
+    for path in [f"{page}?{query}" for page in (ORDERS, MAILS) for query in queries]:
+        if path.endswith("event_type=order.paid") and ORDERS in path:
+            continue
+        texts = statements_of(admin_client, path)
+        assert len(texts) <= 8, path
+        for text in texts:
+            if text.strip().startswith(("SELECT", "(SELECT")):
+                plan = plan_of(text)
+                most = 30_000 if "COUNT(" in text else 5000  # it counts 10,000 at most
+                assert plan.visited <= most, f"{path}: {plan} {text}"
 
 
 def test_nobody_finds_what_they_may_not_see():

@@ -32,6 +32,7 @@ from web.admin import reading
 from web.admin.acts import record_download
 from web.admin.csv import csv_response, rows_by_key
 from web.admin.reading import rendered
+from web.admin.search import HELP, Term
 from web.admin.turns import TURNS, takes_turn
 
 log = structlog.get_logger(__name__)
@@ -152,8 +153,10 @@ class TriageAdmin(ListAdmin[Row]):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Add the address of the CSV file with the same filters and search."""
+        """Add what is searched, and the address of the CSV file with the same filters and search."""
         context = dict(extra_context or {})
+        if self.search_help_text == HELP:
+            context["searched"] = Term.of(request.GET.get(SEARCH_VAR, "")).says
         if self.csv_columns and request.method == "GET":
             page = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_csv")
             query = request.GET.copy()

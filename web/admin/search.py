@@ -1,4 +1,4 @@
-"""The admin's search box: find an exact term in every table that can have it.
+"""What people search for, and the admin's search box, which searches every table that can have it.
 
 Each app declares its searches in its admin modules with `@searches`. Every search must use an index.
 """
@@ -6,13 +6,20 @@ Each app declares its searches in its admin modules with `@searches`. Every sear
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import uuid
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
+from runtime.addresses import as_stored
 from runtime.database import replica
+from runtime.database.beginnings import LIMIT
+from runtime.database.ids import parse_uuid
 from web.admin import reading
 
 #: The number of hits of each kind, newest first.
@@ -20,18 +27,60 @@ SHOWN = 20
 LONGEST = 255
 
 
+#: The help of a list that is searched by a `Term`.
+HELP = (
+    "A reference or its beginning, an address or the part before its @, or an id. Case makes no difference."
+)
+
+
+class Term(NamedTuple):
+    """The text of a search, by its form: a whole address, an id, or the beginning of a reference.
+
+    Any other text may also be the part of an address before its `@`.
+    """
+
+    text: str
+    address: str = ""
+    id: uuid.UUID | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Term:
+        text = text.strip()
+        if "@" in text.rstrip("@"):
+            return cls(text, address=as_stored(text))
+        return cls(text, id=parse_uuid(text))
+
+    @property
+    def address_begins(self) -> str:
+        return self.text.rstrip("@") + "@"
+
+    @property
+    def says(self) -> str:
+        """Say what is searched, and how."""
+        if self.address:
+            return f"the whole address {self.address}, in any case"
+        if self.id:
+            return f"the id {self.id}"
+        return (
+            f"references that are or begin with {self.text.lstrip('#')}, with or without #, and addresses"
+            f" that begin with {self.address_begins}, in any case and the first {LIMIT} of each"
+        )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hit:
-    """A found row. `key` identifies it, so that a row found twice is one hit."""
+    """A row of the results. `key` identifies it, so that a row that two searches find is one hit."""
 
     key: str
     kind: str
     title: str
-    detail: str
     url: str
+    reference: str = ""
+    at: dt.datetime | None = None
+    state: SafeString | str = ""
 
 
-Search = Callable[[HttpRequest, str], Iterable[Hit]]
+Search = Callable[[HttpRequest, Term], Iterable[Hit]]
 _searches: list[tuple[int, Search]] = []
 
 
@@ -45,7 +94,7 @@ def searches(place: int) -> Callable[[Search], Search]:
     return register
 
 
-def find(request: HttpRequest, term: str) -> list[Hit]:
+def find(request: HttpRequest, term: Term) -> list[Hit]:
     """Return the rows for the term that the user may see."""
     hits: dict[str, Hit] = {}
     for _, search in sorted(_searches, key=lambda placed: placed[0]):
@@ -54,7 +103,7 @@ def find(request: HttpRequest, term: str) -> list[Hit]:
     return list(hits.values())
 
 
-def _find(request: HttpRequest, term: str) -> list[Hit]:
+def _find(request: HttpRequest, term: Term) -> list[Hit]:
     """Search again on the primary if a replica finds nothing: the row may be new."""
     hits = reading.read(request, lambda: find(request, term))
     return hits if hits or not replica.is_set() else find(request, term)
@@ -62,8 +111,8 @@ def _find(request: HttpRequest, term: str) -> list[Hit]:
 
 def search_page(request: HttpRequest, context: dict[str, object]) -> HttpResponse:
     """Redirect to the only hit, or list all hits."""
-    term = request.GET.get("q", "").strip().replace("\x00", "")[:LONGEST]
-    hits = _find(request, term) if term else []
+    term = Term.of(request.GET.get("q", "").replace("\x00", "")[:LONGEST])
+    hits = _find(request, term) if term.text else []
     if len(hits) == 1:
         return HttpResponseRedirect(hits[0].url)
     context |= {

@@ -1,0 +1,48 @@
+"""Find rows by the beginning of a text, in any case, by an index that compares bytes.
+
+An index in the database's collation finds whole texts only, unless the collation is C.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from django.contrib.postgres.indexes import OpClass
+from django.db import connections
+from django.db.models import OrderBy
+from django.db.models.functions import Collate, Upper
+from django.db.models.indexes import IndexExpression
+
+from runtime.database import replica
+
+# django.contrib.postgres does this if it is installed, which would ask each new connection for types.
+IndexExpression.register_wrappers(OrderBy, OpClass, Collate)
+
+#: A beginning may fit a million rows, and finds so many.
+LIMIT = 100
+
+
+def any_case(column: str) -> OpClass:
+    """Return the first column of an index that finds whole texts and beginnings, in any case."""
+    return OpClass(Upper(column), name="text_pattern_ops")
+
+
+def beginning_with(
+    texts: Sequence[str], *, table: str, column: str, newest_first: str
+) -> list[tuple[uuid.UUID, str]]:
+    """Return the ids and values of the first `LIMIT` rows for each text, in the order of the index.
+
+    The value that is no longer than the text is first. `newest_first` has the index's other columns in SQL.
+    """
+    # PostgreSQL cannot estimate how many rows begin with a text, and might sort them all. So read the index
+    # from the text on, and leave out the rows behind those that begin with it.
+    part = f"""
+        (SELECT id, {column} FROM (
+            SELECT id, {column} FROM {table} WHERE {column} <> '' AND upper({column}) ~>=~ upper(%s)
+            ORDER BY upper({column}) USING ~<~, {newest_first} LIMIT {LIMIT}
+        ) AS next WHERE starts_with(upper({column}), upper(%s)))
+    """  # noqa: S608 - our names
+    with connections[replica.alias()].cursor() as cursor:
+        cursor.execute(" UNION ALL ".join([part] * len(texts)), [text for text in texts for _ in range(2)])
+        return list(cursor.fetchall())
