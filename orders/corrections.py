@@ -12,6 +12,7 @@ from notifications.services import readdress
 from notifications.states.transitions import ENDED
 from orders import services
 from orders.models import Order
+from runtime.personal_data import ERASED_ADDRESS
 
 
 def send_copy(
@@ -45,6 +46,8 @@ def correct_address(*, order_id: uuid.UUID, email: str, is_copy_wanted: bool) ->
     """
     with transaction.atomic(savepoint=False):
         order = Order.objects.select_for_update().get(id=order_id)
+        if order.email == ERASED_ADDRESS:
+            raise NotCopied("its data was erased", status=order.status)
         _correct(order, email)
         last = find_last_email(order_id=order_id) if order.email and is_copy_wanted else None
         return copy_email(id=last.id, recipient_email=email) if last else None

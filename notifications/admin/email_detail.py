@@ -144,7 +144,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             return redirect(admin_urlname(order._meta, SafeString("change")), email.order_id)
         return redirect("admin:notifications_emailnotification_change", email.id)
 
-    @admin.display(description="address")
+    @admin.display(description="suppression")
     def suppressed(self, email: EmailNotification) -> SafeString | str:
         if (suppression := suppression_of(email.recipient_email)) is None:
             return "not suppressed"

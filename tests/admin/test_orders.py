@@ -15,7 +15,9 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from notifications.admin.timeline import lines_of
+from notifications.copies import NotCopied
 from notifications.trail import TimelineEntry
+from orders.corrections import correct_address
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
 from tests.kit.mails import make_mail
 from tests.kit.orders import cancel_order, make_order, make_orders, pay_order
@@ -313,6 +315,12 @@ class TestAnAddress:
         assert self.page(order) not in admin_client.get(f"{ORDERS}{order.id}/change/").content.decode()
         assert admin_client.post(self.page(order), {"email": "bob@example.com"}).status_code == 403
 
+    def test_of_an_order_that_was_erased_meanwhile_stays_erased(self):
+        order = make_order(email="erased@privacy.invalid")
+        with pytest.raises(NotCopied, match="its data was erased"):
+            correct_address(order_id=order.id, email="bob@example.com", is_copy_wanted=False)
+        assert Order.objects.get(id=order.id).email == "erased@privacy.invalid"
+
     def test_needs_its_permission_and_a_copy_that_of_copies(self):
         order = make_order()
         make_mail(order_id=order.id, status="sent")
@@ -322,3 +330,11 @@ class TestAnAddress:
         client.post(self.page(order), {"email": "bob@example.com", "send_copy": "on"})
         assert Order.objects.get(id=order.id).email == "bob@example.com"
         assert EmailNotification.objects.count() == 1
+
+
+def test_the_pages_of_a_copy_and_an_address_take_at_most_ten_statements(admin_client):
+    order = make_order()
+    mail = make_mail(order_id=order.id, status="sent")
+    for path in (f"{ORDERS}{order.id}/address/", f"{ORDERS}copies/{mail.id}/"):
+        statements_of(admin_client, path)  # fills the caches of permissions and content types
+        assert len(statements_of(admin_client, path)) <= 10, path
