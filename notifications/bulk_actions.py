@@ -34,6 +34,7 @@ def add_action(
     title: str,
     permission: str,
     change: Callable[[Sequence[uuid.UUID]], BatchResult],
+    change_one: Callable[[Sequence[uuid.UUID]], BatchResult] | None = None,
     before: Iterable[Status],
     will_be: str,
     advice: str,
@@ -46,6 +47,7 @@ def add_action(
         permission=permission,
         rows=filters.rows_at,
         change=change,
+        change_one=change_one,
         describe=filters.describe,
         before=tuple(before),
         will_be=will_be,
@@ -80,12 +82,14 @@ RESEND = add_action(
     name="resend",
     title="Resend",
     permission="notifications.resend_emailnotification",
-    change=_by(services.resend, "Resent"),
+    change=_by(services.resend_many, "Resent"),
+    change_one=_by(services.resend, "Resent"),
     before=transitions.RESEND.before,
     will_be="sent again",
     advice="Each e-mail gets all its retries again and is sent as soon as the rate limit and the provider"
     " allow. It keeps its list of errors. If the provider's answer was lost, the customer may get the e-mail"
-    " twice. An e-mail that is still held for the provider's webhook is left alone.",
+    " twice. An e-mail that is still held for the provider's webhook is left alone. So is one that was too"
+    " old and that a later change of its order has overtaken, unless you resend it alone.",
 )
 GIVE_UP = add_action(
     name="give_up",

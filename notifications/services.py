@@ -18,9 +18,10 @@ from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.providers.sending import PROVIDERS
 from notifications.states import transitions
-from notifications.states.outcomes import SET_ASIDE, Verdict
+from notifications.states.outcomes import SET_ASIDE, TOO_OLD, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import suppressed_among
+from notifications.turns import find_overtaken
 from notifications.wake import Reason, wake
 from retention.person import Person
 from retention.rows_of_person import erase_rows
@@ -132,6 +133,15 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal
     return changes, refusals
 
 
+def resend_many(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal]]:
+    """Resend e-mails that nobody looked at one by one: leave out those that are too old and overtaken."""
+    wanted = list(ids)
+    old = EmailNotification.objects.dead().filter(id__in=wanted, last_error__startswith=TOO_OLD)
+    overtaken = find_overtaken(old.defer(*CONTENT))
+    changes, refusals = resend(ids=(id for id in wanted if id not in overtaken))
+    return changes, refusals + [Refusal(id, reason) for id, reason in overtaken.items()]
+
+
 def why_not_resent(*, emails: Sequence[EmailNotification], now: dt.datetime) -> dict[uuid.UUID, Refusal]:
     """Return why `resend` would refuse each of these at the database's time `now`, if it would."""
     refusals = {
@@ -152,7 +162,8 @@ def _refuse_suppressed(emails: Sequence[EmailNotification]) -> dict[uuid.UUID, R
 def resend_dead_letters() -> tuple[int, int]:
     """Resend all dead letters in the caller's transaction. Return the numbers of changes and of refusals.
 
-    Skip those that `manage.py after_restore` made: a provider may have accepted them, so a person decides.
+    Skip overtaken ones, as `resend_many` does, and those that `manage.py after_restore` made: a provider may
+    have accepted them, so a person decides.
     Without this, a command from before the restore that is delivered again would resend them.
     """
     require_transaction("a resend")
@@ -162,7 +173,7 @@ def resend_dead_letters() -> tuple[int, int]:
         ids = list(rows.filter(id__gt=last).order_by("id").values_list("id", flat=True)[:CHUNK])
         if not ids:
             return changed, refused
-        changes, refusals = resend(ids=ids)
+        changes, refusals = resend_many(ids=ids)
         changed, refused, last = changed + len(changes), refused + len(refusals), ids[-1]
 
 

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from notifications.failure_causes import COUNT_LIMIT, dead_causes
 from notifications.models import EmailNotification
 from notifications.providers.causes import explain
-from notifications.providers.explanations import RESTORED, Explanation
+from notifications.providers.explanations import RESTORED, TOO_OLD, Explanation
 from runtime.database.ids import id_time
 from web.admin.base import ago
 from web.admin.tiles import panel
@@ -35,6 +35,11 @@ class Group:
     last: str
     example: EmailNotification
     means: Explanation
+
+    @property
+    def provider(self) -> str:
+        """The provider of all; empty if they waited for several."""
+        return "" if self.means is TOO_OLD else self.example.provider
 
     @property
     def is_possibly_sent(self) -> bool:

@@ -54,7 +54,7 @@ def place_order(event: Envelope) -> None:
 def resend_error_emails(event: Envelope) -> None:
     """Resend the named e-mails, or all dead letters. Skip held e-mails and suppressed addresses.
 
-    If none are named, also skip the e-mails that a restore of the database made dead letters.
+    If none are named, also skip the dead letters that a restore of the database made, and overtaken ones.
     """
     ids: list[uuid.UUID] | None = _read(ResendCommand, event).get("notification_ids")
     if ids is None:

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import F
 
@@ -18,11 +19,12 @@ from notifications.log import EmailChange
 from notifications.new_emails import NO_ADDRESS_STATE
 from notifications.providers.causes import explain
 from notifications.providers.explanations import TOO_OLD
-from notifications.services import readdress
+from notifications.services import readdress, resend_dead_letters
 from operations.after_restore import reconcile
 from operations.status import read_status
 from outbox.screen import screen
 from retention.purge import purge
+from runtime.tasks import run_bulk_jobs
 from tests.kit import months
 from tests.kit.mails import (
     claim_one,
@@ -36,6 +38,8 @@ from tests.kit.mails import (
 )
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
+    RESEND,
+    BulkJob,
     EmailNotification,
     FirstAttempts,
     Heartbeat,
@@ -43,9 +47,11 @@ from tests.kit.words import (
     dead_causes,
     drain,
     metrics,
+    new_id,
     pauses,
     read_database_time,
     resend,
+    start_job,
 )
 
 __all__ = ["sandbox"]
@@ -368,3 +374,50 @@ def pass_days(count: int) -> None:
     for _ in range(count):
         let_pass(DAY)
         drain.poll()
+
+
+@pytest.fixture
+def paid_and_cancelled() -> list[EmailNotification]:
+    """Return dead letters that are too old: a payment, the order's cancellation, and another payment."""
+    paid = make_mail(order_version=1)
+    cancelled = make_mail(order_id=paid.order_id, order_version=2, event_type="order.cancelled")
+    other = make_mail(order_version=1)
+    let_pass(4 * DAY)
+    assert swept() == {"dead_lettered": 3}
+    return [paid, cancelled, other]
+
+
+def run_resend(**filter: str) -> BulkJob:
+    job = start_job(action=RESEND.name, filter=filter, user=User.objects.create_superuser(str(new_id())))
+    run_bulk_jobs()
+    job.refresh_from_db()
+    return job
+
+
+def test_resending_all_of_the_cause_leaves_out_and_counts_what_is_overtaken(paid_and_cancelled):
+    paid, *others = paid_and_cancelled
+    (cause,) = dead_causes()
+    job = run_resend(cause=cause.cause)
+    assert (job.done_count, job.refusals) == (2, {"overtaken by order.cancelled": 1})
+    assert error_of(paid).startswith("too old") and paid.status == "dead_lettered"
+    for mail in others:
+        mail.refresh_from_db()
+        assert mail.status == "pending"
+
+
+def test_ticked_ones_are_treated_alike_and_one_that_is_chosen_alone_is_resent(paid_and_cancelled):
+    paid, cancelled, _ = paid_and_cancelled
+    job = run_resend(ids=f"{paid.id},{cancelled.id}")
+    assert (job.done_count, job.refusals) == (1, {"overtaken by order.cancelled": 1})
+    assert run_resend(ids=str(paid.id)).done_count == 1
+
+
+def test_the_command_to_resend_all_dead_letters_leaves_out_what_is_overtaken(paid_and_cancelled):
+    with transaction.atomic():
+        assert resend_dead_letters() == (2, 1)
+
+
+def test_an_overtaken_dead_letter_that_is_not_too_old_is_resent_as_before():
+    paid = make_mail(order_version=1, status="dead_lettered", last_error="550 no such user")
+    make_mail(order_id=paid.order_id, order_version=2, event_type="order.cancelled")
+    assert run_resend(status="dead_lettered").done_count == 1
