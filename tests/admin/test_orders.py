@@ -317,7 +317,7 @@ class TestAnAddress:
 
     def test_of_an_order_that_was_erased_meanwhile_stays_erased(self):
         order = make_order(email="erased@privacy.invalid")
-        with pytest.raises(NotCopied, match="its data was erased"):
+        with pytest.raises(NotCopied, match="its data was erased"), transaction.atomic():
             correct_address(order_id=order.id, email="bob@example.com", is_copy_wanted=False)
         assert Order.objects.get(id=order.id).email == "erased@privacy.invalid"
 
