@@ -35,12 +35,17 @@ SWEEP_ROWS, BATCH = 10_000, 300
 # due at the same time.
 _READ = Prepared(
     f"""
-    SELECT id, next_attempt_at, {WAITS_SINCE} <= statement_timestamp() - %(age)s AS is_old
-    FROM email_notifications
-    WHERE status IN ({list_in_sql(SET_ASIDE_OLD.before)})
-      AND next_attempt_at >= %(due_at)s AND (next_attempt_at, id) > (%(due_at)s, %(id)s)
-      AND NOT EXISTS (SELECT FROM pauses WHERE part = 'delivery')
-    ORDER BY next_attempt_at, id LIMIT %(limit)s
+    WITH page AS MATERIALIZED (
+        SELECT id, next_attempt_at, {WAITS_SINCE} <= statement_timestamp() - %(age)s AS is_old
+        FROM email_notifications
+        WHERE status IN ({list_in_sql(SET_ASIDE_OLD.before)})
+          AND next_attempt_at >= %(due_at)s AND (next_attempt_at, id) > (%(due_at)s, %(id)s)
+          AND NOT EXISTS (SELECT FROM pauses WHERE part = 'delivery')
+        ORDER BY next_attempt_at, id LIMIT %(limit)s
+    )
+    SELECT ARRAY(SELECT id FROM page WHERE is_old ORDER BY id), (SELECT count(*) FROM page),
+        next_attempt_at, id
+    FROM page ORDER BY next_attempt_at DESC, id DESC LIMIT 1
     """  # noqa: S608 - only constants are inserted
 )
 
@@ -70,12 +75,14 @@ def sweep(*, after: Place) -> tuple[list[EmailChange], Place]:
     values = {"age": max_age(), "limit": SWEEP_ROWS, **after._asdict()}
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
         cursor.execute(_READ, values)
-        rows = cursor.fetchall()
-    old = sorted(id for id, _, is_old in rows if is_old)
+        page = cursor.fetchone()
+    if page is None:
+        return [], START
+    old, count, due_at, id = page
     changes: list[EmailChange] = []
     for first in range(0, len(old), BATCH):
         changes += _set_aside(old[first : first + BATCH])
-    return changes, Place(rows[-1][1], rows[-1][0]) if len(rows) == SWEEP_ROWS else START
+    return changes, Place(due_at, id) if count == SWEEP_ROWS else START
 
 
 def _set_aside(ids: Sequence[uuid.UUID]) -> list[EmailChange]:

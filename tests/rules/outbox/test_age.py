@@ -12,6 +12,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import F
+from django.db.models.functions import Random
 
 from notifications import age
 from notifications.failure_causes import cause_of_row
@@ -36,6 +37,7 @@ from tests.kit.mails import (
     settled,
     statuses,
 )
+from tests.kit.plans import plan_of, statements
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     RESEND,
@@ -421,3 +423,18 @@ def test_an_overtaken_dead_letter_that_is_not_too_old_is_resent_as_before():
     paid = make_mail(order_version=1, status="dead_lettered", last_error="550 no such user")
     make_mail(order_id=paid.order_id, order_version=2, event_type="order.cancelled")
     assert run_resend(status="dead_lettered").done_count == 1
+
+
+def test_a_sweep_reads_few_rows_more_than_it_says_however_many_wait():
+    make_mails(3000)
+    EmailNotification.objects.update(next_attempt_at=F("next_attempt_at") - Random() * MINUTE)
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE email_notifications")
+    values = {"age": age.max_age(), "limit": 100, **age.START._asdict()}
+    for mode in ("force_custom_plan", "force_generic_plan"):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET plan_cache_mode = {mode}")
+        with statements(at_most=1) as asked, connection.cursor() as cursor:
+            cursor.execute(age._READ, values)
+        plan = plan_of(asked[0])
+        assert plan.visited < 200, plan
