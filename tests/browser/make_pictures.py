@@ -72,7 +72,7 @@ def test_make_the_pictures(mailbox, open_page, make_page):
     for name, path, height in (
         ("overview", "/admin/?range=day", 1180),
         ("causes", f"{mails}/causes/", 760),
-        ("timeline", f"/admin/orders/order/{order_id}/change/", 860),
+        ("timeline", f"/admin/orders/order/{order_id}/change/", 1180),
         ("providers", "/admin/providers/", 420),
     ):
         for dark in (False, True):
