@@ -19,7 +19,6 @@ from orders.conditions import STUCK_ORDERS
 from orders.subscriptions import subscribed
 from outbox import cdc
 from outbox.conditions import CDC_LAGS, PROVIDERS, Providers, read_providers
-from outbox.gate.breaker import BreakerState
 from retention.conditions import PARTITIONS
 from retention.partitions.partitions import PartitionsAhead
 from runtime.charts.sums import MINUTE, Sums, Window, read_window
@@ -105,9 +104,7 @@ def _providers(providers: Providers, rates: Sums, jobs: Mapping[str, float]) -> 
             "state": view.state.value,
             "words": view.words,
             "forced": view.breaker.forced,
-            "reason": ""
-            if view.state is BreakerState.CLOSED and not view.breaker.forced
-            else view.breaker.reason,
+            "reason": "" if view.words == "working" else view.breaker.reason,
             "since_seconds": None if view.changed_ago_seconds is None else round(view.changed_ago_seconds, 1),
             "sent": rates.counts.get(f"sent:{name}", 0),
             "failed": rates.counts.get(f"failed:{name}", 0),

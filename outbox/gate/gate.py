@@ -78,7 +78,8 @@ class ProviderState:
         if self.breaker.forced:
             return f"forced {self.breaker.forced}"
         if self.state is BreakerState.CLOSED:
-            return "working"
+            count = len(self.breaker.failed)
+            return f"working, but the last {count} failed" if count else "working"
         return "refusing us" if self.is_refusing else f"resting until {self.resumes_at:%H:%M}"
 
     @property

@@ -305,6 +305,14 @@ def test_the_sentence_of_a_provider_names_the_cause_and_the_cure(reason, at_once
     assert provider["state"] == "open" and re.fullmatch(words, provider["words"])
 
 
+def test_failures_that_are_too_few_to_open_the_breaker_are_told_without_an_alarm(admin_client):
+    refuse(reason="transient 500 oops", at_once=False, names=2)
+    (provider,) = json.loads(status("--json"))["providers"]
+    assert (provider["state"], provider["words"]) == ("closed", "working, but the last 2 failed")
+    assert provider["reason"] == "transient 500 oops" and needs() == []
+    assert b"working, but the last 2 failed" in admin_client.get("/admin/").content
+
+
 def test_a_provider_that_asks_for_a_pause_rests_until_its_end():
     drain.gate().pause(drain.gate().enter(), seconds=600, reason="throttled 429")
     (sentence,) = needs()
