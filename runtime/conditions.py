@@ -25,7 +25,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from prometheus_client.core import GaugeMetricFamily
 
 from runtime.database import replica
-from runtime.models import Pause
+from runtime.models import Heartbeat, Pause
 from runtime.telemetry.metrics import Gauge, Values, gauge
 
 #: The tag of the checks whose warnings the admin's first page shows.
@@ -267,11 +267,11 @@ PAUSES: Query[Sequence[Row]] = Query(
 HEARTBEATS: Query[Mapping[str, float]] = Query(
     name="heartbeats",
     select=lambda _: (
-        """
+        f"""
         SELECT split_part(name, '@', 1) AS name,
             extract(epoch FROM statement_timestamp() - max(beat_at))::float8 AS age
-        FROM heartbeats WHERE kind IS NULL GROUP BY 1 ORDER BY 1
-    """
+        FROM heartbeats WHERE kind IS NULL AND name <> '{Heartbeat.DELIVERY_RESUMED}' GROUP BY 1 ORDER BY 1
+    """  # noqa: S608 - ours
     ),
     read=_ages,
 )

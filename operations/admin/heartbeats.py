@@ -22,6 +22,10 @@ class HeartbeatAdmin(TriageAdmin[Heartbeat]):
     ordering = ["kind", "name"]
     actions = ["forget"]
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Heartbeat]:
+        """Leave out the end of the last pause, which ages of e-mails depend on."""
+        return super().get_queryset(request).exclude(name=Heartbeat.DELIVERY_RESUMED)
+
     @admin.display(ordering="kind")
     def process_or_job(self, row: Heartbeat) -> str:
         return row.title

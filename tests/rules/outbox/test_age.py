@@ -12,7 +12,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import F
-from django.db.models.functions import Random
+from django.db.models.functions import Now, Random
 
 from notifications import age
 from notifications.failure_causes import cause_of_row
@@ -21,6 +21,7 @@ from notifications.new_emails import NO_ADDRESS_STATE
 from notifications.providers.causes import explain
 from notifications.providers.explanations import TOO_OLD
 from notifications.services import readdress, resend_dead_letters
+from notifications.settle import TOPICS, take_back
 from operations.after_restore import reconcile
 from operations.status import read_status
 from outbox.screen import screen
@@ -42,9 +43,11 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     RESEND,
     BulkJob,
+    DomainEvent,
     EmailNotification,
     FirstAttempts,
     Heartbeat,
+    Status,
     Verdict,
     dead_causes,
     drain,
@@ -219,6 +222,16 @@ def test_the_end_of_a_pause_is_kept_for_longer_than_other_heartbeats(settings):
     assert [*Heartbeat.objects.values_list("name", flat=True)] == [Heartbeat.DELIVERY_RESUMED]
 
 
+def test_the_end_of_a_pause_is_shown_as_no_job_and_nobody_can_forget_it(valkey_url, settings, admin_client):
+    settings.REDIS_URL = valkey_url
+    pauses.pause(parts=["delivery"], reason="a test", username="")
+    pauses.resume(parts=["delivery"], username="")
+    Heartbeat.beat(name="poll")
+    assert {*read_status()["jobs"]} == {"poll"}
+    page = admin_client.get("/admin/runtime/heartbeat/").content.decode()
+    assert "poll" in page and Heartbeat.DELIVERY_RESUMED not in page
+
+
 def test_a_restore_starts_the_age_anew():
     now = read_database_time()
     pauses.pause(parts=["delivery"], reason="a restore", username="", restored_to=now - 5 * DAY)
@@ -277,6 +290,49 @@ def test_the_errors_of_all_old_emails_are_one_cause():
     assert EmailNotification.objects.alias(cause=cause_of_row()).filter(cause=cause.cause).count() == 3
     for mail in EmailNotification.objects.all():
         assert explain(provider=mail.provider, error=mail.last_error) is TOO_OLD
+
+
+def test_a_later_email_of_the_order_is_due_as_soon_as_an_earlier_one_is_too_old(sandbox):
+    first = make_mail(order_version=1, event_type="order.placed")
+    let_pass(3 * DAY - MINUTE)
+    later = make_mail(order_id=first.order_id, order_version=2, next_attempt_at=Now())
+    EmailNotification.objects.filter(id=first.id).update(next_attempt_at=Now() + HOUR)
+    assert drained() == {"pending": 2}  # the later one waits for the first
+    let_pass(MINUTE)
+    assert swept() == {"dead_lettered": 1, "pending": 1}
+    later.refresh_from_db()
+    assert later.next_attempt_at <= read_database_time()
+    assert drained() == {"dead_lettered": 1, "sent": 1}
+
+
+def test_each_has_its_event(settings):
+    settings.EMAIL_EVENTS = True
+    make_mails(2)
+    let_pass(3 * DAY)
+    assert swept() == {"dead_lettered": 2}
+    assert [*DomainEvent.objects.values_list("event_type", flat=True)] == [TOPICS[Status.DEAD_LETTERED]] * 2
+
+
+def test_an_email_that_always_fails_and_never_has_neighbours_ends(sandbox):
+    sandbox.fail(status=500)
+    mail = make_mail()
+    for _ in range(3 * 24 // 2):
+        drain.reset()  # no breaker and no memory of this process stops it
+        due_now()
+        drain.poll()
+        let_pass(2 * HOUR)
+    drain.poll()
+    assert error_of(mail).startswith("too old: it waited 3 days for sendgrid (500")
+    assert mail.status == "dead_lettered" and mail.retry_count == 0 and len(mail.errors) > mail.max_retries
+
+
+def test_one_that_is_taken_back_keeps_its_age():
+    mail = make_mail()
+    tried(mail, verdict=Verdict.PERMANENT, code="550", text="Daily limit exceeded")
+    let_pass(4 * DAY)
+    assert take_back(provider="sendgrid", since=read_database_time() - 5 * DAY, is_same=lambda _: True)
+    assert swept() == {"dead_lettered": 1}
+    assert error_of(mail) == "too old: it waited 4 days for sendgrid (550 Daily limit exceeded)"
 
 
 def test_two_sweeps_do_not_wait_for_each_other():
