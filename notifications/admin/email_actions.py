@@ -19,7 +19,7 @@ from django.urls import reverse
 
 from notifications import filters
 from notifications.bulk_actions import EmailAction, email_actions
-from notifications.models import EmailNotification
+from notifications.models import CONTENT, EmailNotification
 from runtime.database.clock import read_database_time
 from runtime.database.ids import parse_uuid
 from runtime.jobs.actions import rows_of
@@ -102,6 +102,9 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         """Ask for a confirmation with the counts by state. The form posts `params` to `bulk_view`."""
         counts = Counter(queryset.order_by().values_list("status", flat=True)[: COUNT_LIMIT + 1])
         asked: EmailAction = email_actions()[action]
+        # One ticked e-mail is changed at once, without a job.
+        is_single = parse_uuid(params.get("ids", "")) is not None
+        email = queryset.defer(*CONTENT[1:]).first() if is_single else None
         total, taken = sum(counts.values()), asked.before
         more = total > COUNT_LIMIT
         context: dict[str, Any] = {
@@ -117,7 +120,10 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
                 if status not in taken
             ],
             "total": _count(total, more),
-            "to": reverse("admin:notifications_emailnotification_bulk"),
+            "email": email,
+            "to": reverse("admin:notifications_emailnotification_bulk")
+            if email is None
+            else reverse("admin:notifications_emailnotification_act", args=[email.id]),
             "hidden": [*params.items()],
             "media": self.media,
         }

@@ -29,6 +29,7 @@ from notifications.suppressions import suppression_of
 from notifications.trail import act_entry, email_entries
 from runtime.database.clock import read_database_time
 from runtime.database.ids import parse_uuid
+from runtime.personal_data import AddressGiven, refuse_addresses
 from web.admin.acts import record_act
 
 PART = "admin/notifications/emailnotification/_email.html"
@@ -128,12 +129,18 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         if not (self.has_view_permission(request) and request.user.has_perm(action.permission)):
             raise PermissionDenied
         email = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
+        page = redirect("admin:notifications_emailnotification_change", id)
+        reason = " ".join(request.POST.get("reason", "")[:200].split())
+        try:
+            refuse_addresses(reason)
+        except AddressGiven as error:
+            messages.error(request, f"Nothing was changed. {error}")
+            return page
         with transaction.atomic():
             result = action.change([id])
             for row_id, line in result.lines:
-                record_act(
-                    request, model=EmailNotification, id=row_id, subject=f"E-mail {row_id}", action=line
-                )
+                said, subject = f"{line} {reason}".rstrip(), f"E-mail {row_id}"
+                record_act(request, model=EmailNotification, id=row_id, subject=subject, action=said)
         to = f"“{email.subject}” to {email.recipient_email or 'nobody'}"
         if result.lines:
             messages.success(request, f"{to} is {action.will_be}.")
@@ -142,7 +149,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         if "to_order" in request.POST:
             order = EmailNotification._meta.get_field("order").related_model
             return redirect(admin_urlname(order._meta, SafeString("change")), email.order_id)
-        return redirect("admin:notifications_emailnotification_change", email.id)
+        return page
 
     @admin.display(description="suppression")
     def suppressed(self, email: EmailNotification) -> SafeString | str:

@@ -331,6 +331,19 @@ class TestOneEmail:
         assert f"is not {said}: it is {after}" in again.content.decode()
         assert LogEntry.objects.count() == 1
 
+    def test_that_is_ticked_in_the_list_is_named_and_changed_at_once_with_the_reason(self, admin_client):
+        mail = make_mail(status="dead_lettered", subject="Your pens")
+        asked = press(admin_client, MAILS, "resend", mail.id)
+        page = asked.content.decode()
+        assert "“<b>Your pens</b>” to <b>alice@example.com</b>" in page
+        assert f'action="{MAILS}{mail.id}/act/"' in page and "background job" not in page
+        posted = dict(asked.context["hidden"]) | {"action": "resend", "confirmed": "yes"}
+        admin_client.post(f"{MAILS}{mail.id}/act/", posted | {"reason": "told ann@example.com"})
+        assert statuses() == {"dead_lettered": 1} and not LogEntry.objects.exists()
+        admin_client.post(f"{MAILS}{mail.id}/act/", posted | {"reason": "she  called"})
+        assert statuses() == {"pending": 1} and not BulkJob.objects.exists()
+        assert LogEntry.objects.get().change_message == "Resent (was dead_lettered). she called"
+
     def test_is_not_changed_while_it_is_sent_or_by_an_unknown_action(self, admin_client):
         mail = make_mail(status="processing")
         answer = admin_client.post(f"{MAILS}{mail.id}/act/", {"action": "give_up"}, follow=True)

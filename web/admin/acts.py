@@ -1,7 +1,7 @@
 """Write audit rows for downloads, previews, exports and erasures, which Django does not log.
 
-A row has only fixed words, codes, ids and keyed hashes (`runtime.personal_data`), never a text that a user
-typed.
+A row has only fixed words, codes, ids and keyed hashes (`runtime.personal_data`), and no text that a user
+typed but a reason without an address, after ". ".
 """
 
 from __future__ import annotations
