@@ -356,6 +356,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = "web.admin"
 # Those of the e-mails. Each but English has a catalogue in notifications/locale. The admin is in English.
 LANGUAGES = [
     ("en", "English"),

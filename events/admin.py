@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
 from events.models import DomainEvent, InboundDeadLetter
@@ -19,7 +20,7 @@ from events.publishing.resend import resend_events
 from events.transports import BrokerAway
 from runtime.database import periods
 from runtime.database.ids import parse_uuid
-from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, TriageAdmin, ago, pill
+from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
 from web.admin.jobs import start_for_list
 from web.admin.menu import MenuItem
 from web.admin.period import PeriodFilter
@@ -51,7 +52,7 @@ class EventStateFilter(ChoiceFilter):
 class DomainEventAdmin(TriageAdmin[DomainEvent]):
     """Domain events, newest first. Operators republish or discard the dead ones."""
 
-    menu = MenuItem(30, "Events")
+    menu = MenuItem(55, "Events")
     empty_text = (
         "Each change of an order writes an event. Published events leave the list after EVENT_HOT_DAYS."
     )
@@ -89,7 +90,7 @@ class DomainEventAdmin(TriageAdmin[DomainEvent]):
 
     @admin.display(description="created")
     def created(self, event: DomainEvent) -> str:
-        return ago(event.created_at)
+        return show_time(event.created_at)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[DomainEvent], search_term: str
@@ -148,7 +149,7 @@ class DomainEventAdmin(TriageAdmin[DomainEvent]):
 class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     """Events of other services that could not be processed. Operators replay or discard them."""
 
-    menu = MenuItem(40, "Inbound dead letters")
+    menu = MenuItem(60, "Inbound")
     empty_text = "No event of another service has failed. manage.py consume_events adds failed events here."
     list_display = ["topic", "event_id", "state", "short", "failed"]
     list_filter = [ChosenFilter, PeriodFilter]
@@ -159,6 +160,37 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     search_fields = ["event_id"]
     search_help_text = "An event's id."
     actions = ["replay", "discard"]
+    fields = ["error", "topic", "event_id", "state", "failed", "consumer", "key", "is_exact", "envelope"]
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.resolve_view)
+        return [
+            path("<uuid:id>/resolve/", view, name="events_inbounddeadletter_resolve"),
+            *super().get_urls(),
+        ]
+
+    def resolve_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Replay or discard one dead letter, and return to its page."""
+        if request.method != "POST" or not self.has_resolve_permission(request):
+            raise PermissionDenied
+        queryset = InboundDeadLetter.objects.filter(id=id)
+        if "discard" in request.POST:
+            _resolve(self, request, queryset, InboundDeadLetter.objects.discard, "Discarded")
+        else:
+            _resolve(self, request, queryset, InboundDeadLetter.objects.request_replay, "Replayed")
+        return HttpResponseRedirect(reverse("admin:events_inbounddeadletter_change", args=[id]))
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add what to do next, and whether the user may do it."""
+        letter: InboundDeadLetter = context["original"]
+        is_open = not letter.replayed_at and not letter.discarded_at
+        is_undecided = is_open and not letter.replay_requested_at
+        context["advice"] = _next_step(letter)
+        if self.has_resolve_permission(request):
+            context |= {"may_replay": is_undecided and letter.is_exact, "may_discard": is_open}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     @admin.display(description="state")
     def state(self, letter: InboundDeadLetter) -> SafeString:
@@ -176,7 +208,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
 
     @admin.display(description="failed")
     def failed(self, letter: InboundDeadLetter) -> str:
-        return ago(letter.failed_at)
+        return show_time(letter.failed_at)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter], search_term: str
@@ -206,6 +238,18 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
             return start_for_list(request, action="events.discard_inbound")
         _resolve(self, request, queryset, InboundDeadLetter.objects.discard, "Discarded")
         return None
+
+
+def _next_step(letter: InboundDeadLetter) -> str:
+    if letter.discarded_at or letter.replayed_at:
+        return "Nothing is left to do."
+    if letter.replay_requested_at:
+        return "Its consumer processes it within seconds, or after the pause of the consumers."
+    if not letter.is_exact:
+        return (
+            "This is not exactly what came. Have its sender correct it and send it again. Discard this one."
+        )
+    return "Remove the cause, then replay it. Discard it if nobody needs it, or if its sender sent it again."
 
 
 def _all_dead(request: HttpRequest) -> bool:

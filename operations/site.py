@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 from django.contrib import admin
@@ -17,7 +18,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
 from web.admin import reading
-from web.admin.menu import MenuItem, Page
+from web.admin.menu import GROUPS, MenuItem, Page
 from web.admin.turns import RETRY_SECONDS, Refused, takes_turn
 
 
@@ -69,7 +70,15 @@ class Site(admin.AdminSite):
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         context = super().each_context(request)
-        return context | {"menu": self._menu(request) if context["has_permission"] else []}
+        menu = self._menu(request) if context["has_permission"] else []
+        groups = [
+            (GROUPS[start], list(items))
+            for start, items in itertools.groupby(
+                menu, key=lambda item: max(start for start in GROUPS if start <= item["place"])
+            )
+        ]
+        section = next((item for item in menu if item["here"]), None)
+        return context | {"menu": menu, "menu_groups": groups, "section": section}
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """Show tiles and charts. For `?part=1`, answer only with the part that the page refreshes."""
@@ -127,8 +136,8 @@ class Site(admin.AdminSite):
             items += getattr(page, "more_menu", ())
         if others:
             items.append(MenuItem(1000, "Set-up", "set_up"))
-        links = [
-            {"title": item.title, "url": reverse(f"admin:{item.name}")}
+        links: list[dict[str, Any]] = [
+            {"title": item.title, "url": reverse(f"admin:{item.name}"), "place": item.place}
             for item in sorted(items, key=lambda item: item.place)
         ]
         matching = [link["url"] for link in links if request.path.startswith(link["url"])]

@@ -27,7 +27,7 @@ from outbox.drain import gate
 from runtime.charts.sums import Steps, Sums
 from runtime.models import BulkJob, Heartbeat
 from web.admin.acts import record_act
-from web.admin.base import ago
+from web.admin.base import show_time
 from web.admin.menu import MenuItem, Page
 from web.admin.tiles import RANGES, FrontPage, panel
 
@@ -61,7 +61,7 @@ def providers_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
 #: `operations.site` shows it.
 PAGE = Page(
     route="providers/",
-    menu=MenuItem(60, "Providers", "providers"),
+    menu=MenuItem(50, "Providers", "providers"),
     permission=PERMISSION,
     view=providers_view,
 )
@@ -122,7 +122,7 @@ def provider_lines() -> list[dict[str, Any]]:
         {
             "view": view,
             "changed": "–" if view.changed_ago_seconds is None else f"{view.changed_ago_seconds:.0f} s ago",
-            "events": ago(beats.get(f"webhook:{view.provider}")),
+            "events": show_time(beats.get(f"webhook:{view.provider}")),
             "unmatched": unmatched.get(view.provider, 0),
         }
         for view in gate().read_providers()

@@ -19,7 +19,7 @@ from web.admin.menu import MenuItem
 class PartitionAdmin(TriageAdmin[DetachedPartition]):
     """Lists every partition that exists or existed, and the rows that hold one back."""
 
-    menu = MenuItem(70, "Partitions")
+    menu = MenuItem(75, "Partitions")
     ordering = ["name"]
 
     def changelist_view(

@@ -17,7 +17,7 @@ from notifications.models import EmailNotification
 from notifications.providers.causes import explain
 from notifications.providers.explanations import RESTORED, TOO_OLD, Explanation
 from runtime.database.ids import id_time
-from web.admin.base import ago
+from web.admin.base import show_time
 from web.admin.tiles import panel
 
 #: The number of groups on the page.
@@ -58,8 +58,8 @@ def cause_groups(*, limit: int = SHOWN) -> list[Group]:
         Group(
             cause=cause.cause,
             count=f"{cause.count:,}{more}",
-            since=ago(id_time(cause.oldest)),
-            last=ago(email.updated_at),
+            since=show_time(id_time(cause.oldest)),
+            last=show_time(email.updated_at),
             example=email,
             means=explain(provider=email.provider, error=email.last_error),
         )
@@ -76,7 +76,7 @@ class CausesPage(admin.ModelAdmin[EmailNotification]):
             raise PermissionDenied
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": "Dead letters by cause",
+            "title": "Causes",
             "opts": self.opts,
             "groups": cause_groups(),
             "shown": SHOWN,

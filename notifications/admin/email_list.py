@@ -21,7 +21,7 @@ from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, E
 from notifications.states.transitions import DUE_STATES, LABELS, Status
 from notifications.template_files import event_types
 from runtime.database.beginnings import beginning_with
-from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, ago
+from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter
 from web.admin.search import HELP, Term
 
@@ -177,15 +177,15 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="created")
     def created(self, email: EmailNotification) -> SafeString | str:
-        return ago(email.created_at)
+        return show_time(email.created_at)
 
     @admin.display(description="next attempt")
     def next_try(self, email: EmailNotification) -> SafeString | str:
-        return ago(email.next_attempt_at) if email.status in DUE_STATES else "–"
+        return show_time(email.next_attempt_at) if email.status in DUE_STATES else "–"
 
     @admin.display(description="failed")
     def failed(self, email: EmailNotification) -> SafeString | str:
-        return ago(email.failed_at)
+        return show_time(email.failed_at)
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         """Show the reason of e-mails that wait or failed, and when each failed or is tried again."""

@@ -20,7 +20,7 @@ from notifications.states import transitions
 from notifications.states.transitions import DUE_STATES, LABELS, Status
 from notifications.turns import seconds_to_wait
 from runtime.models import Pause
-from web.admin.base import pill
+from web.admin.base import format_time, pill
 
 #: The state of an e-mail that a worker may still change.
 WAITING = (*DUE_STATES, Status.PROCESSING)
@@ -82,11 +82,6 @@ def state_pill(email: EmailNotification) -> SafeString:
             return pill(Status.SENT, "delivered")
     shown = LABELS.get(email.status)  # a newer release may have written a state that this one does not know
     return pill(shown.color if shown else email.status, email.status.replace("_", " "))
-
-
-def format_time(at: dt.datetime) -> str:
-    """Write a time as the timeline does."""
-    return f"{at.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _label(email: EmailNotification) -> str:

@@ -32,7 +32,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
     form = ProfileForm
     paginator = EstimatingPaginator
     change_form_template = "admin/notifications/mailprofile/change_form.html"
-    menu = MenuItem(55, "Profiles")
+    menu = MenuItem(35, "Profiles")
     empty_text = "Nothing here yet. All e-mails have the sender and the shop of the settings."
     list_display = ["__str__", "shop_name", "from_email", "copy_to", "tint"]
     ordering = ["source"]

@@ -18,7 +18,7 @@ from notifications.models import Suppression
 from notifications.suppressions import suppression_of
 from runtime.personal_data import address_hash
 from web.admin.address_field import AddressField
-from web.admin.base import ChoiceFilter, EstimatingPaginator, ListAdmin, ago
+from web.admin.base import ChoiceFilter, EstimatingPaginator, ListAdmin, show_time
 from web.admin.menu import MenuItem
 
 
@@ -48,7 +48,7 @@ class SuppressionAdmin(ListAdmin[Suppression]):
     form = SuppressionForm
     paginator = EstimatingPaginator
     show_full_result_count = False
-    menu = MenuItem(50, "Suppressions")
+    menu = MenuItem(28, "Suppressions")
     empty_text = "Nothing here yet. A permanent bounce, a complaint or a person adds an address."
     list_display = ["short", "reason", "provider", "email", "since"]
     list_filter = [ReasonFilter]
@@ -70,7 +70,7 @@ class SuppressionAdmin(ListAdmin[Suppression]):
 
     @admin.display(description="since")
     def since(self, row: Suppression) -> SafeString | str:
-        return ago(row.created_at)
+        return show_time(row.created_at)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str

@@ -27,7 +27,7 @@ from runtime.jobs.actions import ACTIONS, PersonAction, describe
 from runtime.jobs.start import restart_job
 from runtime.models import BulkJob
 from web.admin.acts import record_act
-from web.admin.base import ChoiceFilter, TriageAdmin, ago, pill
+from web.admin.base import ChoiceFilter, TriageAdmin, pill, show_time
 from web.admin.menu import MenuItem
 from web.admin.turns import takes_turn
 
@@ -45,7 +45,7 @@ class StateFilter(ChoiceFilter):
 class BulkJobAdmin(TriageAdmin[BulkJob]):
     """Lists a user's own jobs, or all jobs for a user who has the permission to view them."""
 
-    menu = MenuItem(70, "Jobs")
+    menu = MenuItem(65, "Jobs")
     list_display = ["what", "status", "done_count", "refused_count", "username", "started"]
     list_display_links = ["what"]
     list_filter = [StateFilter]
@@ -63,7 +63,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
 
     @admin.display(description="started")
     def started(self, job: BulkJob) -> SafeString | str:
-        return ago(job.created_at)
+        return show_time(job.created_at)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
@@ -104,8 +104,8 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             "job": job,
             "progress": job.as_progress(),
             "pill": _pill(job),
-            "started": ago(job.created_at),
-            "finished": ago(job.finished_at),
+            "started": show_time(job.created_at),
+            "finished": show_time(job.finished_at),
             "may_stop": job.state in (job.State.RUNNING, job.State.FAILED) and _may_stop(request, job),
             "may_restart": job.state == job.State.FAILED and _may_start(request, job),
             "may_download": _results(request).filter(id=job.id).exists() and _may_start(request, job),

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from operations import pauses
 from runtime.models import Pause
 from runtime.personal_data import AddressGiven, refuse_addresses
-from web.admin.base import TriageAdmin, ago
+from web.admin.base import TriageAdmin, show_time
 from web.admin.menu import MenuItem
 from web.admin.tiles import panel
 
@@ -27,7 +27,7 @@ SET = "runtime.set_pause"
 class PauseAdmin(TriageAdmin[Pause]):
     """Shows a line for each part, and a form to users who may pause."""
 
-    menu = MenuItem(75, "Pauses")
+    menu = MenuItem(70, "Pauses")
     ordering = ["part"]
 
     def has_view_permission(self, request: HttpRequest, obj: Pause | None = None) -> bool:
@@ -139,7 +139,7 @@ def part_lines() -> list[dict[str, Any]]:
             "part": part.value,
             "work": pauses.WORK[part],
             "pause": rows.get(part.value),
-            "since": ago(rows[part.value].paused_at) if part.value in rows else "",
+            "since": show_time(rows[part.value].paused_at) if part.value in rows else "",
         }
         for part in Pause.Part
     ]

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from web.admin.base import EstimatingPaginator, ListAdmin, ago, pill
+from web.admin.base import EstimatingPaginator, ListAdmin, pill, show_time
 from web.models import ApiToken, declared_scopes
 
 
@@ -60,7 +60,7 @@ class ApiTokenAdmin(ListAdmin[ApiToken]):
 
     @admin.display(description="last used", ordering="last_used_at")
     def last_use(self, token: ApiToken) -> SafeString | str:
-        last = ago(token.last_used_at)
+        last = show_time(token.last_used_at)
         if not token.is_unused():
             return last
         mark = f"unused for {ApiToken.UNUSED_DAYS} days"

@@ -42,7 +42,7 @@ from orders.emails import preview_context, sample_for
 from orders.events import EMAILS
 from orders.models import NEWEST_FIRST, Order
 from runtime.database.ids import parse_uuid
-from web.admin.base import TriageAdmin, ago
+from web.admin.base import TriageAdmin, show_time
 from web.admin.menu import MenuItem
 from web.admin.turns import TURNS, takes_turn
 
@@ -98,7 +98,7 @@ class Field:
 
 @admin.register(EmailText)
 class EmailTextAdmin(TriageAdmin[EmailText]):
-    menu = MenuItem(28, "Texts")
+    menu = MenuItem(30, "Texts")
     ordering = ["event_type", "source", "locale"]
 
     class Media:
@@ -138,8 +138,8 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
                 email = render_email(event_type=event_type, locale=language, context=context, profile=profile)
                 subject = email.subject
             row = rows.get(event_type)
-            lines.append((page, subject, row, _troubles(row), ago(row.edited_at) if row else ""))
-        context = {"title": "Texts of e-mails", "lines": lines, "layout": LAYOUT}
+            lines.append((page, subject, row, _troubles(row), show_time(row.edited_at) if row else ""))
+        context = {"title": "Texts", "lines": lines, "layout": LAYOUT}
         return self._render(request, "list", context | _choices(source, language))
 
     def change_view(
@@ -312,7 +312,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             "may_edit": may_edit and not number,
             "may_restore": may_edit,
             "number": number,
-            "versions": [(version, ago(version.published_at)) for version in versions],
+            "versions": [(version, show_time(version.published_at)) for version in versions],
             "troubles": _troubles(row),
             "lacks_extras": not is_layout and len(sentences_of(page.event_type).extras) < len(EXTRAS),
             "events": EMAILS if is_layout else (),

@@ -22,7 +22,7 @@ from orders.fields import ORDER_FIELDS, Use, names
 from orders.models import NEWEST_FIRST, STUCK, Order
 from orders.timeline import read_timeline
 from runtime.database.clock import read_database_time
-from web.admin.base import AgeFilter, ChoiceFilter, ago, pill
+from web.admin.base import AgeFilter, ChoiceFilter, pill, show_time
 from web.admin.period import PeriodFilter
 from web.admin.search import HELP, Term
 
@@ -122,7 +122,7 @@ class OrderPage(admin.ModelAdmin[Order]):
 
     @admin.display(description="placed")
     def created(self, order: Order) -> SafeString | str:
-        return ago(order.created_at)
+        return show_time(order.created_at)
 
     @admin.display(description="items")
     def item_table(self, order: Order) -> SafeString | str:

@@ -232,7 +232,10 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     """
     source = event.producer
     if source not in settings.ORDER_SOURCES:
-        raise Rejected(f"its producer {source[:100]!r} is not in ORDER_SOURCES")
+        raise Rejected(
+            f"its producer {source[:100]!r} is not in ORDER_SOURCES: add it for all processes, restart them,"
+            " and then replay the event or send it again"
+        )
     sequence = event.metadata.get("sequence")
     if type(sequence) is not int or not 1 <= sequence <= LARGEST_SEQUENCE:
         raise Rejected(f"its metadata.sequence is not a whole number from 1 to {LARGEST_SEQUENCE}")

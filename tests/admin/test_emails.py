@@ -179,7 +179,7 @@ class TestTheList:
 
 
 ERRORS = [{"at": "2026-11-20T10:00:00+00:00"}, {"at": "2026-11-21T10:00:00.5+00:00"}]
-FAILED_AT = b'<span title="2026-11-21T10:00:00+00:00">'
+FAILED_AT = b'<time datetime="2026-11-21T10:00:00+00:00"'
 
 
 class TestTheLastFailure:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group, User
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -17,6 +21,7 @@ from tests.kit.admin import (
     ORDERS,
     dead_event,
     dead_letter,
+    every_page,
     listed,
     make_event,
     press,
@@ -26,7 +31,7 @@ from tests.kit.months import fill, make_partition
 from tests.kit.people import staff_client
 from tests.kit.words import ApiToken, DomainEvent, EmailNotification, InboundDeadLetter, attached, new_id
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
 TOKENS, PARTITIONS = "/admin/web/apitoken/", "/admin/retention/detachedpartition/"
 
 
@@ -50,7 +55,7 @@ def test_an_empty_list_says_whether_filters_or_nothing_made_it_empty(admin_clien
         page: str = admin_client.get(path).content.decode()
         return page.partition('class="empty">')[2].partition("</div>")[0]
 
-    assert empty("/admin/django_celery_beat/solarschedule/") == "<p>Nothing here yet.</p>"
+    assert empty("/admin/django_celery_beat/clockedschedule/") == "<p>Nothing here yet.</p>"
     whole, filtered = empty(EVENTS), empty(f"{EVENTS}?state=failing")
     assert "Nothing matches" not in whole and whole.removeprefix("<p>").removesuffix("</p>") not in filtered
     assert "Nothing matches" in filtered
@@ -62,6 +67,72 @@ def test_a_search_that_finds_nothing_says_so(admin_client, path):
         answer = admin_client.get(path, {"q": text})
         assert answer.status_code == 200 and b"Nothing matches" in answer.content
         assert admin_client.get(f"{path}csv/", {"q": text}).getvalue().count(b"\n") == 1
+
+
+def test_a_list_has_one_name_in_its_tab_its_title_and_the_way_to_it(admin_client):
+    for item in admin_client.get("/admin/").context["menu"][1:]:
+        page = admin_client.get(item["url"]).content.decode()
+        assert f"<title>{item['title']} · orderpost</title>" in page, item
+        assert f"<h1>{item['title']}</h1>" in page, item
+        assert f'<a href="/admin/">Overview</a> › {item["title"]}</div>' in page, item
+
+
+def test_no_list_speaks_djangos_words(admin_client):
+    for path in [*every_page(), TOKENS, "/admin/django_celery_beat/periodictask/"]:
+        page = admin_client.get(path, follow=True).content.decode()
+        for words in ("<h1>Select", "to view<", "to change<", "Api token", "Solar", "Add email", ">Home<"):
+            assert words not in page, (path, words)
+
+
+@pytest.mark.parametrize("group", ["viewer", "support", "operator", "editor"])
+def test_a_member_sees_the_tabs_that_open_and_set_up_last(group):
+    user = User.objects.create_user(group, is_staff=True)
+    user.groups.add(Group.objects.get(name=group))
+    client = Client()
+    client.force_login(user)
+    menu = client.get("/admin/").context["menu"]
+    assert {item["url"]: client.get(item["url"]).status_code for item in menu} == {
+        item["url"]: 200 for item in menu
+    }
+    assert menu[-1]["title"] == "Set-up" and len(menu) > 8
+
+
+def test_a_time_is_written_as_in_the_timeline(admin_client):
+    every_page()
+    for path in (MAILS, ORDERS, EVENTS, LETTERS, JOBS, LOG, TOKENS, "/admin/runtime/heartbeat/"):
+        page = admin_client.get(path).content.decode()
+        assert not re.search(r"\b(a\.m\.|p\.m\.|noon|midnight|ago<)", page.partition("<main")[2]), path
+
+
+class TestTheFormOfAnInboundDeadLetter:
+    def test_says_the_next_step_and_replays_or_discards_it(self, admin_client):
+        error = "its producer 'shop-c' is not in ORDER_SOURCES: add it for all processes"
+        for verb, state in (("replay", "replay_requested_at"), ("discard", "discarded_at")):
+            letter = dead_letter(error=error)
+            page = f"{LETTERS}{letter.id}/change/"
+            shown = html.unescape(admin_client.get(page).content.decode())
+            assert error in shown and "Remove the cause, then replay it." in shown
+            answer = admin_client.post(f"{LETTERS}{letter.id}/resolve/", {verb: ""})
+            assert answer.url == page
+            letter.refresh_from_db()
+            assert getattr(letter, state)
+        assert LogEntry.objects.count() == 2
+
+    def test_has_only_the_buttons_that_would_work(self, admin_client):
+        for fields, buttons in (
+            ({}, {"replay", "discard"}),
+            ({"is_exact": False}, {"discard"}),
+            ({"replay_requested_at": Now()}, {"discard"}),
+            ({"replayed_at": Now()}, set()),
+        ):
+            page = admin_client.get(f"{LETTERS}{dead_letter(**fields).id}/change/").content.decode()
+            assert {name for name in ("replay", "discard") if f'name="{name}"' in page} == buttons
+
+    def test_asks_for_the_permission(self):
+        letter = dead_letter()
+        viewer = staff_client("view_inbounddeadletter")
+        assert b'name="replay"' not in viewer.get(f"{LETTERS}{letter.id}/change/").content
+        assert viewer.post(f"{LETTERS}{letter.id}/resolve/", {"replay": ""}).status_code == 403
 
 
 class TestTokens:

@@ -214,8 +214,13 @@ def pill(status: str, word: str = "") -> SafeString:
     return format_html('<span class="pill pill-{}">{}</span>', status, word or status.replace("_", " "))
 
 
-def ago(when: dt.datetime | None) -> SafeString | str:
-    """Return how long ago, or how soon, a time is, with the exact time on hover."""
+def format_time(at: dt.datetime) -> str:
+    """Write a time as every page does, in UTC."""
+    return f"{at.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def show_time(when: dt.datetime | None) -> SafeString | str:
+    """Return a time, with how long ago or how soon it is on hover."""
     if when is None:
         return "–"
     seconds = (timezone.now() - when).total_seconds()
@@ -225,4 +230,9 @@ def ago(when: dt.datetime | None) -> SafeString | str:
             text = f"{span // size:.0f} {unit}"
             break
     said = f"{text} ago" if seconds >= 0 else f"in {text}"
-    return format_html('<span title="{}">{}</span>', when.isoformat(timespec="seconds"), said)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        when.isoformat(timespec="seconds"),
+        said,
+        format_time(when),
+    )

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse
 
+#: The groups of the menu, by the place of their first link. Daily work is first.
+GROUPS = {0: "Daily work", 30: "Shops", 50: "Operation", 80: "Administration"}
+
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class MenuItem:
-    """`place` orders the links. `name` is the URL's name in the namespace `admin`."""
+    """`place` orders the links and decides their groups. `name` is the URL's in the namespace `admin`."""
 
     place: int
     title: str

@@ -53,8 +53,18 @@
     }
   });
 
-  // On a phone the menu is wider than the page, and would hide the name of the section.
-  document.querySelector("#menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  // On a phone the menu opens by a button, and the rows of a list are cards, which repeat the columns' names.
+  const button = document.querySelector("#menu-button");
+  button?.setAttribute("aria-expanded", "false");
+  button?.addEventListener("click", () => {
+    button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") === "false"));
+  });
+  for (const row of rows()) {
+    [...row.cells].forEach((cell, place) => {
+      const name = cell.closest("table").tHead?.rows[0]?.cells[place]?.innerText.trim();
+      if (name && !cell.querySelector("input.action-select")) cell.dataset.label = name;
+    });
+  }
 
   // A picker next to its text field, which may be empty. Then it shows the default.
   for (const picker of all("input[data-picks-for]")) {

@@ -1,0 +1,1 @@
+"""Django reads `formats` for the pages that it renders itself (FORMAT_MODULE_PATH)."""
