@@ -203,7 +203,7 @@ DEAD_LETTERS = Condition(
     measure=lambda rows: [Measurement(rows.dead_lettered)],
     sentence="{number} dead letters",
     do="resend them or give them up",
-    alert=Alert("P3", "10m", "Providers refused e-mails, or these used up their retries."),
+    alert=Alert("P3", "10m", "Providers refused e-mails, or these used up their retries or became too old."),
 )
 BACKLOG = Condition(
     code="EmailBacklog",
