@@ -12,7 +12,7 @@ from tests.kit.admin import EVENTS, JOBS, LETTERS, LOG, MAILS, ORDERS, every_pag
 from tests.kit.mails import make_mail
 from tests.kit.people import staff_client
 from tests.kit.plans import plan_of, rows_without_index
-from tests.kit.words import Order, new_id
+from tests.kit.words import EmailNotification, Order, new_id
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
 #: Pages that each member of the staff may open. They show only what its permissions give.
@@ -77,3 +77,19 @@ def test_a_page_over_many_rows_takes_few_statements_and_no_sequential_scan(fille
             if re.match("SELECT|WITH", statement.strip()):
                 assert rows_without_index(statement) == {}, f"{path}: {statement}"
                 assert "search" not in path or plan_of(statement).visited <= 100, f"{path}: {statement}"
+
+
+def test_the_pages_of_an_order_and_of_an_email_read_their_own_rows_by_indexes(filled, admin_client):
+    mail = EmailNotification.objects.filter(status="sent").latest("id")
+    paths = (
+        f"{ORDERS}{mail.order_id}/change/",
+        f"{MAILS}{mail.id}/change/",
+        f"{MAILS}{mail.id}/change/?part=1",
+    )
+    for path in paths:
+        statements = statements_of(admin_client, path)
+        assert len(statements) <= 18, path
+        for statement in statements:
+            if re.match("SELECT|WITH", statement.strip()):
+                assert rows_without_index(statement) == {}, f"{path}: {statement}"
+                assert plan_of(statement).visited <= 100, f"{path}: {statement}"
