@@ -26,6 +26,8 @@ class EmailAction(BulkAction):
     before: tuple[Status, ...]  # the states that it changes; it leaves other e-mails alone
     will_be: str  # the end of the sentence "3 failed: will be …"
     advice: str  # what a person must know before
+    #: Changes an e-mail that a person chose alone, and so may do more than `change`.
+    change_one: Callable[[Sequence[uuid.UUID]], BatchResult]
 
 
 def add_action(
@@ -47,7 +49,7 @@ def add_action(
         permission=permission,
         rows=filters.rows_at,
         change=change,
-        change_one=change_one,
+        change_one=change_one or change,
         describe=filters.describe,
         before=tuple(before),
         will_be=will_be,

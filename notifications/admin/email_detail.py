@@ -137,7 +137,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             messages.error(request, f"Nothing was changed. {error}")
             return page
         with transaction.atomic():
-            result = action.change([id])
+            result = action.change_one([id])
             for row_id, line in result.lines:
                 said, subject = f"{line} {reason}".rstrip(), f"E-mail {row_id}"
                 record_act(request, model=EmailNotification, id=row_id, subject=subject, action=said)

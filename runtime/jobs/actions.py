@@ -27,8 +27,7 @@ class BulkAction:
     """An action on many rows.
 
     `rows(filter, started_at)` returns the rows that a filter matched at that time. `change(ids)` changes rows
-    in the caller's transaction, except those that it must not change. `change_one` does so for a job of one
-    chosen row, if a person who chose it alone may do more.
+    in the caller's transaction, except those that it must not change.
     """
 
     name: str  # stored; must keep its meaning in later releases
@@ -38,7 +37,6 @@ class BulkAction:
     rows: Callable[[Mapping[str, str], dt.datetime | None], QuerySet[Any]]
     change: Callable[[Sequence[uuid.UUID]], BatchResult]
     describe: Callable[[Mapping[str, str]], str]
-    change_one: Callable[[Sequence[uuid.UUID]], BatchResult] | None = None
 
 
 def group_refusals(refusals: Iterable[tuple[uuid.UUID, str]]) -> dict[str, list[uuid.UUID]]:

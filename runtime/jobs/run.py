@@ -187,9 +187,7 @@ def _work(id: uuid.UUID, action: BulkAction) -> None:
             return
         refused = _why_not_allowed(job)
         ids = [] if refused else _next_ids(job, action)
-        is_of_one = "," not in job.filter.get("ids", ",")
-        change = action.change_one if is_of_one and action.change_one else action.change
-        result = change(ids) if ids else BatchResult([], {})
+        result = action.change(ids) if ids else BatchResult([], {})
         _log(job, action, result.lines)
         job.done_count += len(result.lines)
         refused_counts = Counter({reason: len(ids) for reason, ids in result.refusals.items()})
