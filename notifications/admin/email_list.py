@@ -111,7 +111,7 @@ class FailingFilter(ParameterFilter):
 
 
 class ListPage(admin.ModelAdmin[EmailNotification]):
-    list_display = ["title", "order_link", "recipient_email", "shop", "state", "created"]
+    list_display = ["title", "order_link", "recipient", "shop", "state", "created"]
     list_display_links = ["title"]
     list_filter = [
         EmailShopFilter,
@@ -148,6 +148,10 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     @admin.display(description="subject")
     def title(self, email: EmailNotification) -> str:
         return f"{email.subject} (shop copy)" if email.shop_copy_of else email.subject
+
+    @admin.display(description="recipient")
+    def recipient(self, email: EmailNotification) -> str:
+        return email.recipient_email
 
     @admin.display(description="state")
     def state(self, email: EmailNotification) -> SafeString:

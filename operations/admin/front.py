@@ -29,8 +29,11 @@ def page(request: HttpRequest) -> dict[str, Any]:
     """Return the template context of the first page."""
     view = FrontPage.of(request)
     parts = [(place, source(request)) for place, source in _in_order(PANELS)]
+    shown = tiles(request)
     return {
-        "tiles": tiles(request),
+        "tiles": shown,
+        "notes": [tile for tile in shown if not tile["bad"] and not tile["calm"]],
+        "calm": [tile for tile in shown if tile["calm"]],
         "ranges": [
             {"key": key, "title": period.title, "here": period is view.range}
             for key, period in RANGES.items()

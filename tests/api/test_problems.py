@@ -149,9 +149,11 @@ def test_djangos_own_handlers_answer_problems_outside_the_admin_and_pages_inside
         assert handler(request, error).headers["Content-Type"] == "application/problem+json"
         page = handler(admin, error)
         assert page.status_code == status and page.headers["Content-Type"].startswith("text/html")
+        assert b"orderpost/admin.css" in page.content and b"Go to the overview" in page.content
         assert b"secret" not in handler(request, error).content
     assert problems.handle_500(request).headers["Content-Type"] == "application/problem+json"
-    assert problems.handle_500(admin).headers["Content-Type"].startswith("text/html")
+    page = problems.handle_500(admin)
+    assert page.headers["Content-Type"].startswith("text/html") and b"Something failed" in page.content
 
 
 def test_the_admin_still_gets_its_slash(db):

@@ -76,9 +76,34 @@ def test_every_page_fits_a_phone_has_room_to_type_and_styles_its_buttons(open_pa
     assert found_on(page, paths, script) == {}
 
 
-def test_the_menu_of_a_phone_shows_where_the_page_is(open_page):
+def test_the_menu_of_a_phone_names_the_page_and_opens(open_page):
     page = open_page("/admin/providers/", width=390)
-    expect(page.locator("#menu [aria-current]")).to_be_in_viewport(ratio=1)
+    button, link = (
+        page.get_by_role("button", name="Menu: Providers"),
+        page.get_by_role("link", name="E-mails"),
+    )
+    expect(link).to_be_hidden()
+    button.press("Enter")
+    expect(link).to_be_in_viewport(ratio=1)
+    button.click()
+    expect(link).to_be_hidden()
+
+
+def test_the_menu_of_a_wide_window_shows_all_groups(open_page):
+    page = open_page("/admin/", width=1280)
+    expect(page.locator("#menu-button")).to_be_hidden()
+    tops = {link.bounding_box()["y"] for link in page.locator("#menu a").all()}
+    assert len(tops) == 1
+
+
+def test_a_row_is_a_card_on_a_phone(open_page):
+    make_mail()
+    page = open_page(MAILS, width=390)
+    cell = page.locator("#result_list .field-recipient")
+    label = cell.evaluate("(cell) => getComputedStyle(cell, '::before').content")
+    assert label == '"Recipient"'
+    assert cell.bounding_box()["width"] < 200
+    expect(page.locator("#result_list thead")).not_to_be_in_viewport(ratio=1)
 
 
 def test_what_is_paused_stands_above_everything_else_on_the_first_page(open_page):

@@ -59,12 +59,18 @@
   button?.addEventListener("click", () => {
     button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") === "false"));
   });
-  for (const row of rows()) {
-    [...row.cells].forEach((cell, place) => {
-      const name = cell.closest("table").tHead?.rows[0]?.cells[place]?.innerText.trim();
-      if (name && !cell.querySelector("input.action-select")) cell.dataset.label = name;
-    });
+  function makeCards() {
+    for (const table of all("#result_list, .scroll table")) {
+      const names = [...(table.tHead?.rows[0]?.cells || [])].map((cell) => cell.textContent.trim());
+      table.classList.add("as-cards");
+      for (const row of table.tBodies[0]?.rows || []) {
+        [...row.cells].forEach((cell, place) => {
+          if (names[place] && !cell.matches(".action-checkbox, [colspan]")) cell.dataset.label = names[place];
+        });
+      }
+    }
   }
+  makeCards();
 
   // A picker next to its text field, which may be empty. Then it shows the default.
   for (const picker of all("input[data-picks-for]")) {
@@ -97,6 +103,7 @@
       const text = await answer.text();
       const state = front.querySelector("[data-state]")?.textContent;
       if (!front.contains(document.activeElement)) front.innerHTML = text; // so that the user keeps the focus
+      makeCards();
       const now = front.querySelector("[data-state]")?.textContent;
       told.textContent = now === state ? "" : `Now: ${now}`;
       if (waits && !front.querySelector("[data-waits]")) return;
