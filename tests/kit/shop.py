@@ -371,6 +371,13 @@ class Shop:
     def all_sent(self, count: int) -> bool:
         return [status for (status,) in self.rows()] == ["sent"] * count
 
+    def all_sent_or_overtaken(self, count: int) -> bool:
+        rows = self.rows("status, last_error")
+        return len(rows) == count and all(
+            status == "sent" or (status == "discarded" and error.startswith("overtaken by "))
+            for status, error in rows
+        )
+
     def all_published(self) -> bool:
         return self.query("SELECT count(*) FROM outbox_events WHERE published_at IS NULL") == [(0,)]
 
