@@ -11,10 +11,12 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
-from events.models import DomainEvent, InboundDeadLetter
+from events.consuming.refusals import MOST
+from events.models import DomainEvent, InboundDeadLetter, RefusedEvent
 from events.models.events import DomainEventQuerySet
 from events.publishing.resend import resend_events
 from events.transports import BrokerAway
@@ -150,6 +152,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     """Events of other services that could not be processed. Operators replay or discard them."""
 
     menu = MenuItem(60, "Inbound")
+    change_list_template = "admin/events/inbounddeadletter/change_list.html"
     empty_text = "No event of another service has failed. manage.py consume_events adds failed events here."
     list_display = ["topic", "event_id", "state", "short", "failed"]
     list_filter = [ChosenFilter, PeriodFilter]
@@ -163,11 +166,23 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     fields = ["error", "topic", "event_id", "state", "failed", "consumer", "key", "is_exact", "envelope"]
 
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.resolve_view)
+        view, name = self.admin_site.admin_view, "events_inbounddeadletter_resolve"
         return [
-            path("<uuid:id>/resolve/", view, name="events_inbounddeadletter_resolve"),
+            path("<uuid:id>/resolve/", view(self.resolve_view), name=name),
+            path("refused/", view(self.refused_view), name="events_refused"),
             *super().get_urls(),
         ]
+
+    def refused_view(self, request: HttpRequest) -> HttpResponse:
+        """List what was refused over HTTP, the latest first. Nothing of it was stored."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        lines = [
+            (row, show_time(row.first_at), show_time(row.last_at))
+            for row in RefusedEvent.objects.order_by("-last_at", "id")[:MOST]
+        ]
+        context = {**self.admin_site.each_context(request), "title": "Refused over HTTP", "lines": lines}
+        return TemplateResponse(request, "admin/events/inbounddeadletter/refused.html", context)
 
     def resolve_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Replay or discard one dead letter, and return to its page."""

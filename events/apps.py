@@ -11,9 +11,13 @@ class EventsConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Refuse to start with wrong KAFKA_OPTIONS."""
+        """Let web processes write what they refused. Refuse to start with wrong KAFKA_OPTIONS."""
         from django.conf import settings
 
+        from events.consuming import refusals
+        from web import heartbeat
+
+        heartbeat.WRITERS.append(refusals.write)
         if settings.KAFKA_OPTIONS:
             from events.transports import kafka
 

@@ -1,4 +1,4 @@
-"""The thread of each web process that beats, writes which tokens were used, and refreshes cached rows.
+"""The thread of each web process that beats, writes what requests noted, and refreshes cached rows.
 
 The heartbeat tells since when webhooks could arrive.
 """
@@ -6,6 +6,7 @@ The heartbeat tells since when webhooks could arrive.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import structlog
 from django.db import DatabaseError, InterfaceError, connection
@@ -19,6 +20,9 @@ from web.api import token_use
 
 #: The heartbeat of the process that receives webhooks.
 ENDPOINT = "web"
+
+#: What writes the notes of requests. Packages above add theirs.
+WRITERS: list[Callable[[], object]] = [token_use.write]
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +40,8 @@ def beat_forever() -> None:
             Heartbeat.beat(name=ENDPOINT)
             if replica.read(replica.alias) == replica.ALIAS:
                 Heartbeat.beat(name=replica.FOLLOWS, every=BEAT_SECONDS)
-            token_use.write()
+            for write in WRITERS:
+                write()
             cached_rows.refresh()
             outage.end()
         except (DatabaseError, InterfaceError) as error:

@@ -193,3 +193,32 @@ class InboundDeadLetter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.topic} {self.event_id}"
+
+
+class RefusedEvent(models.Model):
+    """How often a sender's events of a topic were refused over HTTP for a reason, which repeats no value.
+
+    `events.consuming.refusals` writes the rows, and keeps the newest.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    sender = models.CharField(max_length=100)  # the name of the API token
+    topic = models.CharField(max_length=100)
+    reason = models.CharField(max_length=300)
+    count = models.PositiveBigIntegerField()
+    first_at = models.DateTimeField(db_default=Now(), editable=False)
+    last_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    #: Days after its last refusal until a row is deleted.
+    KEPT_DAYS = 90
+    purge_rules = (PurgeRule("last_at", KEPT_DAYS),)
+
+    class Meta:
+        db_table = "refused_events"
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["sender", "topic", "reason"], name="refused_events_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic} of {self.sender}"

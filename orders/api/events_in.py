@@ -13,6 +13,7 @@ from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from events.consuming import refusals
 from events.consuming.bodies import BINARY_MODE, BODIES, SentEvent, read_events
 from events.consuming.envelope import Envelope, Rejected
 from events.consuming.handlers import Handler
@@ -164,6 +165,7 @@ def _process(
         result, counted = RESULTS[process_or_reject(opened, consumer=NAME, handlers=handlers)]
     except Rejected as reason:
         counted = "rejected"
+        refusals.note(sender=token.name, topic=topic, reason=str(reason))
         log.warning("event not taken", event_id=event.event_id, reason=str(reason)[:1000], token=token.name)
         if token.source and isinstance(reason, OwnedElsewhere):
             raise Rejected("data.orderId: An order of another system has this id.") from None

@@ -130,7 +130,8 @@ def test_a_list_is_filtered_by_shop(admin_client, settings):
     assert listed(admin_client, ORDERS, shop="shop-b") == listed(admin_client, MAILS, shop="shop-b") == []
 
 
-#: Rows of the test of plans. By hand it ran with 1,000,000, with the same limits.
+#: Orders and e-mails of the test of plans. By hand it ran with 1,000,000 of each: no statement of a search
+#: visited more than 200 rows or 700 pages, and none of a filter by shop more than 400 rows or 900 pages.
 MANY = 40_000
 
 

@@ -34,6 +34,7 @@ PAGES = (
     "/admin/notifications/emailtext/edit/layout/de/",
     EVENTS,
     LETTERS,
+    f"{LETTERS}refused/",
     JOBS,
     "/admin/retention/detachedpartition/",
     "/admin/runtime/heartbeat/",

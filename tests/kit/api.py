@@ -19,9 +19,8 @@ def make_token(*, scopes: Iterable[str] | None = None, **fields: Any) -> str:
     """Return a new token's secret. By default, it has all scopes."""
     secret = ApiToken.new_secret()
     granted = list(declared_scopes() if scopes is None else scopes)
-    ApiToken.objects.create(
-        name="test", prefix=secret[:12], digest=ApiToken.digest_of(secret), scopes=granted, **fields
-    )
+    values = {"name": "test", "prefix": secret[:12], "digest": ApiToken.digest_of(secret), "scopes": granted}
+    ApiToken.objects.create(**values | fields)
     return secret
 
 
