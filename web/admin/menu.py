@@ -9,7 +9,7 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse
 
 #: The groups of the menu, by the place of their first link. Daily work is first.
-GROUPS = {0: "Daily work", 30: "Shops", 50: "Operation", 80: "Administration"}
+GROUPS = {0: "Daily work", 30: "Content", 50: "Operation", 80: "Administration"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
