@@ -30,7 +30,7 @@ def words_on_a_terminal() -> Iterator[None]:
     changed = [
         (handler, handler.level)
         for handler in logging.getLogger().handlers
-        if isinstance(handler, logging.StreamHandler) and handler.stream.isatty()
+        if isinstance(handler, logging.StreamHandler) and handler.stream and handler.stream.isatty()
     ]
     for handler, level in changed:
         handler.setLevel(max(level, logging.ERROR))

@@ -47,7 +47,7 @@ def test_is_shown_exported_and_erased(placed_at, admin_client):
     for path in ("", f"{id}/change/", f"{id}/emails/"):
         assert admin_client.get(f"/admin/orders/order/{path}").status_code == 200, path
     call_command("timeline", id)
-    action = {"action": "export_person", "_selected_action": [id]}
+    action = {"action": "export_person", "_selected_action": [id], "confirmed": "yes"}
     admin_client.post("/admin/orders/order/", action)
     run_jobs()
     exported = admin_client.get(f"/admin/runtime/bulkjob/{BulkJob.objects.get().id}/result/").json()
