@@ -132,7 +132,7 @@ def run(
         smtp = SmtpServer(sandbox=shop.sandbox)
         shop.settings |= {"EMAIL_URL": f"smtp+tls://{HOST}:{smtp.port}"}
         shop.settings |= {"ARCHIVE_URL": (shop.folder / "archive").as_uri()}
-        keys = _lead_to_sandbox(shop, names)
+        keys = lead_to_sandbox(shop, names)
         if webhooks:
             shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=keys)
         always = providers is not None and "smtp" in names
@@ -233,7 +233,7 @@ def break_things(
     return time.monotonic() - began, happened
 
 
-def _lead_to_sandbox(shop: Shop, providers: Sequence[str]) -> dict[str, str]:
+def lead_to_sandbox(shop: Shop, providers: Sequence[str]) -> dict[str, str]:
     """Configure the providers that the sandbox plays. Return the keys that sign their webhooks."""
     keys = dict(KEYS)
     for declared in (declarations()[name] for name in providers):
