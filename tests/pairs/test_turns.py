@@ -1,0 +1,193 @@
+"""The order of one order's e-mails, and what else changes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models.functions import Now
+
+from notifications.settle import take_back
+from tests.kit.events import SHOP, new_id, tell
+from tests.kit.mails import claim_one, drained, due_now, rendered_again, sandbox, settled, statuses
+from tests.kit.orders import cancel_order, confirm_order, pay_order, place_order
+from tests.kit.profiles import save_profile
+from tests.kit.words import (
+    EmailNotification,
+    Order,
+    Outcome,
+    Verdict,
+    accept,
+    claim,
+    drain,
+    pauses,
+    read_database_time,
+    recover,
+    send_copy,
+    set_aside,
+)
+from tests.kit.words import mail_services as services
+
+__all__ = ["sandbox"]
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
+rows = EmailNotification.objects
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def _sources(settings: Any) -> None:
+    settings.ORDER_SOURCES = [SHOP]
+    settings.NOTIFY_ON = ["order.paid", "order.confirmed", "order.cancelled", "order.completed"]
+
+
+def bought(email: str = "ann@example.com") -> Order:
+    return place_order(user_id=uuid.uuid4(), email=email, total_amount=1000)
+
+
+def paid_and_confirmed() -> tuple[Order, EmailNotification, EmailNotification]:
+    """Return an order, and its e-mails about the payment and the confirmation, both due."""
+    order = bought()
+    pay_order(order_id=order.id)
+    confirm_order(order_id=order.id)
+    first, second = rows.order_by("order_version")
+    return order, first, second
+
+
+def subjects(sandbox: Any) -> list[str]:
+    return [mail.custom_args["event_type"] for mail in sandbox.mails]
+
+
+def test_the_original_that_is_rendered_again_holds_up_none_and_its_copy_leaves_at_once(sandbox):
+    _, first, second = paid_and_confirmed()
+    rows.filter(id=first.id).update(status="failed", next_attempt_at=Now() + HOUR)
+    rows.filter(id=second.id).update(next_attempt_at=Now() + HOUR)
+    (copy,), refused = rendered_again(first)
+    assert (copy.order_version, refused) == (None, [])
+    assert drained() == {"discarded": 1, "sent": 1, "pending": 1}
+    rows.filter(id=second.id).update(next_attempt_at=Now())
+    drained()
+    assert subjects(sandbox) == ["order.paid", "order.confirmed"]
+
+
+def test_a_shop_copy_that_fails_holds_up_the_next_shop_copy_and_no_customers_email(sandbox):
+    save_profile("", copy_to="office@example.com")
+    sandbox.fail(kind="status", status=503, to="office@example.com", times=1)
+    order = bought()
+    pay_order(order_id=order.id)
+    confirm_order(order_id=order.id)
+    drained()
+    sent = set(rows.filter(status="sent").values_list("event_type", "recipient_email"))
+    assert sent == {("order.paid", "ann@example.com"), ("order.confirmed", "ann@example.com")}
+    due_now()
+    assert drained() == {"sent": 4}
+    to_shop = [mail for mail in sandbox.mails if mail.to == "office@example.com"]
+    assert [mail.custom_args["event_type"] for mail in to_shop] == ["order.paid", "order.confirmed"]
+
+
+def test_a_corrected_copy_leaves_at_once_and_the_order_goes_on(sandbox):
+    _, first, second = paid_and_confirmed()
+    rows.filter(id=first.id).update(status="dead_lettered")
+    rows.filter(id=second.id).update(next_attempt_at=Now() + HOUR)
+    send_copy(notification_id=first.id, recipient_email="ann@example.org")
+    assert drained() == {"dead_lettered": 1, "sent": 1, "pending": 1}
+
+
+def test_after_a_pause_the_order_is_that_of_the_changes(sandbox):
+    pauses.pause(parts=["delivery"], reason="a test", username="ann")
+    _, first, second = paid_and_confirmed()
+    assert drained() == {"pending": 2}
+    rows.filter(id=first.id).update(next_attempt_at=Now() + dt.timedelta(seconds=30))
+    rows.filter(id=second.id).update(next_attempt_at=Now() - 3 * 24 * HOUR)
+    pauses.resume(parts=["delivery"], username="ann")
+    drain.poll()
+    assert statuses() == {"pending": 2}
+    rows.filter(id=first.id).update(next_attempt_at=Now())
+    assert drained() == {"sent": 2}
+    assert subjects(sandbox) == ["order.paid", "order.confirmed"]
+
+
+def test_one_that_a_restore_sets_aside_holds_up_none(sandbox):
+    _, first, second = paid_and_confirmed()
+    until = read_database_time()
+    rows.filter(id=second.id).update(next_attempt_at=Now() + HOUR)
+    set_aside(until=until, reason="it may have been sent", limit=10)
+    rows.filter(id=second.id).update(next_attempt_at=Now())
+    assert drained() == {"dead_lettered": 1, "sent": 1}
+    assert subjects(sandbox) == ["order.confirmed"]
+    first.refresh_from_db()
+    assert first.status == "dead_lettered"
+
+
+def test_those_without_an_address_leave_in_order_once_they_have_one_and_old_news_does_not(sandbox):
+    id = new_id()
+    for number, change in enumerate(("paid", "cancelled"), start=1):
+        assert tell(change, id, number, email="") == "done"
+    assert statuses() == {"dead_lettered": 2}
+    assert tell("cancelled", id, 3, email="ann@example.com") == "done"
+    assert drained() == {"discarded": 1, "sent": 2}
+    assert subjects(sandbox) == ["order.cancelled", "order.cancelled"]
+    assert rows.get(status="discarded").event_type == "order.paid"
+
+
+def test_an_event_that_comes_after_a_later_one_sends_no_old_news(sandbox):
+    id = new_id()
+    tell("cancelled", id, 2)
+    assert drained() == {"sent": 1}
+    tell("paid", id, 1)
+    assert drained() == {"sent": 1, "discarded": 1}
+    other = new_id()
+    tell("completed", other, 2)
+    tell("paid", other, 1)  # a completion does not overtake a payment
+    assert drained() == {"sent": 3, "discarded": 1}
+
+
+@pytest.mark.parametrize("is_second_sent", [True, False])
+def test_a_dead_letter_that_is_taken_back_goes_before_what_is_not_sent_yet(sandbox, is_second_sent):
+    _, first, second = paid_and_confirmed()
+    since = read_database_time()
+    rows.filter(id=second.id).update(next_attempt_at=Now() + HOUR)
+    settled(claim_one(), Verdict.PERMANENT, provider="sendgrid", code="550", text="no more today")
+    if is_second_sent:
+        rows.filter(id=second.id).update(next_attempt_at=Now())
+        assert drained() == {"dead_lettered": 1, "sent": 1}
+    take_back(provider="sendgrid", since=since, is_same=lambda error: "no more today" in error)
+    due_now()
+    assert drained() == {"sent": 2}
+    wanted = ["order.paid", "order.confirmed"]
+    assert subjects(sandbox) == (wanted[::-1] if is_second_sent else wanted)
+    assert rows.get(id=first.id).status == "sent"
+
+
+def test_a_killed_claim_holds_up_the_next_until_it_is_held_for_too_long():
+    _, first, second = paid_and_confirmed()
+    claim(limit=1)
+    rows.filter(id=first.id).update(claimed_at=Now() - HOUR)
+    recover(lease_seconds=60)
+    first.refresh_from_db()
+    assert first.status == "failed"
+    assert drained() == {"failed": 1, "pending": 1}
+    second.refresh_from_db()
+    assert second.next_attempt_at > read_database_time()
+
+
+def test_an_erasure_between_the_changes_sends_neither():
+    order, first, _ = paid_and_confirmed()
+    rows.filter(id=first.id).update(next_attempt_at=Now() + HOUR)
+    assert drained() == {"pending": 2}
+    with transaction.atomic():
+        services.withdraw_emails(ids=rows.filter(order_id=order.id).values_list("id", flat=True))
+    assert drained() == {"discarded": 2}
+
+
+def test_a_cancellation_while_the_payments_email_is_held_waits_for_the_hold(sandbox):
+    order = bought()
+    pay_order(order_id=order.id)
+    settled(claim_one(), Verdict.AMBIGUOUS, provider="sendgrid")
+    cancel_order(order_id=order.id)
+    assert drained() == {"failed": 1, "pending": 1}
+    accept({rows.get(event_type="order.paid").id: Outcome(Verdict.ACCEPTED, "sendgrid", "m")})
+    assert drained() == {"sent": 2}
+    assert subjects(sandbox) == ["order.cancelled"]
