@@ -7,12 +7,14 @@ import uuid
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from notifications import age
 from notifications.settle import take_back
 from tests.kit.events import SHOP, new_id, tell
-from tests.kit.mails import claim_one, drained, due_now, rendered_again, sandbox, settled, statuses
+from tests.kit.mails import claim_one, drained, due_now, make_mail, rendered_again, sandbox, settled, statuses
+from tests.kit.months import any_times
 from tests.kit.orders import cancel_order, confirm_order, pay_order, place_order
 from tests.kit.profiles import save_profile
 from tests.kit.words import (
@@ -23,6 +25,7 @@ from tests.kit.words import (
     accept,
     claim,
     drain,
+    id_floor,
     pauses,
     read_database_time,
     recover,
@@ -34,7 +37,7 @@ from tests.kit.words import mail_services as services
 __all__ = ["sandbox"]
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 rows = EmailNotification.objects
-HOUR = dt.timedelta(hours=1)
+HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
 
 @pytest.fixture(autouse=True)
@@ -191,3 +194,81 @@ def test_a_cancellation_while_the_payments_email_is_held_waits_for_the_hold(sand
     accept({rows.get(event_type="order.paid").id: Outcome(Verdict.ACCEPTED, "sendgrid", "m")})
     assert drained() == {"sent": 2}
     assert subjects(sandbox) == ["order.cancelled"]
+
+
+def test_the_copy_of_a_later_email_does_not_wait_for_the_first(sandbox):
+    _, first, second = paid_and_confirmed()
+    rows.filter(id=first.id).update(next_attempt_at=Now() + HOUR)
+    (copy,), _ = rendered_again(second)
+    assert drained() == {"discarded": 1, "sent": 1, "pending": 1}
+    assert rows.get(status="sent").id == copy.id
+
+
+def test_after_a_pause_of_four_days_none_is_too_old_and_the_first_one_goes_first(sandbox):
+    pauses.pause(parts=["delivery"], reason="", username="ann")
+    _, first, second = paid_and_confirmed()
+    with any_times():
+        rows.filter(id=first.id).update(created_at=Now() - 4 * DAY, next_attempt_at=Now() - 4 * DAY)
+        rows.filter(id=second.id).update(created_at=Now() - 4 * DAY, next_attempt_at=Now() - 5 * DAY)
+        pauses.resume(parts=["delivery"], username="ann")
+        changes, _ = age.sweep(after=age.START)
+        assert not changes
+        assert drained() == {"sent": 2}
+    assert subjects(sandbox) == ["order.paid", "order.confirmed"]
+
+
+def test_the_first_one_of_last_month_holds_up_the_next_of_this_month(sandbox):
+    order, first, _ = paid_and_confirmed()
+    first.delete()
+    old = read_database_time().replace(day=1) - 2 * DAY
+    first = make_mail(
+        id=uuid.UUID(int=id_floor(old).int | 7 << 76 | 2 << 62),
+        created_at=old,
+        order_id=order.id,
+        order_version=2,
+        readdressed_at=Now(),  # which begins its age again
+        next_attempt_at=Now() + HOUR,
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(DISTINCT tableoid) FROM email_notifications")
+        assert cursor.fetchone() == (2,)
+    assert drained() == {"pending": 2}
+    rows.filter(id=first.id).update(next_attempt_at=Now())
+    assert drained() == {"sent": 2}
+    assert subjects(sandbox) == ["order.paid", "order.confirmed"]
+
+
+def test_a_dead_letter_that_is_taken_back_after_a_cancellation_is_not_sent(sandbox):
+    order, first, _ = paid_and_confirmed()
+    rows.filter(id=first.id).update(status="dead_lettered", provider="sendgrid", updated_at=Now())
+    assert drained() == {"dead_lettered": 1, "sent": 1}
+    cancel_order(order_id=order.id)
+    assert drained() == {"dead_lettered": 1, "sent": 2}
+    assert take_back(provider="sendgrid", since=read_database_time() - HOUR, is_same=lambda _: True)
+    assert drained() == {"discarded": 1, "sent": 2}
+    assert rows.get(id=first.id).last_error == "overtaken by order.cancelled"
+
+
+def test_a_confirmation_waits_for_the_payment_whose_event_came_after_it(sandbox):
+    id = new_id()
+    assert tell("confirmed", id, 3) == "done"
+    assert tell("paid", id, 2) == "done"
+    rows.filter(event_type="order.paid").update(next_attempt_at=Now() + HOUR)
+    assert drained() == {"pending": 2}
+    rows.filter(event_type="order.paid").update(next_attempt_at=Now())
+    assert drained() == {"sent": 2}
+    assert subjects(sandbox) == ["order.paid", "order.confirmed"]
+
+
+def test_the_later_of_two_that_get_an_address_together_waits_for_the_earlier_one(sandbox):
+    id = new_id()
+    for number, change in enumerate(("paid", "confirmed"), start=1):
+        assert tell(change, id, number, email="") == "done"
+    assert statuses() == {"dead_lettered": 2}
+    assert tell("completed", id, 3, email="ann@example.com") == "done"
+    assert statuses() == {"pending": 3}
+    rows.filter(event_type="order.paid").update(next_attempt_at=Now() + HOUR)
+    assert drained() == {"pending": 2, "discarded": 1}  # the completion overtakes the confirmation
+    rows.filter(event_type="order.paid").update(next_attempt_at=Now())
+    assert drained() == {"sent": 2, "discarded": 1}
+    assert subjects(sandbox) == ["order.paid", "order.completed"]
