@@ -299,7 +299,7 @@ def test_a_text_in_a_field_cannot_break_out_of_it(admin_client):
     evil = '</textarea><script>alert(1)</script>"'
     page = press(admin_client, PAID, "save", {SUBJECT: evil, READY: evil}).content.decode()
     assert "<script>alert(1)" not in page
-    frame = re.search(r'<iframe[^>]* sandbox srcdoc="([^"]*)"', page)
+    frame = re.search(r'<iframe[^>]* sandbox data-html="([^"]*)"', page)
     assert frame and "&amp;lt;script&amp;gt;" in frame[1]
 
 

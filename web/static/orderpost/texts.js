@@ -5,7 +5,7 @@ document.addEventListener("DOMContentLoaded", () => {
   if (!form) return;
   const frame = document.getElementById("preview-html");
   const dark = document.getElementById("preview-dark");
-  let html = frame.srcdoc;
+  let html = frame.dataset.html; // no srcdoc: a second navigation during the first may leave the frame empty
   let changed = false;
 
   const show = () => {
