@@ -181,3 +181,51 @@ def test_an_order_resends_its_email_in_one_click_and_corrects_its_address(open_p
     expect(page.locator(".messagelist")).to_contain_text("is sent again.")
     expect(page).to_have_url(re.compile(f"/order/{receipt.order_id}/change/$"))
     assert clicks_on(page) == 3
+
+
+# A customer asks where an e-mail is.
+
+
+@pytest.mark.parametrize("words", ["lena", "l-1", "#L-1"])
+def test_an_email_is_found_explained_and_resent_in_three_clicks(open_page, words):
+    order = make_order(email="lena@example.com", reference="L-1")
+    make_mail(
+        order_id=order.id,
+        recipient_email="lena@example.com",
+        subject="Payment received",
+        status="dead_lettered",
+        provider="smtp",
+        last_error="552 5.2.2 mailbox full",
+    )
+    make_mails(30, status="sent")
+    page = open_page("/admin/")
+    page.get_by_role("link", name="E-mails", exact=True).first.click()
+    page.locator("#searchbar").fill(words)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=*")
+    row = page.locator("#result_list tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("L-1")
+    row.get_by_role("link").first.click()
+    expect(page.locator("#content")).to_contain_text("mailbox is full")
+    page.get_by_role("button", name="Resend", exact=True).click()
+    expect(page.locator("[data-state]")).to_have_text("pending")
+    call_command("drain_outbox")
+    expect(page.locator("[data-state]")).to_have_text("sent")  # the page refreshes itself
+    assert clicks_on(page) <= 3
+
+
+def test_the_address_of_an_order_without_an_email_is_corrected_in_four_clicks(open_page):
+    order = make_order(email="lena@exampel.com", reference="L-1")
+    page = open_page("/admin/")
+    page.get_by_role("link", name="Orders", exact=True).first.click()
+    page.locator("#searchbar").fill("#l-1")
+    page.keyboard.press("Enter")
+    page.locator("#result_list tbody a").first.click()
+    page.get_by_role("link", name="Correct the address …").click()
+    page.get_by_role("textbox", name="address").first.fill("lena@example.com")
+    page.get_by_role("button", name="Correct the address").click()
+    page.wait_for_url("**/orders/order/*/change/**")
+    order.refresh_from_db()
+    assert order.email == "lena@example.com"
+    assert clicks_on(page) <= 4
