@@ -1,4 +1,4 @@
-"""What became of one e-mail, by time: written, its attempts, its delivery, and the acts of persons.
+"""The history of one e-mail: when it was written, tried and delivered, and what persons did with it.
 
 An e-mail's page shows it, and the timeline of its order has it among the order's other entries.
 """

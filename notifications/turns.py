@@ -29,7 +29,7 @@ from notifications.wake import Reason, wake
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.transactions import after_commit
 
-#: For so long an e-mail that fails by itself, or is held, may hold up the later ones of its order.
+#: How long an e-mail that fails by itself, or is held, may delay the later ones of its order.
 EMAIL_ORDER_PATIENCE = dt.timedelta(minutes=15)
 #: A waiting e-mail looks again after so long, if nobody wakes it before.
 LONGEST_WAIT_SECONDS = 60.0
@@ -67,7 +67,7 @@ _MAKE_DUE = """
 
 
 class Earlier(Protocol):
-    """What the wait for an earlier e-mail depends on."""
+    """The values of an earlier e-mail that decide whether a later one waits."""
 
     @property
     def status(self) -> str: ...

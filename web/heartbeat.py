@@ -21,7 +21,7 @@ from web.api import token_use
 #: The heartbeat of the process that receives webhooks.
 ENDPOINT = "web"
 
-#: What writes the notes of requests. Packages above add theirs.
+#: Functions that save what requests noted in memory. Other packages add theirs.
 WRITERS: list[Callable[[], object]] = [token_use.write]
 
 log = structlog.get_logger(__name__)

@@ -33,7 +33,7 @@ def beginning_with(
 ) -> list[tuple[uuid.UUID, str]]:
     """Return the ids and values of the first `LIMIT` rows for each text, in the order of the index.
 
-    The value that is no longer than the text is first. `newest_first` has the index's other columns in SQL.
+    A value that equals the text comes first. `newest_first` names the index's other columns in SQL.
     """
     # PostgreSQL cannot estimate how many rows begin with a text, and might sort them all. So read the index
     # from the text on, and leave out the rows behind those that begin with it.

@@ -16,7 +16,7 @@ from runtime.models import BulkJob
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What one batch did: a line for the log of each changed row, and by reason the ids of the others."""
+    """The result of a batch: a log line for each changed row, and the ids of the other rows by reason."""
 
     lines: Sequence[tuple[uuid.UUID, str]]
     refusals: Mapping[str, Sequence[uuid.UUID]]

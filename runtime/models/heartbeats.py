@@ -28,7 +28,7 @@ class Heartbeat(models.Model):
     process = models.IntegerField(null=True)  # its number on the host
     release = models.CharField(max_length=50, null=True)
 
-    #: The row of the last end of a pause of the delivery, which deletes the pause's own row. It is no job.
+    #: Beats when a pause of the delivery ends, since the pause's own row is deleted then. No process has it.
     DELIVERY_RESUMED: ClassVar[str] = "delivery_resumed"
     #: Seconds without a beat that count as a gap.
     GAP = 15.0

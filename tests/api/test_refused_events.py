@@ -1,4 +1,4 @@
-"""What is refused over HTTP is counted without its values, by no statement of the request, and shown."""
+"""Refused events over HTTP are counted without their values and without a statement in the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people search for, and the admin's search box, which searches every table that can have it.
+"""The admin's search box, which looks for a person's words in every table that can have them.
 
 Each app declares its searches in its admin modules with `@searches`. Every search must use an index.
 """

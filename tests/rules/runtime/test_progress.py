@@ -1,4 +1,4 @@
-"""What a person sees of a command on a terminal."""
+"""A command on a terminal shows a person words, and no log lines below an error."""
 
 from __future__ import annotations
 
