@@ -74,6 +74,10 @@ EVENTS: dict[str, OrderEvent] = {
         OrderEvent("order.cancelled", "order.order.cancelled.v1", Email.DEFAULT),
         OrderEvent("order.refunded", "order.order.refunded.v1", Email.DEFAULT),
         OrderEvent("order.part_refunded", "order.order.part_refunded.v1", Email.DEFAULT),
+        OrderEvent("order.shipped", "order.shipment.created.v1", Email.NONE),
+        OrderEvent("order.shipment_updated", "order.shipment.updated.v1", Email.NONE),
+        OrderEvent("order.delivered", "order.shipment.delivered.v1", Email.NONE),
+        OrderEvent("order.shipment_returned", "order.shipment.returned.v1", Email.NONE),
     )
 }
 #: The events that have templates, and those that send an e-mail by default.
@@ -85,7 +89,7 @@ _PUBLISHED = [field for field in ORDER_FIELDS if Use.EVENTS in field.uses]
 _KEYS = [field.json_name for field in _PUBLISHED]
 _values = operator.attrgetter(*(field.name for field in _PUBLISHED))
 #: The keys of values that are no JSON.
-_WORDS = [field.json_name for field in _PUBLISHED if field.kind in (Kind.ID, Kind.STATUS)]
+_WORDS = [field.json_name for field in _PUBLISHED if field.kind in (Kind.ID, Kind.STATUS, Kind.FULFILMENT)]
 
 
 def event_payload(*, order: Order, details: dict[str, Any]) -> dict[str, Any]:

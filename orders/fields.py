@@ -30,6 +30,7 @@ class Kind(enum.Enum):
     NUMBER = enum.auto()
     ITEMS = enum.auto()
     STATUS = enum.auto()
+    FULFILMENT = enum.auto()
     LINES = enum.auto()  # of the timeline
     TIME = enum.auto()
 
@@ -96,6 +97,14 @@ ORDER_FIELDS = (
         help="The shop's own number",
     ),
     OrderField("status", Kind.STATUS, Use.SHOWN | Use.EVENTS, section="Order", most=20),
+    OrderField(
+        "fulfilment",
+        Kind.FULFILMENT,
+        Use.SHOWN | Use.EVENTS,
+        section="Order",
+        most=20,
+        help="How much of the order has left in parcels",
+    ),
     OrderField(
         "version",
         Kind.NUMBER,

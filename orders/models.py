@@ -89,8 +89,18 @@ class Order(models.Model):
         PART_REFUNDED = "part_refunded"
         REFUNDED = "refunded"
 
+    class Fulfilment(models.TextChoices):
+        NONE = "none"
+        PART_SHIPPED = "part_shipped"
+        SHIPPED = "shipped"
+        DELIVERED = "delivered"
+
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     status = models.CharField(max_length=20, choices=Status, default=Status.PENDING)
+    # What orders.shipments made of the shipments. An order without any has "none", whatever its status.
+    fulfilment = models.CharField(
+        max_length=20, choices=Fulfilment, default=Fulfilment.NONE, db_default="none", editable=False
+    )
     # Grows by one with every event. If another system owns the order, the highest sequence of its events.
     version = models.PositiveIntegerField(default=1)
 
@@ -251,3 +261,35 @@ class OrderRefund(models.Model):
 
     def __str__(self) -> str:
         return self.refund_id or str(self.id)
+
+
+class Shipment(models.Model):
+    """A parcel of an order. Whoever changes it has locked the order."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    # As of OrderRefund, without a constraint.
+    order = models.ForeignKey(Order, models.CASCADE, db_constraint=False, db_index=False)
+    # The sender's name of the parcel, so that two ways may tell of one parcel. NULL if it has none.
+    reference = models.CharField(max_length=100, null=True)
+    carrier = models.CharField(max_length=100, default="", blank=True)
+    tracking_number = models.CharField(max_length=100, default="", blank=True)
+    tracking_url = models.CharField(max_length=500, default="", blank=True)
+    # A list of {item, quantity}, `item` is the index of an order's item. Empty: nobody said what it has.
+    lines = models.JSONField(default=list, blank=True)
+    # For a shipment of another system's order, the highest sequence that told of it.
+    sequence = models.PositiveIntegerField(null=True)
+    # NULL while only the delivery or the return of the parcel was told.
+    shipped_at = models.DateTimeField(null=True)
+    delivered_at = models.DateTimeField(null=True)
+    returned_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "shipments"
+        default_permissions = ()
+        constraints = [
+            # also the index of an order's shipments
+            models.UniqueConstraint(fields=["order", "reference"], name="shipments_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.reference or str(self.id)

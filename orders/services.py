@@ -113,8 +113,10 @@ class OrderChange:
         line = {"at": self.now.isoformat(), "text": f"{about}: {text}" if about else text}
         self.order.warnings = [*self.order.warnings, line][-MOST_WARNINGS:]
 
-    def record(self, event: str, *, details: dict[str, Any] | None = None, **change: Any) -> None:
-        """Give the order its next version, and add that version's event and e-mails.
+    def record(
+        self, event: str, *, details: dict[str, Any] | None = None, sends_email: bool = True, **change: Any
+    ) -> None:
+        """Give the order its next version, and add that version's event and e-mails, if it `sends_email`.
 
         The event contains `details`. The e-mail's templates get `change` (see `email_context`).
         """
@@ -132,7 +134,8 @@ class OrderChange:
                 payload=event_payload(order=order, details=details or {}),
             )
         )
-        self.add_emails(event, shown=order, change={"at": self.now, **change})
+        if sends_email:
+            self.add_emails(event, shown=order, change={"at": self.now, **change})
 
     def add_emails(
         self, event: str, *, shown: Order, change: Mapping[str, Any], may_exist: bool = False
@@ -171,7 +174,7 @@ class OrderChange:
             return save_together(*self.rows, *others, check=check, values=values)
 
 
-def _lock(order_id: uuid.UUID) -> OrderChange:
+def lock_order(order_id: uuid.UUID) -> OrderChange:
     """Lock an order and begin its change. Raise `OrderNotFound`."""
     order, now = lock_row(Order, order_id)
     if order is None:
@@ -212,7 +215,7 @@ def pay(
     `paid_at` is by another service's clock and is kept between the order's time and now. Raise `OtherMoney`
     if `amount` (minor units) or `currency` is given and is not the order's.
     """
-    change = _lock(order_id)
+    change = lock_order(order_id)
     order, now = change.order, change.now
     status = next_status(order=order, action=Action.PAY)
     _check_payment(order, amount=amount, currency=currency)
@@ -245,7 +248,7 @@ def fail_payment(
     Once the order is paid or ended, nothing changes. Raise `PaidBefore` if `failed_at` is later than the
     payment and the money was not returned.
     """
-    change = _lock(order_id)
+    change = lock_order(order_id)
     order = change.order
     if order.source:
         raise ExternallyOwned(order=order)
@@ -264,7 +267,7 @@ def confirm(*, order_id: uuid.UUID, may_be_reserved: bool = False) -> OrderChang
     That record makes no event, no e-mail and no new version. If the order `may_be_reserved`, a repeated
     reservation changes nothing.
     """
-    change = _lock(order_id)
+    change = lock_order(order_id)
     order = change.order
     if may_be_reserved and order.stock_reserved_at is not None and order.status != Order.Status.CANCELLED:
         return change
@@ -283,10 +286,12 @@ def complete(*, order_id: uuid.UUID, tracking_url: str = "") -> OrderChange:
 
     The event of an erased person's order has no tracking link, which may lead to the person.
     """
-    change = _lock(order_id)
+    change = lock_order(order_id)
     order = change.order
     order.status = next_status(order=order, action=Action.COMPLETE)
     order.completed_at = change.now
+    if order.fulfilment == Order.Fulfilment.PART_SHIPPED:
+        order.fulfilment = Order.Fulfilment.SHIPPED  # nothing else will follow
     details = {"trackingUrl": tracking_url} if tracking_url and order.email != ERASED_ADDRESS else {}
     change.record("order.completed", details=details, tracking_url=tracking_url)
     return change
@@ -305,7 +310,7 @@ def cancel(
     is one. Only the event contains `cause`: codes for other services. If the order `may_be_cancelled`, a
     repeat changes nothing.
     """
-    change = _lock(order_id)
+    change = lock_order(order_id)
     order = change.order
     if may_be_cancelled and order.status == Order.Status.CANCELLED:
         return change
@@ -333,7 +338,7 @@ def refund(
     An event of at most the amount of an unexpected payment returns that payment, and changes neither the
     status nor the refunded amount. Without an amount, it returns all of that payment.
     """
-    change = _lock(order_id)
+    change = lock_order(order_id)
     order, now = change.order, change.now
     if order.source:
         raise ExternallyOwned(order=order)
@@ -385,7 +390,7 @@ def note_unexpected_payment(
     was returned. Nor does another payment while the first is to be returned. This makes no event and no new
     version.
     """
-    change = _lock(order_id)
+    change = lock_order(order_id)
     order = change.order
     if order.unexpected_payment_at or order.unexpected_payment_event_id == event_id:
         return change
@@ -399,7 +404,7 @@ def note_unexpected_payment(
 
 def end_unexpected_payment(*, order_id: uuid.UUID, event_id: uuid.UUID) -> OrderChange:
     """Record that the payment of an event was returned. Raise `NothingUnexpected`."""
-    change = _lock(order_id)
+    change = lock_order(order_id)
     order = change.order
     if order.unexpected_payment_at is None or order.unexpected_payment_event_id != event_id:
         raise NothingUnexpected("This payment is not, or no longer, to be returned.")
@@ -413,7 +418,7 @@ def correct_address(*, order_id: uuid.UUID, email: str) -> OrderChange:
     Of another system's order, only an empty address can be corrected. The correction stays until an event has
     a usable address.
     """
-    change = _lock(order_id)
+    change = lock_order(order_id)
     order = change.order
     if order.source and order.email:
         raise ExternallyOwned(order=order)

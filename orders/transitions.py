@@ -58,7 +58,7 @@ class ExternallyOwned(ChangeRefused):
 class InvalidTransition(ChangeRefused):
     """The order's status does not allow the action. `allowed` maps the possible actions to their statuses."""
 
-    def __init__(self, *, order: Order, action: Action) -> None:
+    def __init__(self, *, order: Order, action: str) -> None:
         self.status = order.status
         self.action = action
         self.allowed = allowed_actions(order=order)

@@ -45,6 +45,8 @@ def _documented(field: OrderField) -> Field:
             return serializers.IntegerField(help_text=field.help or None)
         case Kind.STATUS:
             return serializers.ChoiceField(choices=Order.Status.choices)
+        case Kind.FULFILMENT:
+            return serializers.ChoiceField(choices=Order.Fulfilment.choices, help_text=field.help)
         case Kind.TIME:
             return serializers.DateTimeField()
         case Kind.ITEMS:
@@ -102,6 +104,7 @@ _values = operator.attrgetter(*_NAMES)
 _CONVERT: dict[Kind, Callable[[Any], Any]] = {
     Kind.ID: str,
     Kind.STATUS: str,
+    Kind.FULFILMENT: str,
     Kind.ITEMS: _items,
     Kind.TIME: _instant,
 }

@@ -119,7 +119,7 @@ class _Columns:
         self.names = [field.attname for field in fields]
         self.get: Callable[[models.Model], tuple[Any, ...]] = operator.attrgetter(*self.names)
         self.json = [index for index, field in enumerate(fields) if isinstance(field, models.JSONField)]
-        #: The defaults that an INSERT has as literals: numbers, and empty JSON.
+        #: The defaults that an INSERT has as literals: numbers, words, and empty JSON.
         self.literals = [_literal(field) for field in fields]
 
 
@@ -146,6 +146,8 @@ def _literal(field: models.Field[Any, Any]) -> tuple[object, str] | None:
     if field.has_default() and field.default in (list, dict):
         default = field.default()
         return default, f"'{json.dumps(default)}'"
+    if isinstance(default, str) and default.isidentifier():
+        return default, f"'{default}'"
     return (default, str(default)) if type(default) is int else None
 
 

@@ -86,6 +86,7 @@ def test_each_change_stores_an_unpublished_event(stored):
         "currency": "EUR",
         "totalAmount": 4990,
         "refundedAmount": 0,
+        "fulfilment": "none",
     }
     free = ("id", "position", "shard", "created_at", "next_attempt_at")
     fresh = {
@@ -188,7 +189,7 @@ def test_each_change_publishes_these_values_and_owes_its_email(api, settings):
         assert api.post(f"{other}/{action}", body).status_code == 200
     done, cancelled = path[-36:], other[-36:]
 
-    common = {"orderId", "userId", "currency", "totalAmount", "status", "refundedAmount"}
+    common = {"orderId", "userId", "currency", "totalAmount", "status", "refundedAmount", "fulfilment"}
     stored = {done: [], cancelled: []}
     for row in rows("outbox_events", "position"):
         payload = row["payload"]

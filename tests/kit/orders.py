@@ -8,6 +8,8 @@ from typing import Any
 
 from django.db import OperationalError, connection, transaction
 
+from orders import shipments
+from orders.models import Shipment
 from tests.kit.words import Order, is_lock_timeout, order_services, read_database_time
 
 
@@ -32,6 +34,29 @@ confirm_order = _in_a_transaction(order_services.confirm)
 complete_order = _in_a_transaction(order_services.complete)
 cancel_order = _in_a_transaction(order_services.cancel)
 refund_order = _in_a_transaction(order_services.refund)
+
+
+def _of_a_shipment(
+    service: Callable[..., tuple[order_services.OrderChange, Shipment]],
+) -> Callable[..., Shipment]:
+    def change(**values: Any) -> Shipment:
+        changed: list[Shipment] = []
+
+        def decide(**values: Any) -> order_services.OrderChange:
+            decided, shipment = service(**values)
+            changed.append(shipment)
+            return decided
+
+        _in_a_transaction(decide)(**values)
+        return changed[-1]
+
+    return change
+
+
+ship_order = _of_a_shipment(shipments.ship)
+correct_shipment = _of_a_shipment(shipments.correct)
+deliver_shipment = _of_a_shipment(shipments.deliver)
+return_shipment = _of_a_shipment(shipments.take_return)
 
 
 def place_order(**values: Any) -> Order:

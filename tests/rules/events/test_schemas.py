@@ -26,10 +26,14 @@ from tests.kit.orders import (
     cancel_order,
     complete_order,
     confirm_order,
+    correct_shipment,
+    deliver_shipment,
     fail_payment,
     pay_order,
     place_order,
     refund_order,
+    return_shipment,
+    ship_order,
 )
 from tests.kit.schemas import validate_published, validator
 from tests.kit.words import (
@@ -123,6 +127,12 @@ def test_what_orders_publish_fits():
     fail_payment(order_id=second.id, reason_code="card_declined")
     pay_order(order_id=second.id)
     cancel_order(order_id=second.id, reason="Ann changed her mind")
+    third = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500, items=items)
+    pay_order(order_id=third.id)
+    parcel = {"order_id": third.id, "shipment_id": ship_order(order_id=third.id, carrier="DHL").id}
+    correct_shipment(**parcel, tracking_url="https://track.example/1")
+    deliver_shipment(**parcel)
+    return_shipment(**parcel)
     published = list(DomainEvent.objects.all())
     assert {event.event_type for event in published} == {event.topic for event in events.EVENTS.values()}
     assert validate_published((event.event_type, event.payload) for event in published) == len(published)

@@ -1,0 +1,291 @@
+"""Every change of an order's shipments: sent, corrected, delivered, returned.
+
+Each function locks the order and decides, as those of orders.services do. A change of a shipment is a change
+of its order: it gets the order's next version, so its event and its e-mail have their place among the
+others. The order's status stays; `fulfilment` says how much has left.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orders.models import Order, Shipment
+from orders.services import OrderChange, lock_order
+from orders.transitions import ChangeRefused, ExternallyOwned, InvalidTransition
+from runtime.database.save import lock_row
+from runtime.personal_data import ERASED_ADDRESS
+
+#: An own order has at most so many shipments.
+MOST_SHIPMENTS = 100
+#: The statuses of an order from which parcels leave.
+SHIPPABLE = (
+    Order.Status.PAID,
+    Order.Status.CONFIRMED,
+    Order.Status.PART_REFUNDED,
+    Order.Status.COMPLETED,
+)
+#: What a shop or a warehouse says of a parcel, and an erasure takes back: a link may lead to a person.
+TRACKING = ("carrier", "tracking_number", "tracking_url")
+#: A line of a shipment: the index of an item of the order, and how many of it.
+Line = Mapping[str, int]
+
+
+class ShipmentNotFound(LookupError):
+    """The order has no such shipment."""
+
+
+class MoreThanOrdered(ChangeRefused):
+    """The lines exceed what is left to ship. `left` has the quantity that is left of each item."""
+
+    def __init__(self, *, left: Sequence[int]) -> None:
+        self.left = [{"item": item, "quantity": quantity} for item, quantity in enumerate(left)]
+        super().__init__("This is more than is left to ship.")
+
+
+class TooManyShipments(ChangeRefused):
+    """The order has as many shipments as it can have."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The order has {MOST_SHIPMENTS} shipments, and can have no more.")
+
+
+def read_shipments(order: Order) -> list[Shipment]:
+    """Return the order's shipments, oldest first."""
+    return list(Shipment.objects.filter(order_id=order.id).order_by("id"))
+
+
+def ship(
+    *,
+    order_id: uuid.UUID,
+    lines: Sequence[Line] | None = None,
+    reference: str | None = None,
+    shipped_at: dt.datetime | None = None,
+    is_fact: bool = False,
+    **tracking: str,
+) -> tuple[OrderChange, Shipment]:
+    """Send a parcel with these lines, or with all that is left. `tracking` has values of `TRACKING`.
+
+    A parcel whose `reference` was told before changes nothing. Raise `MoreThanOrdered` or `TooManyShipments`.
+    If it `is_fact`, another system says that it happened: store it, with a warning about what does not fit.
+    """
+    change = lock_order(order_id)
+    order, now = change.order, change.now
+    _check_own(order)
+    shipments = read_shipments(order)
+    shipment = next((other for other in shipments if reference and other.reference == reference), None)
+    if shipment is not None and shipment.shipped_at is not None:
+        return change, shipment
+    if order.status not in SHIPPABLE:
+        if not is_fact:
+            raise InvalidTransition(order=order, action="shipments")
+        change.warn(f"A parcel left though the order is {order.status}.", about="shipment")
+    left = count_left(order, shipments)
+    if lines is None:
+        lines = [{"item": item, "quantity": quantity} for item, quantity in enumerate(left) if quantity]
+        is_too_much = bool(order.items) and not lines
+    else:
+        is_too_much = _exceeds(lines, left)
+    if is_too_much and not is_fact:
+        raise MoreThanOrdered(left=left)
+    if is_too_much:
+        change.warn("More left in parcels than was ordered.", about="shipment")
+    if shipment is None:
+        if len(shipments) >= MOST_SHIPMENTS and not is_fact:
+            raise TooManyShipments
+        shipment = Shipment(order_id=order.id, reference=reference)
+        shipments.append(shipment)
+    else:  # only its delivery was told
+        shipment = _lock(shipment, shipments)
+    shipment.lines = [dict(line) for line in lines]
+    shipment.shipped_at = min(shipped_at or now, now)
+    if order.email != ERASED_ADDRESS:
+        _set_tracking(shipment, tracking)
+    _record(change, "order.shipped", shipment, shipments, is_news=shipment.delivered_at is None)
+    return change, shipment
+
+
+def correct(
+    *, order_id: uuid.UUID, shipment_id: uuid.UUID, notify: bool = False, **tracking: str
+) -> tuple[OrderChange, Shipment]:
+    """Correct the tracking of a parcel. Send its e-mail again only if `notify` says so."""
+    change, shipment, shipments = _find(order_id, shipment_id)
+    if change.order.email != ERASED_ADDRESS and _set_tracking(shipment, tracking):
+        _record(change, "order.shipment_updated", shipment, shipments)
+        if notify:
+            shown = {"at": change.now, **_shown(change.order, shipment, shipments)}
+            change.add_emails("order.shipped", shown=change.order, change=shown)
+    return change, shipment
+
+
+def deliver(
+    *, order_id: uuid.UUID, shipment_id: uuid.UUID, at: dt.datetime | None = None
+) -> tuple[OrderChange, Shipment]:
+    """Record that a parcel was delivered. A repeat changes nothing."""
+    change, shipment, shipments = _find(order_id, shipment_id)
+    _end(change, shipment, shipments, "delivered_at", at)
+    return change, shipment
+
+
+def take_return(
+    *, order_id: uuid.UUID, shipment_id: uuid.UUID, at: dt.datetime | None = None
+) -> tuple[OrderChange, Shipment]:
+    """Record that a parcel came back. Its quantities can be shipped again. A repeat changes nothing."""
+    change, shipment, shipments = _find(order_id, shipment_id)
+    _end(change, shipment, shipments, "returned_at", at)
+    return change, shipment
+
+
+def note_end(
+    *, order_id: uuid.UUID, reference: str, column: str, at: dt.datetime | None = None
+) -> tuple[OrderChange, Shipment]:
+    """Record that the parcel with this reference was delivered or returned: `column` says which.
+
+    If nobody has told of the parcel before, remember the end, and make neither an event nor an e-mail.
+    """
+    change = lock_order(order_id)
+    _check_own(change.order)
+    shipments = read_shipments(change.order)
+    shipment = next((other for other in shipments if other.reference == reference), None)
+    if shipment is None:
+        shipment = Shipment(order_id=order_id, reference=reference)
+        setattr(shipment, column, min(at or change.now, change.now))
+        change.rows.append(shipment)
+        return change, shipment
+    shipment = _lock(shipment, shipments)
+    _end(change, shipment, shipments, column, at)
+    return change, shipment
+
+
+def count_left(order: Order, shipments: Sequence[Shipment]) -> list[int]:
+    """Return how many of each item are left to ship. A returned parcel frees its quantities."""
+    left = [int(item["quantity"]) for item in order.items]
+    for shipment in shipments:
+        for line in shipment.lines if shipment.shipped_at and not shipment.returned_at else ():
+            if line["item"] < len(left):
+                left[line["item"]] = max(0, left[line["item"]] - line["quantity"])
+    return left
+
+
+def compute_fulfilment(order: Order, shipments: Sequence[Shipment]) -> Order.Fulfilment:
+    """Return how much of an order has left. A parcel without lines may have all of it."""
+    away = [shipment for shipment in shipments if shipment.shipped_at and not shipment.returned_at]
+    if not away:
+        return Order.Fulfilment.NONE
+    is_all = any(not shipment.lines for shipment in away) or not any(count_left(order, shipments))
+    if not is_all and order.completed_at is None:
+        return Order.Fulfilment.PART_SHIPPED
+    is_delivered = all(shipment.delivered_at for shipment in away)
+    return Order.Fulfilment.DELIVERED if is_delivered else Order.Fulfilment.SHIPPED
+
+
+def _exceeds(lines: Sequence[Line], left: Sequence[int]) -> bool:
+    wanted = [0] * len(left)
+    for line in lines:
+        if line["item"] >= len(left):
+            return True
+        wanted[line["item"]] += line["quantity"]
+    return any(quantity > most for quantity, most in zip(wanted, left, strict=True))
+
+
+def _check_own(order: Order) -> None:
+    if order.source:
+        raise ExternallyOwned(order=order)
+
+
+def _find(order_id: uuid.UUID, shipment_id: uuid.UUID) -> tuple[OrderChange, Shipment, list[Shipment]]:
+    """Lock an order and one of its shipments, and read the others."""
+    change = lock_order(order_id)
+    _check_own(change.order)
+    shipments = read_shipments(change.order)
+    shipment = next((other for other in shipments if other.id == shipment_id), None)
+    if shipment is None:
+        raise ShipmentNotFound("The order has no such shipment.")
+    return change, _lock(shipment, shipments), shipments
+
+
+def _lock(shipment: Shipment, shipments: list[Shipment]) -> Shipment:
+    """Return the shipment as `save_together` can write it, and put it into `shipments`."""
+    locked, _ = lock_row(Shipment, shipment.id)
+    assert locked is not None  # nobody deletes a shipment
+    shipments[shipments.index(shipment)] = locked
+    return locked
+
+
+def _set_tracking(shipment: Shipment, tracking: Mapping[str, str]) -> bool:
+    """Set the values of `TRACKING`. Return whether they differ."""
+    before = [getattr(shipment, name) for name in TRACKING]
+    for name in tracking.keys() & set(TRACKING):
+        setattr(shipment, name, tracking[name])
+    return before != [getattr(shipment, name) for name in TRACKING]
+
+
+def _end(
+    change: OrderChange,
+    shipment: Shipment,
+    shipments: Sequence[Shipment],
+    column: str,
+    at: dt.datetime | None,
+) -> None:
+    """Set the time of a parcel's delivery or return, unless it has one."""
+    if getattr(shipment, column) is not None:
+        return
+    setattr(shipment, column, min(at or change.now, change.now))
+    if shipment.shipped_at is None:
+        change.rows.append(shipment)
+        return
+    event = {"delivered_at": "order.delivered", "returned_at": "order.shipment_returned"}[column]
+    _record(change, event, shipment, shipments)
+
+
+def _record(
+    change: OrderChange,
+    event: str,
+    shipment: Shipment,
+    shipments: Sequence[Shipment],
+    *,
+    is_news: bool = True,
+) -> None:
+    """Give the order its new fulfilment and version, and add the event, the e-mails and the shipment."""
+    order = change.order
+    order.fulfilment = compute_fulfilment(order, shipments)
+    change.record(
+        event,
+        details=event_details(order, shipment),
+        sends_email=is_news,
+        **_shown(order, shipment, shipments),
+    )
+    change.rows.append(shipment)
+
+
+def event_details(order: Order, shipment: Shipment) -> dict[str, Any]:
+    """Return what an event says of a shipment. Of an erased person's, it has no tracking."""
+    tracking = {
+        "carrier": shipment.carrier,
+        "trackingNumber": shipment.tracking_number,
+        "trackingUrl": shipment.tracking_url,
+    }
+    times = {
+        "shippedAt": shipment.shipped_at,
+        "deliveredAt": shipment.delivered_at,
+        "returnedAt": shipment.returned_at,
+    }
+    return {
+        "shipmentId": str(shipment.id),
+        "lines": shipment.lines,
+        **({"reference": shipment.reference} if shipment.reference else {}),
+        **({name: value for name, value in tracking.items() if value and order.email != ERASED_ADDRESS}),
+        **{name: time.isoformat() for name, time in times.items() if time is not None},
+    }
+
+
+def _shown(order: Order, shipment: Shipment, shipments: Sequence[Shipment]) -> dict[str, Any]:
+    """Return what the e-mail shows of a shipment (see `email_context`)."""
+    left = count_left(order, shipments)
+    return {
+        **{name: getattr(shipment, name) for name in TRACKING},
+        "shipped": shipment.lines,
+        "left": [{"item": item, "quantity": quantity} for item, quantity in enumerate(left) if quantity],
+    }

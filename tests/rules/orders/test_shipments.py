@@ -1,0 +1,247 @@
+"""What a parcel changes: its own row, the order's fulfilment and version, and one event."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+
+import pytest
+from django.db import transaction
+
+from orders import shipments
+from orders.models import Shipment
+from orders.shipments import MoreThanOrdered, ShipmentNotFound, TooManyShipments
+from orders.transitions import ExternallyOwned
+from tests.kit.orders import (
+    cancel_order,
+    complete_order,
+    confirm_order,
+    make_order,
+    pay_order,
+    place_order,
+    refund_order,
+)
+from tests.kit.races import together
+from tests.kit.words import ERASED_ADDRESS, DomainEvent, InvalidTransition, Order
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ITEMS = [
+    {"sku": "MUG", "name": "Mug", "quantity": 2, "unit_amount": 300},
+    {"sku": "TEA", "name": "Tea", "quantity": 1, "unit_amount": 400},
+]
+
+
+def paid(**fields) -> Order:
+    values = {"user_id": uuid.uuid4(), "email": "a@example.com", "total_amount": 1000, "items": ITEMS}
+    return pay_order(order_id=place_order(**values | fields).id)
+
+
+def done(service, order: Order, **values) -> Shipment:
+    """Change a shipment, save, and read the order again."""
+    with transaction.atomic():
+        change, shipment = service(order_id=order.id, **values)
+        change.save()
+    order.refresh_from_db()
+    return shipment
+
+
+def ship(order: Order, *lines: tuple[int, int], **values) -> Shipment:
+    wanted = [{"item": item, "quantity": quantity} for item, quantity in lines]
+    return done(shipments.ship, order, lines=wanted or None, **values)
+
+
+def events(order: Order) -> list[tuple[str, int, str]]:
+    rows = DomainEvent.objects.filter(aggregate_id=order.id, event_type__startswith="order.shipment")
+    return [
+        (event.event_type.split(".")[2], event.sequence, event.payload["fulfilment"])
+        for event in rows.order_by("position")
+    ]
+
+
+def test_two_parcels_of_an_order_each_raise_its_version_and_say_what_has_left():
+    order = paid()
+    first = ship(order, (0, 1), (1, 1), carrier="DHL", tracking_number="1", reference="P-1")
+    assert (order.fulfilment, order.version, order.status) == ("part_shipped", 3, "paid")
+    second = ship(order)  # all that is left
+    assert second.lines == [{"item": 0, "quantity": 1}]
+    assert (order.fulfilment, order.version) == ("shipped", 4)
+    done(shipments.deliver, order, shipment_id=first.id)
+    assert order.fulfilment == "shipped"
+    done(shipments.deliver, order, shipment_id=second.id)
+    assert order.fulfilment == "delivered"
+    assert events(order) == [
+        ("created", 3, "part_shipped"),
+        ("created", 4, "shipped"),
+        ("delivered", 5, "shipped"),
+        ("delivered", 6, "delivered"),
+    ]
+    payload = DomainEvent.objects.get(aggregate_id=order.id, sequence=3).payload
+    assert payload["shipmentId"] == str(first.id)
+    assert payload["lines"] == [{"item": 0, "quantity": 1}, {"item": 1, "quantity": 1}]
+    assert (payload["reference"], payload["carrier"], payload["trackingNumber"]) == ("P-1", "DHL", "1")
+
+
+def test_a_returned_parcel_frees_its_quantities():
+    order = paid()
+    parcel = ship(order)
+    done(shipments.take_return, order, shipment_id=parcel.id)
+    assert order.fulfilment == "none"
+    ship(order, (0, 2))
+    assert order.fulfilment == "part_shipped"
+    assert [name for name, _, _ in events(order)] == ["created", "returned", "created"]
+
+
+def test_more_than_is_left_is_refused_with_what_is_left_and_changes_nothing():
+    order = paid()
+    ship(order, (0, 1))
+    for lines in ([(0, 2)], [(0, 1), (0, 1)], [(1, 2)], [(2, 1)]):
+        with pytest.raises(MoreThanOrdered) as refused:
+            ship(order, *lines)
+        assert refused.value.left == [{"item": 0, "quantity": 1}, {"item": 1, "quantity": 1}]
+    ship(order)
+    with pytest.raises(MoreThanOrdered):
+        ship(order)
+    assert Shipment.objects.count() == 2
+
+
+def test_a_fact_that_exceeds_the_order_is_stored_and_marked():
+    order = paid()
+    ship(order, (0, 5), is_fact=True)
+    ship(order, (7, 1), is_fact=True)
+    assert Shipment.objects.count() == 2
+    assert [line["text"] for line in order.warnings] == [
+        "shipment: More left in parcels than was ordered."
+    ] * 2
+
+
+def test_a_parcel_is_told_once_by_its_reference():
+    order = paid()
+    first = ship(order, (0, 1), reference="P-1")
+    assert ship(order, (0, 1), reference="P-1").id == first.id
+    assert (order.version, Shipment.objects.count()) == (3, 1)
+    ship(order, (0, 1))  # a parcel without a name is another one
+    assert Shipment.objects.count() == 2
+
+
+def test_a_repeat_of_an_end_changes_nothing():
+    order = paid()
+    parcel = ship(order)
+    for _ in range(2):
+        done(shipments.deliver, order, shipment_id=parcel.id)
+        done(shipments.take_return, order, shipment_id=parcel.id)
+    assert order.version == 5
+
+
+def test_a_delivery_that_is_told_before_the_parcel_is_remembered():
+    order = paid()
+    at = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    done(shipments.note_end, order, reference="P-1", column="delivered_at", at=at)
+    assert (order.version, order.fulfilment, events(order)) == (2, "none", [])
+    parcel = ship(order, reference="P-1")
+    assert parcel.delivered_at == at
+    assert (order.version, order.fulfilment, Shipment.objects.count()) == (3, "delivered", 1)
+    done(shipments.note_end, order, reference="P-1", column="returned_at")
+    assert (order.version, order.fulfilment) == (4, "none")
+
+
+def test_a_corrected_number_is_an_event_and_an_equal_one_is_none():
+    order = paid()
+    parcel = ship(order, tracking_number="1")
+    done(shipments.correct, order, shipment_id=parcel.id, tracking_number="2")
+    done(shipments.correct, order, shipment_id=parcel.id, tracking_number="2")
+    assert [name for name, _, _ in events(order)] == ["created", "updated"]
+    parcel.refresh_from_db()
+    assert parcel.tracking_number == "2"
+
+
+@pytest.mark.parametrize("end", ["pending", "cancelled", "refunded"])
+def test_no_parcel_leaves_an_order_that_is_not_paid_or_has_ended(end):
+    order = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=1000, items=ITEMS)
+    if end == "cancelled":
+        cancel_order(order_id=order.id)
+    if end == "refunded":
+        pay_order(order_id=order.id)
+        refund_order(order_id=order.id)
+    with pytest.raises(InvalidTransition, match=f"is {end}"):
+        ship(order)
+    assert ship(order, is_fact=True).shipped_at
+    assert f"shipment: A parcel left though the order is {end}." in {line["text"] for line in order.warnings}
+
+
+def test_parcels_leave_confirmed_part_refunded_and_completed_orders():
+    for bring in (
+        lambda id: confirm_order(order_id=id),
+        lambda id: refund_order(order_id=id, amount=300),
+        lambda id: complete_order(order_id=id),
+    ):
+        order = paid()
+        bring(order.id)
+        ship(order, (0, 1))
+        assert Shipment.objects.filter(order_id=order.id).count() == 1
+
+
+def test_a_completed_order_has_sent_what_was_left_and_one_without_parcels_sends_as_before():
+    order = paid()
+    ship(order, (0, 1))
+    order = complete_order(order_id=order.id)
+    assert (order.status, order.fulfilment) == ("completed", "shipped")
+    other = complete_order(order_id=paid().id)
+    assert (other.status, other.fulfilment) == ("completed", "none")
+
+
+def test_an_order_of_another_system_takes_none():
+    order = make_order(source="shop-a", status="paid", items=ITEMS)
+    for service, values in (
+        (shipments.ship, {}),
+        (shipments.note_end, {"reference": "P-1", "column": "delivered_at"}),
+        (shipments.deliver, {"shipment_id": uuid.uuid4()}),
+    ):
+        with pytest.raises(ExternallyOwned):
+            done(service, order, **values)
+
+
+def test_an_order_without_items_is_shipped_by_its_first_parcel():
+    order = paid(items=[])
+    assert ship(order).lines == []
+    assert order.fulfilment == "shipped"
+    ship(order)
+    assert Shipment.objects.count() == 2
+
+
+def test_an_erased_persons_parcel_keeps_no_tracking():
+    order = paid()
+    Order.objects.filter(id=order.id).update(email=ERASED_ADDRESS)
+    parcel = ship(order, tracking_number="1", tracking_url="https://parcels.example.com/1")
+    done(shipments.correct, order, shipment_id=parcel.id, tracking_number="2")
+    parcel.refresh_from_db()
+    assert (parcel.tracking_number, parcel.tracking_url) == ("", "")
+    assert [name for name, _, _ in events(order)] == ["created"]
+
+
+def test_an_order_has_at_most_a_hundred_parcels(monkeypatch):
+    monkeypatch.setattr(shipments, "MOST_SHIPMENTS", 1)
+    order = paid()
+    ship(order, (0, 1))
+    with pytest.raises(TooManyShipments):
+        ship(order, (0, 1))
+    ship(order, (0, 1), is_fact=True)
+
+
+def test_another_orders_parcel_is_not_there():
+    parcel = ship(paid())
+    with pytest.raises(ShipmentNotFound):
+        done(shipments.deliver, paid(), shipment_id=parcel.id)
+
+
+def test_parcels_at_the_same_moment_never_exceed_the_order():
+    order = paid()
+
+    def try_to(_):
+        try:
+            return bool(ship(Order.objects.get(id=order.id), (0, 1)))
+        except MoreThanOrdered:
+            return False
+
+    assert sorted(together(4, try_to)) == [False, False, True, True]
+    order.refresh_from_db()
+    assert (order.fulfilment, order.version) == ("part_shipped", 4)
