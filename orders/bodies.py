@@ -17,14 +17,14 @@ from notifications.rendering import (
     was_currency,
 )
 from orders.fields import ITEM_FIELDS, MAX_AMOUNT, ORDER_FIELDS, Kind, OrderField, Use
-from web.api.fields import Code, EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
+from web.api.fields import Code, EmailAddress, Flag, Identifier, Integer, StrictSerializer, Text, WebAddress
 
 Field = serializers.Field[Any, Any, Any, Any]
 Fields = dict[str, Field]
 #: The longest text that a customer reads about a cancellation.
 MAX_REASON = 500
-#: Not an address, because it is kept after an erasure.
-REFUND_ID = re.compile(r"[^@\x00-\x1f\x7f]{1,100}")
+#: The id of a refund or a parcel. Not an address, because it is kept after an erasure.
+FOREIGN_ID = re.compile(r"[^@\x00-\x1f\x7f]{1,100}")
 
 
 @extend_schema_field({"type": "string", "enum": sorted(currencies())})
@@ -108,6 +108,45 @@ class CompleteBody(StrictSerializer):
     tracking_url = WebAddress(required=False)
 
 
+#: The longest texts of a parcel's tracking, except its address.
+MAX_TRACKING = 100
+
+
+class LineBody(StrictSerializer):
+    """A line of a parcel."""
+
+    item = Integer(min_value=0, max_value=199, help_text="The index of an item of the order, from 0")
+    quantity = Integer(min_value=1, max_value=10**6)
+
+
+class TrackingBody(StrictSerializer):
+    """The tracking to correct. A field that is absent stays, and an empty one is emptied."""
+
+    carrier = Text(required=False, allow_blank=True, max_length=MAX_TRACKING)
+    tracking_number = Text(required=False, allow_blank=True, max_length=MAX_TRACKING)
+    tracking_url = WebAddress(required=False, allow_blank=True)
+    notify = Flag(required=False, help_text="True sends the customer the e-mail about the parcel again")
+
+
+class ShipmentBody(StrictSerializer):
+    """A parcel that leaves. Without lines it has all that is left."""
+
+    reference = Code(
+        pattern=FOREIGN_ID,
+        wanted="a number or text of at most 100 characters, without @",
+        required=False,
+        help_text="Your own number of the parcel. It counts once for an order, by whatever way it comes",
+    )
+    carrier = Text(required=False, max_length=MAX_TRACKING)
+    tracking_number = Text(required=False, max_length=MAX_TRACKING)
+    tracking_url = WebAddress(required=False)
+    shipped_at = serializers.DateTimeField(required=False, help_text="By default, and at the latest, now")
+
+    def get_fields(self) -> Fields:
+        options: Any = {"required": False, "allow_empty": False, "max_length": 200}
+        return {"lines": LineBody(many=True, **options)} | super().get_fields()
+
+
 class CancelBody(StrictSerializer):
     """The reason for the cancellation. The customer reads it."""
 
@@ -116,13 +155,13 @@ class CancelBody(StrictSerializer):
     )
 
 
-@extend_schema_field({"type": "string", "pattern": f"^{REFUND_ID.pattern}$"})
+@extend_schema_field({"type": "string", "pattern": f"^{FOREIGN_ID.pattern}$"})
 class RefundId(Code):
     """The payment service's id of a refund."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
-            pattern=REFUND_ID,
+            pattern=FOREIGN_ID,
             wanted="an id of at most 100 characters, without @",
             help_text="Of the payment service. It counts once for an order, by whatever way it comes",
             **options,

@@ -273,7 +273,7 @@ class Shipment(models.Model):
     reference = models.CharField(max_length=100, null=True)
     carrier = models.CharField(max_length=100, default="", blank=True)
     tracking_number = models.CharField(max_length=100, default="", blank=True)
-    tracking_url = models.CharField(max_length=500, default="", blank=True)
+    tracking_url = models.CharField(max_length=2000, default="", blank=True)
     # A list of {item, quantity}, `item` is the index of an order's item. Empty: nobody said what it has.
     lines = models.JSONField(default=list, blank=True)
     # For a shipment of another system's order, the highest sequence that told of it.

@@ -68,8 +68,9 @@ def ship(
 ) -> tuple[OrderChange, Shipment]:
     """Send a parcel with these lines, or with all that is left. `tracking` has values of `TRACKING`.
 
-    A parcel whose `reference` was told before changes nothing. Raise `MoreThanOrdered` or `TooManyShipments`.
-    If it `is_fact`, another system says that it happened: store it, with a warning about what does not fit.
+    A parcel whose `reference` was told before only gets the tracking that it lacks. Raise
+    `MoreThanOrdered` or `TooManyShipments`. If it `is_fact`, another system says that it happened: store it,
+    with a warning about what does not fit.
     """
     change = lock_order(order_id)
     order, now = change.order, change.now
@@ -77,6 +78,13 @@ def ship(
     shipments = read_shipments(order)
     shipment = next((other for other in shipments if reference and other.reference == reference), None)
     if shipment is not None and shipment.shipped_at is not None:
+        lacking = {
+            name: tracking[name] for name in TRACKING if tracking.get(name) and not getattr(shipment, name)
+        }
+        if lacking and order.email != ERASED_ADDRESS:
+            shipment = _lock(shipment, shipments)
+            _set_tracking(shipment, lacking)
+            _record(change, "order.shipment_updated", shipment, shipments)
         return change, shipment
     if order.status not in SHIPPABLE:
         if not is_fact:

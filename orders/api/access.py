@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from orders.models import Order, OrderQuerySet
 from web.api.problems import not_found
@@ -14,9 +15,10 @@ def visible_orders(rows: OrderQuerySet, token: ApiToken) -> OrderQuerySet:
     return rows.filter(source=token.source) if token.source else rows
 
 
-def find_order(id: str, token: ApiToken) -> Order:
+def find_order(id: str, token: ApiToken, **annotations: Any) -> Order:
     """Return the order with the id in a path. Raise the 404 problem if the token sees no such order."""
-    order = visible_orders(Order.objects.filter(id=path_id(id)), token).first()
+    rows = Order.objects.filter(id=path_id(id)).annotate(**annotations)
+    order = visible_orders(rows, token).first()
     if order is None:
         raise not_found(NO_SUCH_ID)
     return order

@@ -74,7 +74,7 @@ class Copies(ApiView):
         scope=WRITE,
         body={"application/json": CopyBody},
         has_body=True,
-        has_id=True,
+        ids=("id",),
         answer=NotificationSerializer,
         status=201,
         conflict=ResendProblemSerializer,

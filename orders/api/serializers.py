@@ -12,7 +12,7 @@ from rest_framework import serializers
 
 from orders.bodies import Field, Fields
 from orders.fields import ITEM_FIELDS, ORDER_FIELDS, Kind, OrderField, Use, longest, names
-from orders.models import Order
+from orders.models import Order, Shipment
 from web.api.fields import Choice, EmailAddress, Identifier, Text
 from web.api.pages import PageQuery, PeriodQuery, cursor_field
 from web.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
@@ -121,6 +121,31 @@ class RefundedOrderSerializer(OrderSerializer):
     )
 
 
+class LineSerializer(serializers.Serializer[Any]):
+    item = serializers.IntegerField(help_text="The index of an item of the order, from 0")
+    quantity = serializers.IntegerField()
+
+
+class ShipmentSerializer(serializers.Serializer[Shipment]):
+    id = serializers.UUIDField()
+    reference = serializers.CharField(allow_null=True, help_text="The shop's or the warehouse's own number")
+    carrier = serializers.CharField()
+    tracking_number = serializers.CharField()
+    tracking_url = serializers.CharField()
+    lines = LineSerializer(many=True, help_text="Empty if nobody said what the parcel has")
+    shipped_at = serializers.DateTimeField(
+        allow_null=True, help_text="null if only the delivery or the return was told so far"
+    )
+    delivered_at = serializers.DateTimeField(allow_null=True)
+    returned_at = serializers.DateTimeField(allow_null=True)
+
+
+class WholeOrderSerializer(OrderSerializer):
+    shipments = ShipmentSerializer(
+        many=True, required=False, help_text="Oldest first. Absent if there are none"
+    )
+
+
 class EventSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     event_type = serializers.CharField(help_text="The topic: `order.order.paid.v1`")
@@ -152,4 +177,12 @@ class ChangeProblemSerializer(ProblemSerializer):
     )
     source = serializers.CharField(  # type: ignore[assignment] # the field hides an attribute of DRF's
         required=False, help_text="The system that owns the order"
+    )
+
+
+class ShipmentProblemSerializer(ChangeProblemSerializer):
+    """`more-than-ordered`, `too-many-shipments`, `invalid-transition` or `externally-owned`."""
+
+    left = LineSerializer(  # type: ignore[assignment] # of refunds it is an amount
+        many=True, required=False, help_text="What is left to ship of each item"
     )

@@ -49,7 +49,7 @@ class Timeline(ApiView):
         name="get_order_timeline",
         summary="Return an order's timeline, oldest first",
         scope="orders:read",
-        has_id=True,
+        ids=("id",),
         answer=TimelineSerializer,
         tags=["orders"],
     )

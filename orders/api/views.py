@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
+from django.db.models import Exists, OuterRef
 from django.http import HttpResponse
 from django.urls import reverse
 from rest_framework.request import Request
@@ -25,10 +27,13 @@ from orders.api.serializers import (
     OrderQuery,
     OrderSerializer,
     RefundedOrderSerializer,
+    ShipmentSerializer,
+    WholeOrderSerializer,
 )
 from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
-from orders.models import NEWEST_FIRST, Order
+from orders.models import NEWEST_FIRST, Order, Shipment
 from orders.services import OrderChange
+from orders.shipments import read_shipments
 from orders.transitions import ExternallyOwned, InvalidTransition
 from web.api.fields import Nothing, StrictSerializer
 from web.api.idempotency import Save, answer_once
@@ -142,17 +147,27 @@ class OneOrder(ApiView):
     scopes = {"GET": READ, "HEAD": READ}
 
     @operation(
-        name="get_order", summary="Get an order", scope=READ, has_id=True, answer=OrderSerializer, tags=TAGS
+        name="get_order",
+        summary="Get an order with its shipments",
+        scope=READ,
+        ids=("id",),
+        answer=WholeOrderSerializer,
+        tags=TAGS,
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        return json_response(present(OrderSerializer, find_order(id, self.first_read.token)))
+        of_order = Shipment.objects.filter(order_id=OuterRef("id"))
+        order: Any = find_order(id, self.first_read.token, has_shipments=Exists(of_order))
+        answer = present(WholeOrderSerializer, order)
+        if order.has_shipments:
+            answer["shipments"] = [present(ShipmentSerializer, row) for row in read_shipments(order)]
+        return json_response(answer)
 
 
 change_operation = functools.partial(
     operation,
     scope=WRITE,
     has_body=True,
-    has_id=True,
+    ids=("id",),
     answer=OrderSerializer,
     conflict=ChangeProblemSerializer,
     tags=TAGS,
@@ -171,7 +186,7 @@ class ChangeView(ApiView):
             find_order_id(id, self.first_read.token)
 
         def work() -> tuple[HttpResponse, Save]:
-            with _refusals_as_problems():
+            with refusals_as_problems():
                 change = service(order_id=order_id, **values)
             answer = present(OrderSerializer, change.order)
             if change.warnings:
@@ -234,7 +249,8 @@ class RefundOrder(ChangeView):
 
 
 @contextlib.contextmanager
-def _refusals_as_problems() -> Iterator[None]:
+def refusals_as_problems() -> Iterator[None]:
+    """Raise the problem of a refused change."""
     try:
         yield
     except services.OrderNotFound:
@@ -273,7 +289,7 @@ class OrderNotifications(ApiView):
         name="list_order_notifications",
         summary="List an order's e-mails, oldest first",
         scope=READ,
-        has_id=True,
+        ids=("id",),
         query=PageQuery,
         answer=NotificationHotPageSerializer,
         tags=TAGS,
@@ -296,7 +312,7 @@ class OrderEvents(ApiView):
         name="list_order_events",
         summary="List an order's domain events, oldest first",
         scope=READ,
-        has_id=True,
+        ids=("id",),
         query=OrderEventsQuery,
         answer=EventHotPageSerializer,
         tags=TAGS,

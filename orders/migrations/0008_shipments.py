@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
                 ("reference", models.CharField(max_length=100, null=True)),
                 ("carrier", models.CharField(max_length=100, default="", blank=True)),
                 ("tracking_number", models.CharField(max_length=100, default="", blank=True)),
-                ("tracking_url", models.CharField(max_length=500, default="", blank=True)),
+                ("tracking_url", models.CharField(max_length=2000, default="", blank=True)),
                 ("lines", models.JSONField(default=list, blank=True)),
                 ("sequence", models.PositiveIntegerField(null=True)),
                 ("shipped_at", models.DateTimeField(null=True)),

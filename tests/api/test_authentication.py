@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from local.machine import PROJECT
-from tests.kit.api import ENDPOINTS, ID, Api, assert_problem, make_token
+from tests.kit.api import ENDPOINTS, Api, assert_problem, make_token, template
 from tests.kit.words import ApiToken, declared_scopes
 from web.api.views import ApiView
 
@@ -31,11 +31,11 @@ def _views(patterns=None, prefix=""):
 
 
 def test_the_matrix_of_scopes_below_names_every_endpoint():
-    listed = {(method, path.replace(str(ID), "<str:id>")) for method, path, _ in ENDPOINTS}
+    listed = {(method, template(path, "<str:%s>")) for method, path, _ in ENDPOINTS}
     routed = {
         (method.upper(), f"/{route}")
         for route, view in _views()
-        for method in ("get", "post")
+        for method in ("get", "post", "patch")
         if hasattr(view, method)
     }
     assert routed == listed
@@ -46,8 +46,7 @@ def test_the_reference_has_each_endpoint_with_its_scope():
     rows = re.findall(r"^\| `(\w+:\w+)` \| (.*) \|$", page, re.M)
     documented = {(*call.split(), scope) for scope, row in rows for call in re.findall(r"`([^`]+)`", row)}
     assert documented == {
-        (method, path.removeprefix("/api/v1").replace(str(ID), "{id}"), scope)
-        for method, path, scope in ENDPOINTS
+        (method, template(path.removeprefix("/api/v1"), "{%s}"), scope) for method, path, scope in ENDPOINTS
     }
 
 

@@ -12,7 +12,7 @@ from django.test import Client, RequestFactory
 from django.urls import resolve
 from drf_spectacular.generators import SchemaGenerator
 
-from tests.kit.api import ENDPOINTS, ID, order_body
+from tests.kit.api import ENDPOINTS, order_body, template
 from tests.kit.words import version
 from web.api import schema
 
@@ -36,12 +36,12 @@ def test_the_document_is_openapi_3_1_with_every_operation_and_its_token(document
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     }
-    assert operations.keys() == {(method, path.replace(str(ID), "{id}")) for method, path, _ in ENDPOINTS}
+    assert operations.keys() == {(method, template(path, "{%s}")) for method, path, _ in ENDPOINTS}
     assert all(operation["security"] == [{"token": []}] for operation in operations.values())
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     for (method, path), operation in operations.items():
         names = {parameter["name"] for parameter in operation["parameters"]}
-        assert ("Idempotency-Key" in names) == (method == "POST" and path != "/api/v1/events")
+        assert ("Idempotency-Key" in names) == (method != "GET" and path != "/api/v1/events")
         for code in ("400", "401", "403", "503"):
             assert list(operation["responses"][code]["content"]) == ["application/problem+json"]
         success = next(answer for code, answer in operation["responses"].items() if code.startswith("2"))
@@ -52,7 +52,7 @@ def test_the_document_is_openapi_3_1_with_every_operation_and_its_token(document
 
 @pytest.mark.parametrize(("method", "path", "scope"), ENDPOINTS)
 def test_an_operation_has_the_scope_and_the_query_that_its_view_checks(document, method, path, scope):
-    operation = document["paths"][path.replace(str(ID), "{id}")][method.lower()]
+    operation = document["paths"][template(path, "{%s}")][method.lower()]
     assert scope in operation["description"]
     query = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "query"}
     view = resolve(path).func.cls(request=RequestFactory().generic(method, path))

@@ -71,6 +71,7 @@ def row_counts() -> Mapping[str, int]:
         for table in (
             "orders",
             "refunds",
+            "shipments",
             "email_notifications",
             "outbox_events",
             "idempotency_keys",
@@ -101,6 +102,7 @@ def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, 
 
 
 ID = uuid.UUID("01890000-0000-7000-8000-000000000001")
+SHIPMENT_ID = uuid.UUID("01890000-0000-7000-8000-000000000002")
 
 
 ENDPOINTS = [
@@ -110,6 +112,13 @@ ENDPOINTS = [
     *[
         ("POST", f"/api/v1/orders/{ID}/{action}", "orders:write")
         for action in ("pay", "confirm", "complete", "cancel", "refund")
+    ],
+    ("POST", f"/api/v1/orders/{ID}/shipments", "orders:write"),
+    ("GET", f"/api/v1/orders/{ID}/shipments/{SHIPMENT_ID}", "orders:read"),
+    ("PATCH", f"/api/v1/orders/{ID}/shipments/{SHIPMENT_ID}", "orders:write"),
+    *[
+        ("POST", f"/api/v1/orders/{ID}/shipments/{SHIPMENT_ID}/{action}", "orders:write")
+        for action in ("delivered", "returned")
     ],
     ("GET", f"/api/v1/orders/{ID}/notifications", "orders:read"),
     ("GET", f"/api/v1/orders/{ID}/events", "orders:read"),
@@ -121,3 +130,8 @@ ENDPOINTS = [
     ("POST", f"/api/v1/notifications/{ID}/copies", "notifications:write"),
     ("POST", "/api/v1/events", "events:write"),
 ]
+
+
+def template(path: str, form: str) -> str:
+    """Return the path of an endpoint with its ids as `form` writes them: `<str:%s>` or `{%s}`."""
+    return path.replace(str(ID), form % "id").replace(str(SHIPMENT_ID), form % "shipment_id")

@@ -47,7 +47,7 @@ class Admission:
         if path in FREE:
             return self._application(environ, start_response)
         began = time.perf_counter()
-        is_new_work = environ["REQUEST_METHOD"] == "POST" and path.startswith("/api/")
+        is_new_work = environ["REQUEST_METHOD"] in ("POST", "PATCH") and path.startswith("/api/")
         try:
             held = self.slots.take(is_refusable=is_new_work)
         except Overloaded as refusal:

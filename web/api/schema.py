@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django.http import HttpResponse
@@ -23,7 +23,6 @@ from web.api.views import OneFormat
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-ID = OpenApiParameter("id", OpenApiTypes.UUID, OpenApiParameter.PATH)
 _KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
@@ -104,18 +103,19 @@ def operation(
     body: Any = None,
     has_body: bool = False,
     has_key: bool = True,
-    has_id: bool = False,
+    ids: Sequence[str] = (),
     more: str = "",
     unprocessable: str = "",
     conflict: type[serializers.Serializer[Any]] = ProblemSerializer,
     example: Mapping[str, Any] | None = None,
     tags: Iterable[str] = (),
 ) -> Callable[[Method], Method]:
-    """Describe a view's method. `has_body` means that it changes rows (POST).
+    """Describe a view's method. `has_body` means that it changes rows (POST, PATCH).
 
-    `more` continues the description, in Markdown, and `unprocessable` says what a 422 means.
+    `ids` names those in its path. `more` continues the description, in Markdown, and `unprocessable` says
+    what a 422 means.
     """
-    codes = [400, 401, 403, 429, 503] + ([404] if has_id else [])
+    codes = [400, 401, 403, 429, 503] + ([404] if ids else [])
     codes += [411, 413, 415, 422] if has_body else []
     codes += [409] if has_body and has_key else []
     responses: dict[Any, Any] = {status: OpenApiResponse(answer)}
@@ -123,7 +123,7 @@ def operation(
         kind = {400: ValidationProblemSerializer, 409: conflict}.get(code, ProblemSerializer)
         said = unprocessable if code == 422 and unprocessable else _PROBLEMS[code]
         responses[code, CONTENT_TYPE] = OpenApiResponse(kind, said)
-    parameters = _common_parameters(status=status, has_key=has_body and has_key, has_id=has_id)
+    parameters = _common_parameters(status=status, has_key=has_body and has_key, ids=ids)
     if query:
         parameters.append(query)
     examples = [OpenApiExample("Example", value=dict(example), request_only=True)] if example else []
@@ -145,11 +145,10 @@ def operation(
     return decorate
 
 
-def _common_parameters(*, status: int, has_key: bool, has_id: bool) -> list[Any]:
+def _common_parameters(*, status: int, has_key: bool, ids: Sequence[str]) -> list[Any]:
     """Return the parameters that many operations share, and the headers of their answers."""
     parameters = [_CORRELATION, _answer_header("X-Correlation-ID", "The given id, or a generated one", None)]
-    if has_id:
-        parameters.append(ID)
+    parameters += [OpenApiParameter(name, OpenApiTypes.UUID, OpenApiParameter.PATH) for name in ids]
     if has_key:
         parameters += [
             _KEY,

@@ -49,7 +49,7 @@ def _is_type(request: Request, media_type: str) -> bool:
 
 
 class ApiView(APIView):
-    http_method_names = ("get", "head", "post")
+    http_method_names = ("get", "head", "post", "patch")
     content_negotiation_class = OneFormat
     scopes: ClassVar[Mapping[str, str]] = {}
     query_serializer: ClassVar[type[StrictSerializer]] = Nothing
@@ -69,9 +69,9 @@ class ApiView(APIView):
         request._request.META[CALLER] = token.name  # for the access log, outside of DRF
 
     def read_again(self) -> FirstRead:
-        """Read the token, and the stored answer of a POST. Raise `AuthenticationFailed` for no live token."""
-        posted = self.request.method == "POST"
-        read = read_first(digest=self._digest, key=well_formed_key(self.request) if posted else None)
+        """Read the token, and a change's stored answer. Raise `AuthenticationFailed` for no live token."""
+        is_change = self.request.method in ("POST", "PATCH")
+        read = read_first(digest=self._digest, key=well_formed_key(self.request) if is_change else None)
         if read is None:
             raise AuthenticationFailed(
                 "This token is unknown, expired or revoked. Ask the operator for a new one."
@@ -149,7 +149,7 @@ _renderer = JSONRenderer()
 
 def operation_name(view: type[ApiView], method: str) -> str:
     """Return an operation's name in the OpenAPI document, or `other` for a method that the view lacks."""
-    name = {"HEAD": "get", "GET": "get", "POST": "post"}.get(method, "")
+    name = {"HEAD": "get", "GET": "get", "POST": "post", "PATCH": "patch"}.get(method, "")
     return str(getattr(getattr(view, name, None), "operation_name", "other"))
 
 
