@@ -288,6 +288,7 @@ INSTALLED_APPS = [
     "notifications",
     "outbox",
     "orders",
+    "connections",
     "operations",
 ]
 MIDDLEWARE = [

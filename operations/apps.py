@@ -71,5 +71,7 @@ class OperationsConfig(AppConfig):
         from operations import checks  # noqa: F401 - registers them
 
         # The last app that has tables: then the permissions of all apps exist.
-        post_migrate.connect(make_groups, sender=global_apps.get_app_config("orders"), dispatch_uid="groups")
+        post_migrate.connect(
+            make_groups, sender=global_apps.get_app_config("connections"), dispatch_uid="groups"
+        )
         autodiscover_modules("conditions", "metrics", "sums", "bulk_actions")

@@ -143,6 +143,8 @@ ORDER_FIELDS = (
     OrderField("items", Kind.ITEMS, Use.GIVEN | Use.ANSWERS, section="Order", most=MAX_ITEMS),
     OrderField("created_at", Kind.TIME, Use.SHOWN, section="Times"),
     OrderField("updated_at", Kind.TIME, Use.SHOWN, section="Times"),
+    # Only a connection writes it.
+    OrderField("reported_at", Kind.TIME, Use.NONE, section="Times"),
     OrderField("paid_at", Kind.TIME, Use.CSV, section="Times"),
     OrderField("stock_reserved_at", Kind.TIME, Use.NONE, section="Times"),
     OrderField("completed_at", Kind.TIME, Use.CSV, section="Times"),

@@ -124,6 +124,8 @@ class Order(models.Model):
 
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
+    # When the system that owns the order last saved it, by its clock, as far as a connection told.
+    reported_at = models.DateTimeField(null=True, editable=False)
     paid_at = models.DateTimeField(null=True, editable=False)
     stock_reserved_at = models.DateTimeField(null=True, editable=False)
     completed_at = models.DateTimeField(null=True, editable=False)

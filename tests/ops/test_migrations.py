@@ -28,7 +28,7 @@ from retention.partitions.migrations import AddPartitionedIndex
 from tests.kit.months import dsn
 from tests.kit.words import DomainEvent, attached
 
-APPS = ("orders", "notifications", "events", "retention", "web", "runtime")
+APPS = ("connections", "orders", "notifications", "events", "retention", "web", "runtime")
 SQUAWK = Path(sys.executable).with_name("squawk")
 #: Matters of taste; what is left is about locks and about readers.
 TASTE = (

@@ -20,8 +20,8 @@ from tests.kit.packages import LEVELS, PACKAGES, files_of
 
 Found = set[tuple[str, str]]
 
-#: States of e-mails and parcels that are also words for partitions, brokers' messages, wake-ups and styles.
-ORDINARY = {"pending", "sent", "none", "delivered"}
+#: States of e-mails, parcels and connections that are also words for partitions, messages and styles.
+ORDINARY = {"pending", "sent", "none", "delivered", "waiting"}
 #: File and word, with the reason.
 ALLOWED = {
     ("web/api/problem_types.py", "e-mail"): "the advice of the API's most general problem",

@@ -1,0 +1,137 @@
+"""The tables of connections: the connected shops, and what they posted."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from runtime.database.ids import new_id
+from runtime.database.purge_rules import PurgeRule
+
+
+class ShopConnectionQuerySet(models.QuerySet["ShopConnection"]):
+    def active(self) -> ShopConnectionQuerySet:
+        return self.exclude(state=ShopConnection.State.OFF)
+
+
+class ShopConnection(models.Model):
+    """A shop whose platform posts its webhooks to /connect/<source>."""
+
+    class Platform(models.TextChoices):
+        WOOCOMMERCE = "woocommerce", "WooCommerce"
+
+    class State(models.TextChoices):
+        WAITING = "waiting", "waits for the first post"
+        TRIAL = "trial", "trial: no e-mail leaves"
+        LIVE = "live", "live"
+        OFF = "off", "off"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    # The name of the shop's orders, as in ORDER_SOURCES.
+    source = models.CharField(max_length=100, unique=True)
+    platform = models.CharField(max_length=20, choices=Platform, default=Platform.WOOCOMMERCE)
+    address = models.CharField(max_length=500)  # of the shop, https
+    # Encrypted (connections.secrets): the webhook's secret, and the API's key and secret, empty for none.
+    secret = models.TextField(editable=False)
+    api_key = models.TextField(default="", db_default="", editable=False)
+    api_secret = models.TextField(default="", db_default="", editable=False)
+    state = models.CharField(max_length=20, choices=State, default=State.WAITING, editable=False)
+    # Changes from this time on, by the shop's clock, send e-mails while the connection is live.
+    live_at = models.DateTimeField(null=True, editable=False)
+    # Statuses of the shop's plug-ins -> `Order.Status`, or "" to ignore one.
+    statuses = models.JSONField(default=dict, blank=True)
+    last_post_at = models.DateTimeField(null=True, editable=False)  # at most `EVERY` too early
+    # The last comparison with the shop's API, and why it failed, or "".
+    checked_at = models.DateTimeField(null=True, editable=False)
+    check_problem = models.TextField(default="", db_default="", editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    #: `last_post_at` is written this often.
+    EVERY = dt.timedelta(seconds=5)
+
+    objects = ShopConnectionQuerySet.as_manager()
+
+    class Meta:
+        db_table = "shop_connections"
+        ordering = ["source"]
+        verbose_name = "connection"
+        default_permissions = ("view", "add", "change")
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=["waiting", "trial", "live", "off"]),
+                name="shop_connections_state_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.source
+
+    def holds_back(self, at: dt.datetime) -> bool:
+        """Return whether a change at this time, by the shop's clock, sends no e-mail."""
+        return self.state != self.State.LIVE or self.live_at is None or at < self.live_at
+
+
+class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
+    def waiting(self) -> ConnectionPostQuerySet:
+        """Return the posts that a worker has to process, of all connections."""
+        return self.filter(done_at=None, reason="", is_missing=False)
+
+    def unusable(self) -> ConnectionPostQuerySet:
+        return self.filter(done_at=None).exclude(reason="")
+
+    def missing(self) -> ConnectionPostQuerySet:
+        """Return the orders that the shop's API has otherwise than they are here."""
+        return self.filter(done_at=None, is_missing=True)
+
+
+class ConnectionPost(models.Model):
+    """A post of a connected shop with a valid signature, or an order that was read from the shop's API.
+
+    It is stored before it is understood. It is done when `done_at` is set, which the transaction of its
+    effects does. If it cannot be used, `reason` says why, and a person can have it tried again.
+    """
+
+    #: Days after which a post is deleted, whatever became of it.
+    KEPT_DAYS = 14
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    source = models.CharField(max_length=100, editable=False)
+    body = models.TextField(editable=False)
+    received_at = models.DateTimeField(db_default=Now(), editable=False)
+    done_at = models.DateTimeField(null=True, editable=False)
+    reason = models.CharField(max_length=1000, default="", db_default="", editable=False)
+    # It was read from the shop's API and lacks here, and waits for a person.
+    is_missing = models.BooleanField(default=False, db_default=False, editable=False)
+    # The order's number as the shop shows it, once it was read.
+    reference = models.CharField(max_length=100, default="", db_default="", editable=False)
+
+    purge_rules = (PurgeRule("received_at", KEPT_DAYS),)
+
+    objects = ConnectionPostQuerySet.as_manager()
+
+    class Meta:
+        db_table = "connection_posts"
+        verbose_name = "post of a shop"
+        verbose_name_plural = "posts of shops"
+        default_permissions = ("view",)
+        permissions = [("retry_connectionpost", "Can have posts of shops tried again")]
+        indexes = [
+            # the purge
+            models.Index(fields=["received_at"], name="connection_posts_age"),
+            # the next post of a connection; unusable posts, and missing orders, which are few
+            models.Index(fields=["source", "id"], name="connection_posts_open", condition=Q(done_at=None)),
+            # the last order of a connection
+            models.Index(
+                F("source"),
+                F("done_at").desc(),
+                name="connection_posts_done",
+                condition=Q(done_at__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.reference or str(self.id)

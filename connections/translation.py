@@ -1,0 +1,38 @@
+"""What a platform's folder makes of a post: the events that the order, as it is stored here, still owes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """An order as it is here, under its lock. Amounts are in minor units."""
+
+    status: str
+    version: int  # the sequence of its newest event
+    total_amount: int
+    refunded_amount: int
+    currency: str
+    is_paid: bool
+    is_completed: bool
+    #: The shop's time of the newest save that was read here; None if none was.
+    modified_at: dt.datetime | None
+    #: The references of the shipments.
+    shipments: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The platform's id of an order, and the envelopes of its events in their order.
+
+    An event's `timestamp` is when the shop made the change, and `modified_at` when it last saved the order.
+    """
+
+    order_id: str
+    events: Sequence[Mapping[str, Any]]
+    modified_at: dt.datetime
+    reference: str = ""  # the order's number as the shop shows it
