@@ -112,6 +112,18 @@ class CompleteBody(StrictSerializer):
 MAX_TRACKING = 100
 
 
+class ShipmentReference(Code):
+    """The shop's or the warehouse's own number of a parcel."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            pattern=FOREIGN_ID,
+            wanted="a number or text of at most 100 characters, without @",
+            help_text="Your own number of the parcel. It counts once for an order, by whatever way it comes",
+            **options,
+        )
+
+
 class LineBody(StrictSerializer):
     """A line of a parcel."""
 
@@ -131,12 +143,7 @@ class TrackingBody(StrictSerializer):
 class ShipmentBody(StrictSerializer):
     """A parcel that leaves. Without lines it has all that is left."""
 
-    reference = Code(
-        pattern=FOREIGN_ID,
-        wanted="a number or text of at most 100 characters, without @",
-        required=False,
-        help_text="Your own number of the parcel. It counts once for an order, by whatever way it comes",
-    )
+    reference = ShipmentReference(required=False)
     carrier = Text(required=False, max_length=MAX_TRACKING)
     tracking_number = Text(required=False, max_length=MAX_TRACKING)
     tracking_url = WebAddress(required=False)

@@ -446,6 +446,7 @@ def apply_reported_state(
     at: dt.datetime | None,
     placed_at: dt.datetime | None,
     is_history: bool,
+    sends_email: bool = True,
     warnings: Sequence[str] = (),
     **change: Any,
 ) -> OrderChange:
@@ -453,11 +454,11 @@ def apply_reported_state(
 
     `reported` is the order after the change of `event`, which happened `at`. An event that arrives after a
     later one (overtaken) changes only the order's times, but still sends its e-mail, which shows the order as
-    reported and goes to the newest address. History sends none, and neither does an order whose address was
-    not known before its person was erased. The e-mail's templates get `change`. The change has the `warnings`
-    about the report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the report has another currency
-    and is not history. Two first events at the same moment violate the primary key of orders: the second must
-    try again.
+    reported and goes to the newest address. Without `sends_email`, the caller adds it. History sends none,
+    and neither does an order whose address was not known before its person was erased. The e-mail's templates
+    get `change`. The change has the `warnings` about the report's unusable values. Raise `OtherOwner`, or
+    `OtherMoney` if the report has another currency and is not history. Two first events at the same moment
+    violate the primary key of orders: the second must try again.
     """
     order, now, erased_at = lock_row_and_ask(
         Order, reported.id, question=ERASED_AT, values=[address_hash(reported.email)]
@@ -489,9 +490,11 @@ def apply_reported_state(
     early = ["placedAt: It is in the future. The event's time is used."] if is_early else []
     for warning in (*warnings, *early):
         applied.warn(warning, about=f"{event}, sequence {reported.version}")
+    if order.completed_at and order.fulfilment == Order.Fulfilment.PART_SHIPPED:
+        order.fulfilment = Order.Fulfilment.SHIPPED  # as `complete` says
     if is_history:
         applied.no_email = "notify is false"
-    else:
+    elif sends_email:
         if event == "order.cancelled":
             change.setdefault("was_paid", order.paid_at is not None or reported.refunded_amount > 0)
         applied.add_emails(event, shown=reported, change={"at": at, **change}, may_exist=overtaken)

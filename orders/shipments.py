@@ -167,6 +167,55 @@ def note_end(
     return change, shipment
 
 
+def report(
+    change: OrderChange,
+    *,
+    reported: Order,
+    at: dt.datetime | None,
+    is_history: bool,
+    reference: str,
+    lines: Sequence[Line] = (),
+    shipped_at: dt.datetime | None = None,
+    delivered_at: dt.datetime | None = None,
+    returned_at: dt.datetime | None = None,
+    **tracking: str,
+) -> None:
+    """Add the parcel of another system's order to the change that `apply_reported_state` made of `reported`.
+
+    The report with the highest sequence decides what the parcel is. Its first report sends an e-mail, in
+    whatever order they arrive, and so does the first one that has its delivery. History sends none.
+    """
+    order, now = change.order, change.now
+    shipments = read_shipments(order)
+    shipment = next((other for other in shipments if other.reference == reference), None)
+    if shipment is None:
+        shipment = Shipment(order_id=order.id, reference=reference)
+        shipments.append(shipment)
+    else:
+        shipment = _lock(shipment, shipments)
+    was_shipped, was_delivered = shipment.shipped_at is not None, shipment.delivered_at is not None
+    if shipment.sequence is None or reported.version > shipment.sequence:
+        shipment.sequence = reported.version
+        shipment.lines = [dict(line) for line in lines]
+        shipment.shipped_at = min(shipped_at or at or now, now)
+        shipment.delivered_at = delivered_at and min(delivered_at, now)
+        shipment.returned_at = returned_at and min(returned_at, now)
+        if order.email != ERASED_ADDRESS:
+            _set_tracking(shipment, dict.fromkeys(TRACKING, "") | tracking)
+    order.fulfilment = compute_fulfilment(order, shipments)
+    change.rows.append(shipment)
+    if is_history:
+        return
+    event = None
+    if shipment.delivered_at and not was_delivered:
+        event = "order.delivered"
+    elif not was_shipped:
+        event = "order.shipped"
+    if event is not None:
+        shown = {"at": min(at or now, now), **_shown(order, shipment, shipments)}
+        change.add_emails(event, shown=reported, change=shown, may_exist=True)
+
+
 def count_left(order: Order, shipments: Sequence[Shipment]) -> list[int]:
     """Return how many of each item are left to ship. A returned parcel frees its quantities."""
     left = [int(item["quantity"]) for item in order.items]

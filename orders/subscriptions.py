@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from django.conf import settings
 
 from events.consuming.handlers import Handler
-from orders.inbound import commands, external, payments, stock
+from orders.inbound import commands, external, fulfilment, payments, stock
 from orders.inbound.reading import InboundTopic
 
 #: The consumer's name in the inbox.
 NAME = "orders"
 #: A `.v2` may have a topic next to its `.v1`.
-OTHER_TOPICS = payments.TOPICS | stock.TOPICS
+OTHER_TOPICS = payments.TOPICS | stock.TOPICS | fulfilment.TOPICS
 #: Topics to which orderpost publishes, too.
 OWN_TOPICS = frozenset(external.TOPICS)
 

@@ -8,6 +8,7 @@ the arrivals.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import uuid
 from collections.abc import Iterable
@@ -20,14 +21,16 @@ from events.consuming.envelope import Envelope, Rejected
 from events.counters import FALLBACKS_USED
 from notifications.rendering import nearest_locale
 from notifications.services import erase_unaddressed, readdress
-from orders import services
+from orders import services, shipments
 from orders.bodies import CancelBody, CompleteBody, Locale, OrderBody
 from orders.emails import default_locale
 from orders.events import EVENTS
 from orders.fields import MAX_AMOUNT, longest
-from orders.inbound.fallbacks import FALLBACKS, replace, use_fallbacks
+from orders.inbound.fallbacks import FactBody, use_fallbacks
+from orders.inbound.fulfilment import ParcelData
 from orders.inbound.reading import CURRENCY_FORM, InboundTopic, read_data, save_change
 from orders.models import Order
+from orders.shipments import SHIPPABLE
 from orders.transitions import ChangeRefused
 from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
@@ -61,8 +64,8 @@ class ReportedLocale(Locale):
         return value
 
 
-class ExternalOrder(OrderBody):
-    """The order after the change. Only the values of fields without a fallback can be refused."""
+class ExternalOrder(FactBody, OrderBody):
+    """The order after the change."""
 
     order_id = Text(max_length=100, help_text="Any text. A UUID becomes the order's id here")
     user_id = Text(max_length=100, help_text="Any text, such as a UUID")
@@ -89,24 +92,6 @@ class ExternalOrder(OrderBody):
         default=True,
         help_text="True if absent. False stores the order without an e-mail, for history",
     )
-
-    def to_internal_value(self, data: Any) -> dict[str, Any]:
-        """Return the checked values, with an `Unusable` in place of each that has a fallback."""
-        values: dict[str, Any] = {}
-        errors: dict[str, Any] = {}
-        for name, field in self.fields.items():
-            try:
-                values[name] = field.run_validation(data.get(name, serializers.empty))
-            except serializers.SkipField:
-                continue
-            except serializers.ValidationError as error:
-                if name in FALLBACKS:
-                    values[name] = replace(name, field, data.get(name), error)
-                else:
-                    errors[name] = error.detail
-        if errors:
-            raise serializers.ValidationError(errors)
-        return values
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a refunded amount that does not fit the status, as the table's constraints do."""
@@ -148,8 +133,19 @@ class Refund(ExternalOrder):
         return attrs
 
 
+class ReportedParcel(ParcelData):
+    """A parcel as it is after the change."""
+
+    delivered_at = serializers.DateTimeField(required=False)
+    returned_at = serializers.DateTimeField(required=False)
+
+
+class Shipped(ExternalOrder):
+    shipment = ReportedParcel()
+
+
 #: Fields of the change, not of the order. The event's e-mail shows them.
-DETAILS = ("amount", "notify", "reason", "tracking_url", "was_paid")
+DETAILS = ("amount", "notify", "reason", "shipment", "tracking_url", "was_paid")
 
 
 class ReportedEvent(NamedTuple):
@@ -173,6 +169,11 @@ BODIES = {
         Completed,
         (S.COMPLETED, S.PART_REFUNDED),
         "An order of another system was completed. A part-refunded order keeps its status",
+    ),
+    "order.shipped": ReportedEvent(
+        Shipped,
+        SHIPPABLE,
+        "A parcel of an order of another system left, was delivered, came back, or was corrected",
     ),
     "order.cancelled": ReportedEvent(Cancelled, (S.CANCELLED,), "An order of another system was cancelled"),
     "order.refunded": ReportedEvent(
@@ -204,8 +205,14 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
 def _apply(event: Envelope, *, name: str) -> None:
     """Handle the event `name` of another system. An event with `notify: false` sends no e-mail."""
     reported, report = _read(event, name)
+    parcel = report.pop("shipment", None)
     try:
-        change = services.apply_reported_state(reported=reported, event=name, at=event.timestamp, **report)
+        change = services.apply_reported_state(
+            reported=reported, event=name, at=event.timestamp, sends_email=parcel is None, **report
+        )
+        if parcel is not None:
+            at = event.timestamp
+            shipments.report(change, reported=reported, at=at, is_history=report["is_history"], **parcel)
     except services.OtherOwner as error:
         raise OwnedElsewhere(str(error)) from error
     except ChangeRefused as error:
@@ -253,6 +260,12 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     values.setdefault("locale", default_locale(source=source))
     report["placed_at"] = values.pop("placed_at", None)
     report["is_history"] = not report.pop("notify")
+    if "shipment" in report:
+        parcel = report["shipment"]
+        report["shipment"], more = use_fallbacks(parcel)
+        warnings += [f"shipment.{warning}" for warning in more]
+        for name in parcel.keys() & {"delivered_at", "returned_at"} - report["shipment"].keys():
+            report["shipment"][name] = event.timestamp or dt.datetime.max.replace(tzinfo=dt.UTC)
     report["warnings"] = warnings
     order = Order(
         id=id,
@@ -265,7 +278,11 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     return order, report
 
 
+#: The topic of a parcel of our own orders has another payload.
+SHIPPED = "order.order.shipped.v1"
 TOPICS = {
-    EVENTS[name].topic: InboundTopic(functools.partial(_apply, name=name), body, title, statuses)
+    SHIPPED if name == "order.shipped" else EVENTS[name].topic: InboundTopic(
+        functools.partial(_apply, name=name), body, title, statuses
+    )
     for name, (body, statuses, title) in BODIES.items()
 }

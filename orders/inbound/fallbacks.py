@@ -1,4 +1,4 @@
-"""What replaces the unusable values of another system's order. docs/reference/events.md has the table.
+"""What replaces the unusable values of other systems' facts. docs/reference/events.md has the table.
 
 What happened elsewhere is a fact, and one odd value is no reason to refuse it.
 """
@@ -6,12 +6,13 @@ What happened elsewhere is a fact, and one odd value is no reason to refuse it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from rest_framework import serializers
 
 from notifications.rendering import nearest_locale
 from orders.fields import camel, longest
+from web.api.fields import StrictSerializer
 
 Field = serializers.Field[Any, Any, Any, Any]
 _LEFT_OUT = "It was left out."
@@ -28,6 +29,32 @@ class Unusable(NamedTuple):
 def replace(name: str, field: Field, value: Any, error: serializers.ValidationError) -> Unusable:
     """Return what is used instead of a value that `field` refuses. `FALLBACKS` must have the name."""
     return Unusable(_first_fault(error.detail), *FALLBACKS[name](field, value))
+
+
+class FactBody(StrictSerializer):
+    """The data of a fact. Only the values of fields without a fallback can be refused, and its `identity`."""
+
+    identity: ClassVar[str] = ""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        """Return the checked values, with an `Unusable` in place of each that has a fallback."""
+        if not isinstance(data, Mapping):
+            raise serializers.ValidationError("This must be an object.")
+        values: dict[str, Any] = {}
+        errors: dict[str, Any] = {}
+        for name, field in self.fields.items():
+            try:
+                values[name] = field.run_validation(data.get(name, serializers.empty))
+            except serializers.SkipField:
+                continue
+            except serializers.ValidationError as error:
+                if name in FALLBACKS and name != self.identity:
+                    values[name] = replace(name, field, data.get(name), error)
+                else:
+                    errors[name] = error.detail
+        if errors:
+            raise serializers.ValidationError(errors)
+        return values
 
 
 def _first_fault(detail: Any) -> str:
@@ -91,7 +118,13 @@ FALLBACKS: Mapping[str, Callable[[Field, Any], tuple[Any, str]]] = {
     "locale": _near_locale,
     "items": _cut_items,
     "placed_at": _always(None, "The event's time is used."),
+    "carrier": _cut_text,
+    "tracking_number": _always(None, _LEFT_OUT),
     "tracking_url": _always(None, _LEFT_OUT),
+    "lines": _always(None, "The parcel has no lines."),
+    "shipped_at": _always(None, "The event's time is used."),
+    "delivered_at": _always(None, "The event's time is used."),
+    "returned_at": _always(None, "The event's time is used."),
     "reason": _cut_text,
     "was_paid": _always(None, "The order's own payment and refund say it."),
     "notify": _always(False, "No e-mail is sent."),

@@ -165,7 +165,7 @@ def test_events_of_one_order_are_processed_in_the_order_of_the_list(api):
     ("topic", "said"),
     [
         ("order.command.cancel_order.v1", "commands are not taken"),
-        ("notification.email.sent.v1", "is not taken: use order.order.cancelled.v1, "),
+        ("notification.email.sent.v1", "is not taken: use fulfilment.shipment.created.v1, "),
         ("order.order.paid.v1", "'order-service' is not in ORDER_SOURCES"),
         ("", "eventType is missing"),
     ],

@@ -87,7 +87,7 @@ def told(change: str, order_id: str, sequence: Any, *, source: str = SHOP, **dat
     values = {
         "orderId": order_id,
         "userId": USER,
-        "status": "pending" if change == "placed" else change,
+        "status": {"placed": "pending", "shipped": "paid"}.get(change, change),
         "placedAt": PLACED_AT,
         "email": "ann@example.com",
         "name": "Ann",
@@ -98,6 +98,8 @@ def told(change: str, order_id: str, sequence: Any, *, source: str = SHOP, **dat
     } | data
     if change == "cancelled":
         values.setdefault("wasPaid", True)
+    if change == "shipped":
+        values.setdefault("shipment", {"reference": "P-1"})
     metadata = {"source": source, "sequence": sequence, "correlationId": "their-work"}
     return envelope(topic_of(change), values, source=source, metadata=metadata)
 

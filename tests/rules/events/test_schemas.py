@@ -53,6 +53,7 @@ from web.api.fields import Nothing
 
 pytestmark = pytest.mark.django_db
 SCHEMAS = {name.name: read_schema(path) for name, path in find_schemas().items() if name.direction == "out"}
+NEWER = {"order.order.shipped.v1"}  # than the last release
 ORDER_ID = "0199aaaa-0000-7000-8000-000000000001"
 ITEM = {"sku": "s", "name": "n", "quantity": 1, "unitAmount": 0}
 MORE: dict[str, dict[str, Any]] = {
@@ -215,7 +216,8 @@ def takes(body: Any, data: dict[str, Any], *, strict: bool) -> bool:
         values = read_data(body, data, strict=strict)
     except Rejected:
         return False
-    return not any(isinstance(value, Unusable) for value in values.values())
+    parts = values.get("shipment", {})
+    return not any(isinstance(value, Unusable) for value in (*values.values(), *parts.values()))
 
 
 def assert_the_same(topic: str, body: Any, data: dict[str, Any], *, strict: bool) -> None:
@@ -258,7 +260,7 @@ def test_the_money_of_payments_is_taken_as_described(topic, body, field):
         assert valid == takes(body, {field: value}, strict=False), value
 
 
-@pytest.mark.parametrize("topic", [*COMMANDS, *external.TOPICS, PAID, REFUNDED])
+@pytest.mark.parametrize("topic", [*COMMANDS, *sorted(external.TOPICS.keys() - NEWER), PAID, REFUNDED])
 def test_schemas_take_and_refuse_the_same_as_those_of_the_last_release(topic):
     """A field that is newer than the release is not compared. Amounts of 0 are taken since 0.3.0."""
     folder = last_release()
