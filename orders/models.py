@@ -265,6 +265,10 @@ class OrderRefund(models.Model):
         return self.refund_id or str(self.id)
 
 
+#: The columns of a parcel that an erasure empties: a link may lead to a person.
+TRACKING = ("carrier", "tracking_number", "tracking_url")
+
+
 class Shipment(models.Model):
     """A parcel of an order. Whoever changes it has locked the order."""
 

@@ -30,7 +30,7 @@ from notifications.new_emails import NO_ADDRESS, new_emails
 from orders.emails import default_locale, email_context
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
-from orders.models import Order, OrderRefund, RefundWay
+from orders.models import TRACKING, Order, OrderRefund, RefundWay, Shipment
 from orders.refunds import describe_doubt, may_be_one, read_similar
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
 from retention.person import ERASED_AT
@@ -436,6 +436,7 @@ def erase(*, orders: Sequence[Order]) -> int:
         order.items = erase_items(order.items)
     Order.objects.bulk_update(orders, ["items"])
     ids = [order.id for order in orders]
+    Shipment.objects.filter(order_id__in=ids).update(**dict.fromkeys(TRACKING, ""))
     return Order.objects.filter(id__in=ids).update(**ERASED_VALUES, updated_at=Now())
 
 

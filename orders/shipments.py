@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orders.models import Order, Shipment
+from orders.models import TRACKING, Order, Shipment
 from orders.services import OrderChange, lock_order
 from orders.transitions import ChangeRefused, ExternallyOwned, InvalidTransition
 from runtime.database.save import lock_row
@@ -27,8 +27,6 @@ SHIPPABLE = (
     Order.Status.PART_REFUNDED,
     Order.Status.COMPLETED,
 )
-#: What a shop or a warehouse says of a parcel, and an erasure takes back: a link may lead to a person.
-TRACKING = ("carrier", "tracking_number", "tracking_url")
 #: A line of a shipment: the index of an item of the order, and how many of it.
 Line = Mapping[str, int]
 

@@ -19,9 +19,12 @@ from notifications.rendering import format_amount
 from notifications.trail import Kind, Row, TimelineEntry, act_entry, email_entries, read_time
 from orders.events import EVENTS
 from orders.models import Order, OrderRefund
+from orders.shipments import event_details, read_shipments
 from retention.owner_rows import owner_rows
 from retention.partitioned import PartitionedModel
 
+#: A line of the timeline names at most so many items of a parcel.
+_SHOWN_LINES = 5
 CHANGES = {event.topic: event.name for event in EVENTS.values()}
 
 
@@ -30,7 +33,7 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
 
     For a shop, leave out what operators typed, who they are, and to whom else they sent a copy.
 
-    It runs at most eight statements, however long the timeline is.
+    It runs at most nine statements, however long the timeline is.
     """
     emails = _rows(EmailNotification, order, without=("body", "body_text"))
     # A shop chooses the ids of its orders, and another aggregate may have the same id.
@@ -40,7 +43,8 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
         *_of_order(order, events),
         *_of_warnings(order),
         *_of_unexpected_payment(order),
-        *(entry for event in events for entry in _of_event(event)),
+        *_of_shipments(order, events),
+        *(entry for event in events for entry in _of_event(event, order)),
         *(
             entry
             for email in emails
@@ -111,7 +115,47 @@ def _of_unexpected_payment(order: Order) -> Iterator[TimelineEntry]:
         yield entry(refund.at, "payment_returned", refund.amount, "returned that the order could not take")
 
 
-def _of_event(event: Row) -> Iterator[TimelineEntry]:
+def _of_shipments(order: Order, events: Iterable[Row]) -> Iterator[TimelineEntry]:
+    """Yield the times of parcels for changes whose events are not stored, such as those of other systems."""
+    stored = {(CHANGES.get(str(event["event_type"])), event["payload"].get("shipmentId")) for event in events}
+    for shipment in read_shipments(order):
+        for name, at in (
+            ("order.shipped", shipment.shipped_at),
+            ("order.delivered", shipment.delivered_at),
+            ("order.shipment_returned", shipment.returned_at),
+        ):
+            if at and (name, str(shipment.id)) not in stored:
+                text = _parcel(name, event_details(order, shipment), order)
+                yield TimelineEntry(at=at, kind="change", what=name, text=text)
+
+
+#: What happened to a parcel.
+_PARCELS = {
+    "order.shipped": "left",
+    "order.shipment_updated": "corrected",
+    "order.delivered": "delivered",
+    "order.shipment_returned": "came back",
+}
+
+
+def _parcel(name: str, details: Mapping[str, Any], order: Order) -> str:
+    """Say what happened to a parcel, which `event_details` describes.
+
+    `Parcel P-1 left with DHL 42: 2 × Mug`.
+    """
+    words = f"Parcel {details.get('reference', '')}".rstrip() + f" {_PARCELS[name]}"
+    if name in ("order.shipped", "order.shipment_updated"):
+        tracking = " ".join(filter(None, (details.get("carrier"), details.get("trackingNumber"))))
+        words += f" with {tracking}" if tracking else ""
+    items = [
+        f"{line['quantity']} × {order.items[line['item']]['name'] if line['item'] < len(order.items) else '?'}"
+        for line in details["lines"][:_SHOWN_LINES]
+    ]
+    more = [f"{len(details['lines']) - _SHOWN_LINES} more"] if len(details["lines"]) > _SHOWN_LINES else []
+    return words + (f": {', '.join([*items, *more])}" if items else "")
+
+
+def _of_event(event: Row, order: Order) -> Iterator[TimelineEntry]:
     id, topic = uuid.UUID(str(event["id"])), str(event["event_type"])
     payload = event["payload"]
     name = CHANGES.get(topic)
@@ -122,7 +166,7 @@ def _of_event(event: Row) -> Iterator[TimelineEntry]:
         return TimelineEntry(at=at, kind=kind, what=what, text=text, event_id=id)
 
     if name:
-        yield entry(at, "change", name, _change(name, payload, event))
+        yield entry(at, "change", name, _change(name, payload, event, order))
     if published := read_time(event["published_at"]):
         yield entry(published, "event", "published", f"Event {topic} published")
     elif dead := read_time(event.get("dead_lettered_at")):
@@ -130,7 +174,9 @@ def _of_event(event: Row) -> Iterator[TimelineEntry]:
         yield entry(dead, "event", "dead_lettered", text)
 
 
-def _change(name: str, payload: Mapping[str, Any], event: Row) -> str:
+def _change(name: str, payload: Mapping[str, Any], event: Row, order: Order) -> str:
+    if name in _PARCELS:
+        return f"{_parcel(name, payload, order)} (version {event['sequence']})"
     if name == "order.payment_failed":
         words = "Payment failed"
     else:

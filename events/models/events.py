@@ -45,6 +45,8 @@ SHARDS = 64
 
 _INT = attrgetter("int")  # UUIDs compare slowly
 
+#: In SQL, the members of a payload that lead to a person: what a shop says of a parcel.
+_TRACKING = "ARRAY['carrier', 'trackingNumber', 'trackingUrl']"
 #: In SQL, an event whose caller's idempotency key has an address, and its `metadata` with another key.
 _KEY_WITH_ADDRESS = "metadata->>'idempotencyKey' LIKE '%@%'"
 _KEY_ERASED = "jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text))"
@@ -206,10 +208,10 @@ class DomainEvent(Partitioned):
         },
         unfinished_help="They leave after the relay has published them or an operator has discarded them.",
         owner_column="aggregate_id",
-        # A tracking link may contain a customer's token, and a caller's idempotency key may contain any text.
-        personal=f"(payload ? 'trackingUrl' OR {_KEY_WITH_ADDRESS})",
+        # A parcel's tracking leads to a person, and a caller's idempotency key may contain any text.
+        personal=f"(payload ?| {_TRACKING} OR {_KEY_WITH_ADDRESS})",
         erased={
-            "payload": "payload - 'trackingUrl'",
+            "payload": f"payload - {_TRACKING}",
             "metadata": f"CASE WHEN {_KEY_WITH_ADDRESS} THEN {_KEY_ERASED} ELSE metadata END",
         },
         chosen=ChosenText("metadata", has_address=_KEY_WITH_ADDRESS, erased=_KEY_ERASED),

@@ -128,6 +128,7 @@ class LineSerializer(serializers.Serializer[Any]):
 
 class ShipmentSerializer(serializers.Serializer[Shipment]):
     id = serializers.UUIDField()
+    order_id = serializers.UUIDField()
     reference = serializers.CharField(allow_null=True, help_text="The shop's or the warehouse's own number")
     carrier = serializers.CharField()
     tracking_number = serializers.CharField()

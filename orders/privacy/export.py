@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from orders.models import OrderRefund
+from orders.models import OrderRefund, Shipment
 from orders.privacy.persons import DIRECT, check_address, own_orders
 from orders.privacy.stored_answers import export_answers
 from retention.cold_files.archive import cold_partitions
@@ -26,17 +26,18 @@ LeftOut = list[dict[str, str]]
 def export_person(*, email: str, report: Report) -> dict[str, Any]:
     """Return everything that is stored of a person as one document.
 
-    `orders` and `refunds` have rows of the orders, and each partitioned table has a list of rows, which name
-    their table or cold file in `stored_in`. Cold files are read from end to end. `cold_files_left_out` names
-    those that cannot be read here. Raise `NoPerson`.
+    `orders`, `refunds` and `shipments` have rows of the orders, and each partitioned table has a list of
+    rows, which name their table or cold file in `stored_in`. Cold files are read from end to end.
+    `cold_files_left_out` names those that cannot be read here. Raise `NoPerson`.
     """
     email = check_address(email)
     with no_statement_timeout(using="default"):
         orders = list(own_orders(email).order_by("created_at", "id").values())
     report("read", table="orders", rows=len(orders))
     person = Person.of(email, frozenset(order["id"] for order in orders))
-    refunds = list(OrderRefund.objects.filter(order_id__in=person.owner_ids).order_by("at", "id").values())
-    document: dict[str, Any] = {"email": email, "orders": orders, "refunds": refunds}
+    document: dict[str, Any] = {"email": email, "orders": orders}
+    for name, rows in (("refunds", OrderRefund.objects), ("shipments", Shipment.objects)):
+        document[name] = list(rows.filter(order_id__in=person.owner_ids).order_by("order_id", "id").values())
     left_out: LeftOut = []
     for model in partitioned_models():
         document[model._meta.db_table] = list(_export_rows(model, person, report, left_out))

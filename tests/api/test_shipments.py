@@ -46,10 +46,11 @@ def test_an_order_leaves_in_two_parcels(api, path):
         },
     )
     assert first.status_code == 201
-    parcel = first.json()
+    parcel, order_id = first.json(), path.rpartition("/")[2]
     assert first.headers["Location"] == f"{path}/shipments/{parcel['id']}"
     assert parcel == NOTHING | {
         "id": parcel["id"],
+        "order_id": order_id,
         "reference": "P-1",
         "carrier": "DHL",
         "tracking_number": "42",

@@ -6,12 +6,14 @@ import datetime as dt
 import uuid
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from orders import shipments
 from orders.models import Shipment
 from orders.shipments import MoreThanOrdered, ShipmentNotFound, TooManyShipments
 from orders.transitions import ExternallyOwned
+from tests.kit.api import Api, make_token
+from tests.kit.months import Steps
 from tests.kit.orders import (
     cancel_order,
     complete_order,
@@ -22,7 +24,7 @@ from tests.kit.orders import (
     refund_order,
 )
 from tests.kit.races import together
-from tests.kit.words import ERASED_ADDRESS, DomainEvent, InvalidTransition, Order
+from tests.kit.words import ERASED_ADDRESS, DomainEvent, InvalidTransition, Order, erase_person, export_person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ITEMS = [
@@ -245,3 +247,55 @@ def test_parcels_at_the_same_moment_never_exceed_the_order():
     assert sorted(together(4, try_to)) == [False, False, True, True]
     order.refresh_from_db()
     assert (order.fulfilment, order.version) == ("part_shipped", 4)
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+class TestAPerson:
+    TRACKING = {
+        "carrier": "DHL",
+        "tracking_number": "SECRET-42",
+        "tracking_url": "https://x.example/SECRET-42",
+    }
+
+    def test_an_export_has_the_parcels(self):
+        order, other = paid(), paid(email="b@example.com")
+        shipment = ship(order, (0, 1), **self.TRACKING)
+        ship(other)
+        (row,) = export_person(email=order.email, report=Steps())["shipments"]
+        assert (row["id"], row["tracking_number"], row["lines"]) == (shipment.id, "SECRET-42", shipment.lines)
+
+    def test_an_erasure_leaves_nothing_that_leads_to_the_person(self):
+        api = Api(make_token())
+        path = api.place(email="a@example.com", items=ITEMS)
+        api.post(f"{path}/pay")
+        lines = {"lines": [{"item": 0, "quantity": 2}]}
+        parcel = api.post(f"{path}/shipments", lines | self.TRACKING, key="k").json()
+        place = f"{path}/shipments/{parcel['id']}"
+        api.request("PATCH", place, {"tracking_number": "SECRET-43"}, **{"Idempotency-Key": "l"})
+        api.post(f"{place}/delivered", key="m")
+        kept = ship(paid(email="b@example.com"), **self.TRACKING)
+        erase_person(email="a@example.com", report=Steps(), force=True)
+        row = Shipment.objects.get(id=parcel["id"])
+        assert (row.carrier, row.tracking_number, row.tracking_url) == ("", "", "")
+        assert row.lines == lines["lines"] and row.delivered_at
+        kept.refresh_from_db()
+        assert kept.tracking_number == "SECRET-42"
+        with connection.cursor() as cursor:
+            for table in ("outbox_events", "idempotency_keys", "email_notifications", "shipments", "orders"):
+                cursor.execute(
+                    f"SELECT count(*) FROM {table} AS t WHERE t::text LIKE %s AND t::text LIKE %s",
+                    ["%SECRET%", f"%{path.rpartition('/')[2]}%"],
+                )
+                assert cursor.fetchone() == (0,), table
+        stored = api.post(f"{path}/shipments", lines | self.TRACKING, key="k").json()
+        assert stored == {"id": parcel["id"], "order_id": parcel["order_id"]}
+
+    def test_a_correction_and_a_parcel_after_the_erasure_store_no_tracking(self):
+        order = paid()
+        shipment = ship(order, (0, 1), reference="P-1")
+        erase_person(email="a@example.com", report=Steps(), force=True)
+        done(shipments.correct, order, shipment_id=shipment.id, **self.TRACKING)
+        ship(order, (0, 1), reference="P-1", **self.TRACKING)
+        ship(order, (1, 1), **self.TRACKING)
+        assert set(Shipment.objects.values_list("tracking_number", "tracking_url")) == {("", "")}
+        assert not any("SECRET" in str(event.payload) for event in DomainEvent.objects.all())

@@ -16,7 +16,16 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.months import dsn
-from tests.kit.orders import cancel_order, complete_order, make_order, pay_order
+from tests.kit.orders import (
+    cancel_order,
+    complete_order,
+    correct_shipment,
+    deliver_shipment,
+    make_order,
+    pay_order,
+    return_shipment,
+    ship_order,
+)
 from tests.kit.words import (
     DomainEvent,
     EmailNotification,
@@ -208,3 +217,32 @@ class TestCommand:
         assert lines[0].endswith("pending") and lines[1].endswith("paid")
         with pytest.raises(CommandError, match="There is no order nothing"):
             call_command("timeline", "nothing")
+
+
+def test_it_tells_of_each_parcel_in_words_also_once_its_events_are_gone():
+    items = [{"sku": "MUG", "name": "Mug", "quantity": 2, "unit_amount": 100}]
+    order = make_order(items=items)
+    pay_order(order_id=order.id)
+    lines = [{"item": 0, "quantity": 2}]
+    values = {"reference": "P-1", "carrier": "DHL", "tracking_number": "41", "lines": lines}
+    parcel = {"order_id": order.id, "shipment_id": ship_order(order_id=order.id, **values).id}
+    correct_shipment(**parcel, tracking_number="42")
+    deliver_shipment(**parcel)
+    return_shipment(**parcel)
+    order.refresh_from_db()
+
+    def texts() -> list[str]:
+        return [entry.text for entry in read_timeline(order=order) if "Parcel" in entry.text]
+
+    assert texts() == [
+        "Parcel P-1 left with DHL 41: 2 × Mug (version 3)",
+        "Parcel P-1 corrected with DHL 42: 2 × Mug (version 4)",
+        "Parcel P-1 delivered: 2 × Mug (version 5)",
+        "Parcel P-1 came back: 2 × Mug (version 6)",
+    ]
+    DomainEvent.objects.all().delete()
+    assert texts() == [
+        "Parcel P-1 left with DHL 42: 2 × Mug",
+        "Parcel P-1 delivered: 2 × Mug",
+        "Parcel P-1 came back: 2 × Mug",
+    ]
