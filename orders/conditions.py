@@ -16,6 +16,7 @@ from runtime.telemetry.metrics import gauge
 #: By the states of `STUCK`.
 WORDS = {
     "unconfirmed": "paid orders are neither confirmed, completed nor cancelled",
+    "unshipped": "paid orders have nothing shipped after seven times as long",
     "unpaid": "orders have reserved stock and are not paid",
     "unrefunded": "cancelled orders were paid and are not fully refunded",
     "unexpected_payment": "orders got a payment that they could not take, and it is not returned",
@@ -32,7 +33,7 @@ class Stuck(NamedTuple):
 def stuck_statement() -> str:
     """Return a SELECT of `state`, `orders` (at most `MOST`) and `oldest_seconds`: a row for each state."""
     selects = []
-    for state, (since, _) in STUCK.items():
+    for state, (since, *_) in STUCK.items():
         oldest = Order.objects.stuck(state).order_by(since).values(since)[: conditions.MOST]
         select = connection.ops.compose_sql(*oldest.query.sql_with_params())  # type: ignore[attr-defined]
         selects.append(
@@ -65,8 +66,8 @@ ORDERS_STUCK = Condition(
 conditions.show(
     gauge(
         "orderpost_stuck_orders",
-        "stuck orders (see the alert OrdersStuck): `unconfirmed`, `unpaid`, `unrefunded`,"
-        " `unexpected_payment`",
+        "stuck orders (see the alert OrdersStuck): `unconfirmed`, `unshipped`, `unpaid`,"
+        " `unrefunded`, `unexpected_payment`",
         ["state"],
     ),
     STUCK_ORDERS,

@@ -22,11 +22,14 @@ class StuckState(NamedTuple):
 
     since: str  # the column with the time at which it began
     condition: Q  # that of a partial index by `since`
+    times: int = 1  # an order is stuck after so many times STUCK_ORDER_HOURS
 
 
+UNSHIPPED = Q(source="", status__in=["paid", "confirmed"], fulfilment="none")
 #: By the name in metrics and in the admin's addresses. Orders of another system belong to none.
 STUCK = {
-    "unconfirmed": StuckState("paid_at", Q(source="", status="paid")),
+    "unconfirmed": StuckState("paid_at", Q(source="", status="paid", fulfilment="none")),
+    "unshipped": StuckState("paid_at", UNSHIPPED, times=7),
     "unpaid": StuckState(
         "stock_reserved_at", Q(source="", status="pending", stock_reserved_at__isnull=False)
     ),
@@ -41,8 +44,9 @@ STUCK = {
 }
 #: The order of every list. Ids do not give it: other systems choose the ids of their orders.
 NEWEST_FIRST = ("-created_at", "-id")
-#: Many shops never confirm orders. Theirs are not stuck.
+#: Many shops never confirm orders, or tell of no parcels here. Theirs are not stuck.
 CONFIRMS = dt.timedelta(days=7)
+SHIPS = dt.timedelta(days=60)
 
 
 class OrderQuerySet(models.QuerySet["Order"]):
@@ -53,15 +57,18 @@ class OrderQuerySet(models.QuerySet["Order"]):
 
     def stuck(self, state: str) -> OrderQuerySet:
         """Keep the orders that are stuck in one of `STUCK`, by the database's clock."""
-        since, condition = STUCK[state]
-        age = dt.timedelta(hours=settings.STUCK_ORDER_HOURS)
+        since, condition, times = STUCK[state]
+        age = dt.timedelta(hours=settings.STUCK_ORDER_HOURS * times)
         overdue = self.filter(condition, **{f"{since}__lt": Now() - age})
-        if state != "unconfirmed":
-            return overdue
-        confirmed = Order.objects.filter(
-            source="", status__in=["confirmed", "completed"], stock_reserved_at__gt=Now() - CONFIRMS
-        )
-        return overdue.filter(Exists(confirmed))
+        if state == "unconfirmed":
+            confirmed = Order.objects.filter(
+                source="", status__in=["confirmed", "completed"], stock_reserved_at__gt=Now() - CONFIRMS
+            )
+            return overdue.filter(Exists(confirmed))
+        if state == "unshipped":
+            shipped = Shipment.objects.filter(sequence=None, shipped_at__gt=Now() - SHIPS)
+            return overdue.filter(Exists(shipped))
+        return overdue
 
     def named(self, name: str) -> list[uuid.UUID]:
         """Return the ids of orders with this reference, or else of those whose reference begins with it.
@@ -176,10 +183,8 @@ class Order(models.Model):
                 name="orders_source_status_newest",
                 condition=~Q(source=""),
             ),
-            # stuck orders; the second also finds the last confirmed one
-            models.Index(
-                fields=["paid_at"], name="orders_unconfirmed", condition=STUCK["unconfirmed"].condition
-            ),
+            # stuck orders; the first has the unconfirmed, too, and the second finds the last confirmed one
+            models.Index(fields=["status", "paid_at"], name="orders_unshipped", condition=UNSHIPPED),
             models.Index(
                 fields=["status", "stock_reserved_at"],
                 name="orders_reserved",
@@ -295,6 +300,10 @@ class Shipment(models.Model):
         constraints = [
             # also the index of an order's shipments
             models.UniqueConstraint(fields=["order", "reference"], name="shipments_once"),
+        ]
+        indexes = [
+            # whether this shop tells of its parcels here
+            models.Index(fields=["shipped_at"], name="shipments_own", condition=Q(sequence=None)),
         ]
 
     def __str__(self) -> str:

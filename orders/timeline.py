@@ -139,17 +139,14 @@ _PARCELS = {
 
 
 def _parcel(name: str, details: Mapping[str, Any], order: Order) -> str:
-    """Say what happened to a parcel, which `event_details` describes.
-
-    `Parcel P-1 left with DHL 42: 2 × Mug`.
-    """
+    """Say what happened to a parcel, which `event_details` describes."""
     words = f"Parcel {details.get('reference', '')}".rstrip() + f" {_PARCELS[name]}"
     if name in ("order.shipped", "order.shipment_updated"):
         tracking = " ".join(filter(None, (details.get("carrier"), details.get("trackingNumber"))))
         words += f" with {tracking}" if tracking else ""
+    names = dict(enumerate(item["name"] for item in order.items))
     items = [
-        f"{line['quantity']} × {order.items[line['item']]['name'] if line['item'] < len(order.items) else '?'}"
-        for line in details["lines"][:_SHOWN_LINES]
+        f"{line['quantity']} × {names.get(line['item'], '?')}" for line in details["lines"][:_SHOWN_LINES]
     ]
     more = [f"{len(details['lines']) - _SHOWN_LINES} more"] if len(details["lines"]) > _SHOWN_LINES else []
     return words + (f": {', '.join([*items, *more])}" if items else "")

@@ -13,9 +13,17 @@ from django.urls import reverse
 
 from operations import metrics
 from orders.conditions import STUCK_ORDERS, Stuck, stuck_statement
-from orders.models import STUCK, RefundWay
+from orders.models import STUCK, RefundWay, Shipment
 from runtime.conditions import read_facts
-from tests.kit.orders import cancel_order, complete_order, confirm_order, make_order, pay_order, refund_order
+from tests.kit.orders import (
+    cancel_order,
+    complete_order,
+    confirm_order,
+    make_order,
+    pay_order,
+    refund_order,
+    ship_order,
+)
 from tests.kit.people import staff_client
 from tests.kit.plans import rows_without_index
 from tests.kit.words import (
@@ -38,6 +46,14 @@ def numbers() -> dict[str, int]:
 
 def since(order: Order, **ages: dt.timedelta) -> None:
     Order.objects.filter(id=order.id).update(**{column: Now() - age for column, age in ages.items()})
+
+
+def unshipped(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
+    """Make a confirmed order that was paid seven times as long ago."""
+    order = unconfirmed(age * 7, **fields)
+    confirm_order(order_id=order.id)
+    since(order, stock_reserved_at=age)
+    return order
 
 
 def unpaid(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
@@ -77,8 +93,16 @@ def confirmed(age: dt.timedelta = HOUR) -> Order:
     return order
 
 
+def shipped(age: dt.timedelta = HOUR) -> Order:
+    order = unconfirmed()
+    shipment = ship_order(order_id=order.id)
+    Shipment.objects.filter(id=shipment.id).update(shipped_at=Now() - age)
+    return order
+
+
 MAKE = {
     "unconfirmed": unconfirmed,
+    "unshipped": unshipped,
     "unpaid": unpaid,
     "unrefunded": unrefunded,
     "unexpected_payment": unexpected_payment,
@@ -88,20 +112,23 @@ MAKE = {
 @pytest.mark.parametrize("state", STUCK)
 def test_an_order_is_stuck_after_the_hours_of_the_setting_and_only_there(state, settings):
     confirmed()
+    shipped()
     order = MAKE[state](age=23 * HOUR)
     assert set(numbers().values()) == {0}
     settings.STUCK_ORDER_HOURS = 22
     assert numbers() == dict.fromkeys(STUCK, 0) | {state: 1}
-    assert read_stuck()[state].oldest_seconds == pytest.approx(23 * 3600, abs=60)
+    assert read_stuck()[state].oldest_seconds == pytest.approx(23 * 3600 * STUCK[state].times, abs=60)
     Order.objects.filter(id=order.id).update(source="shop-a")  # another system answers for it
     assert set(numbers().values()) == {0}
 
 
 def test_the_next_step_ends_each_state():
     confirmed()
+    shipped()
     orders = {state: make() for state, make in MAKE.items()}
     assert numbers() == dict.fromkeys(STUCK, 1)
     complete_order(order_id=orders["unconfirmed"].id)
+    ship_order(order_id=orders["unshipped"].id)
     pay_order(order_id=orders["unpaid"].id)
     refund_order(order_id=orders["unrefunded"].id, amount=1)
     since(orders["unrefunded"], updated_at=25 * HOUR)
@@ -122,6 +149,17 @@ def test_a_paid_order_is_stuck_only_where_orders_are_confirmed(days, expected):
     assert numbers()["unconfirmed"] == expected
 
 
+@pytest.mark.parametrize(("days", "expected"), [(59, 1), (61, 0)])
+def test_an_order_is_unshipped_only_where_parcels_leave(days, expected):
+    order = unshipped()
+    assert numbers()["unshipped"] == 0
+    last = shipped(age=dt.timedelta(days=days))
+    assert numbers()["unshipped"] == expected
+    complete_order(order_id=last.id)
+    ship_order(order_id=order.id)
+    assert numbers()["unshipped"] == 0
+
+
 def test_a_cancelled_order_that_was_not_paid_owes_nothing():
     order = make_order()
     cancel_order(order_id=order.id)
@@ -132,6 +170,7 @@ def test_a_cancelled_order_that_was_not_paid_owes_nothing():
 def test_the_count_reads_indexes_alone(filled):
     before = numbers()
     confirmed()
+    shipped()
     for make in MAKE.values():
         make()
     assert numbers() == {state: before[state] + 1 for state in STUCK}
@@ -148,6 +187,7 @@ def test_metrics_have_each_state():
 @pytest.mark.parametrize("state", STUCK)
 def test_the_tile_leads_to_the_list_of_these_orders_and_each_to_its_timeline(state, admin_client):
     confirmed()
+    shipped()
     orders = {state: make(reference=f"R-{state}") for state, make in MAKE.items()}
     tiles = {tile["label"]: tile for tile in admin_client.get("/admin/").context["tiles"]}
     tile = tiles[f"stuck orders: {state}"]
