@@ -35,6 +35,7 @@ def schedule() -> dict[str, tuple[str, dt.timedelta]]:
     """Return every periodic task with its interval, by its name in the admin."""
     return {
         "poll the outbox": ("poll_outbox", dt.timedelta(seconds=settings.POLL_INTERVAL)),
+        "take the posts of shops": ("take_posts", dt.timedelta(seconds=settings.POLL_INTERVAL)),
         "sum the minutes": ("sum_minutes", dt.timedelta(minutes=1)),
     }
 

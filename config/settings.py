@@ -32,6 +32,7 @@ from config.validation import (
     delays,
     email_address,
     email_address_or_empty,
+    long_keys,
     name_of,
     names_of,
     names_of_systems,
@@ -203,6 +204,9 @@ try:
     ORDER_SOURCES: list[str] = env.list("ORDER_SOURCES", [], validate=names_of_systems)
     if EVENT_SOURCE in ORDER_SOURCES:
         raise ImproperlyConfigured("ORDER_SOURCES must not name EVENT_SOURCE, which is this system.")
+    # The keys of the secrets of shops that connect themselves: the first encrypts, and all decrypt.
+    CONNECTION_KEY: list[str] = env.list("CONNECTION_KEY", [], validate=long_keys)
+    CONNECTIONS_PRIVATE = env.bool("CONNECTIONS_PRIVATE", False)  # shops may have private addresses
     EVENT_COMMANDS = env.bool("EVENT_COMMANDS", False)  # accept order.command.*, notification.command.*
     EVENT_STREAM_LENGTH = env.int("EVENT_STREAM_LENGTH", 1_000_000, validate=at_least_one)
     # The number of Redis replicas that must have an event before it counts as published.

@@ -24,12 +24,18 @@ positive = validate.Range(min=0, min_inclusive=False)
 at_least_one = validate.Range(min=1)
 #: The names of systems that events have as their source.
 _NAME_OF_SYSTEM = re.compile(r"[\w.~:/?#@%+=&-]+")
+SHORTEST_KEY = 32
 not_negative = validate.Range(min=0)
 
 
 def delays(values: Sequence[float]) -> None:
     if not all(math.isfinite(value) and value > 0 for value in values):
         raise ValidationError("Each delay must be a positive number of seconds.")
+
+
+def long_keys(values: Sequence[str]) -> None:
+    if any(len(value) < SHORTEST_KEY for value in values):
+        raise ValidationError(f"Each key must have at least {SHORTEST_KEY} random characters.")
 
 
 def names_of(allowed: Collection[str]) -> Callable[[Collection[str]], None]:

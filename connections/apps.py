@@ -1,4 +1,4 @@
-"""The app of the connections."""
+"""Make connected shops count as sources of orders."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ class ConnectionsConfig(AppConfig):
             "connections.retry_connectionpost",
         ],
     }
+
+    def ready(self) -> None:
+        from connections.models import ShopConnection
+        from notifications import connected
+
+        shops = ShopConnection.objects
+        connected.find_shop = lambda source: shops.active().filter(source=source).first()
+        connected.read_names = lambda: shops.active().values_list("source", flat=True)

@@ -8,8 +8,15 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from notifications.age import describe_old_news
+from notifications.new_emails import UnsentState
+from notifications.states.outcomes import WITHHELD
+from notifications.states.transitions import Status
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
+
+#: The state of an e-mail of a trial.
+TRIAL_STATE: UnsentState = {"status": Status.DISCARDED, "last_error": f"{WITHHELD} trial"}
 
 
 class ShopConnectionQuerySet(models.QuerySet["ShopConnection"]):
@@ -70,9 +77,14 @@ class ShopConnection(models.Model):
     def __str__(self) -> str:
         return self.source
 
-    def holds_back(self, at: dt.datetime) -> bool:
-        """Return whether a change at this time, by the shop's clock, sends no e-mail."""
-        return self.state != self.State.LIVE or self.live_at is None or at < self.live_at
+    def unsent_state(self, at: dt.datetime) -> UnsentState | None:
+        """Return the state of the e-mail about a change at this time by the shop's clock, if none is sent.
+
+        Before `live_at` the shop sent its own.
+        """
+        if self.state != self.State.LIVE or self.live_at is None or at < self.live_at:
+            return TRIAL_STATE
+        return describe_old_news(at)
 
 
 class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):

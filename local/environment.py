@@ -27,7 +27,7 @@ MAILBOX_NAMES = (
 )
 # The variables of var/local.env. The tests set each of them, so that a local run cannot affect the tests.
 NAMES = (
-    *("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", "ORDER_SOURCES"),
+    *("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", "ORDER_SOURCES", "CONNECTION_KEY"),
     *KAFKA_NAMES,
     *MAILBOX_NAMES,
 )
@@ -46,6 +46,7 @@ def complete(
     kafka_servers: str | None = None,
     sandbox_port: int | None,
     secret_key_file: Path,
+    connection_key_file: Path,
     webhook_keys_file: Path,
 ) -> dict[str, str]:
     """Return the environment of every process. Variables of `environ` win."""
@@ -62,6 +63,10 @@ def complete(
         if not secret_key_file.exists():  # create it once: sessions and hashes survive this run
             write_private(secret_key_file, secrets.token_urlsafe(50))
         ours["SECRET_KEY"] = secret_key_file.read_text().strip()
+    if not is_given("CONNECTION_KEY", environ=environ):
+        if not connection_key_file.exists():  # create it once: it reads the secrets of connections
+            write_private(connection_key_file, secrets.token_urlsafe(50))
+        ours["CONNECTION_KEY"] = connection_key_file.read_text().strip()
     whole = {name: value for name, value in environ.items() if value or name not in NAMES}
     for name, value in ours.items():
         if not is_given(name, environ=environ):

@@ -61,6 +61,7 @@ class Stack:
             kafka_servers=self.kafka.url if self.kafka else None,
             sandbox_port=self.sandbox_port,
             secret_key_file=VAR / "secret_key",
+            connection_key_file=VAR / "connection_key",
             webhook_keys_file=VAR / "webhook_keys.json",
         )
         self.console = Console(logs=VAR / "log", names=PROCESSES)

@@ -17,15 +17,17 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models import DateTimeField, Exists
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from notifications.log import EmailChange
 from notifications.manual_actions import why_not
 from notifications.models import CONTENT, WAITS_SINCE, EmailNotification
+from notifications.new_emails import UnsentState
 from notifications.settle import settle_locked
 from notifications.states.claimed import Claimed
 from notifications.states.errors import ErrorEntry
 from notifications.states.outcomes import TOO_OLD, Outcome, Verdict
-from notifications.states.transitions import SET_ASIDE_OLD, list_in_sql
+from notifications.states.transitions import SET_ASIDE_OLD, Status, list_in_sql
 from runtime.database.postgres.cursor import Prepared
 from runtime.models import Heartbeat, Pause
 
@@ -64,6 +66,14 @@ START = Place(dt.datetime.min.replace(tzinfo=dt.UTC), uuid.UUID(int=0))
 def max_age() -> dt.timedelta:
     """Return for how long an e-mail may wait."""
     return dt.timedelta(hours=settings.EMAIL_MAX_AGE_HOURS)
+
+
+def describe_old_news(at: dt.datetime) -> UnsentState | None:
+    """Return the state of a new e-mail about a change at this time, if that is too long ago to be sent."""
+    waited = timezone.now() - at
+    if waited < max_age():
+        return None
+    return {"status": Status.DEAD_LETTERED, "last_error": f"{TOO_OLD} its change came {_say(waited)} late"}
 
 
 def sweep(*, after: Place) -> tuple[list[EmailChange], Place]:
@@ -117,13 +127,17 @@ def find_too_old(emails: Sequence[Claimed]) -> dict[uuid.UUID, Outcome]:
 
 def _too_old(errors: Sequence[ErrorEntry], *, waited: dt.timedelta) -> Outcome:
     """Return the outcome of an e-mail. Its words say for how long it waited, and for what."""
-    hours = int(waited.total_seconds() // 3600)
-    number, unit = (hours // 24, "day") if hours >= 48 else (hours, "hour")
     reason = "a provider"
     if errors:
         newest = errors[-1]
         reason = f"{newest.get('provider') or reason} ({newest.get('text', '')})"
     return Outcome(
         Verdict.TOO_OLD,
-        text=f"{TOO_OLD} it waited {number} {unit}{'s' * (number != 1)} for {reason}",
+        text=f"{TOO_OLD} it waited {_say(waited)} for {reason}",
     )
+
+
+def _say(waited: dt.timedelta) -> str:
+    hours = int(waited.total_seconds() // 3600)
+    number, unit = (hours // 24, "day") if hours >= 48 else (hours, "hour")
+    return f"{number} {unit}{'s' * (number != 1)}"

@@ -9,6 +9,7 @@ from django.conf import settings
 from notifications.models import CONTENT, EmailNotification
 from notifications.new_emails import log_and_wake
 from notifications.parts import RenderedEmail
+from notifications.states.outcomes import is_withheld
 from notifications.states.transitions import ENDED
 from notifications.suppressions import suppressed_among
 from notifications.wake import Reason
@@ -43,7 +44,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     require_transaction("a copy")
     email = (
         EmailNotification.objects.select_for_update(no_key=True)
-        .only("status", *KEPT, *CONTENT, "text_versions")
+        .only("status", "last_error", *KEPT, *CONTENT, "text_versions")
         .get(id=id)
     )
     if reason := why_not_copied(email=email):
@@ -61,6 +62,8 @@ def why_not_copied(*, email: EmailNotification) -> str:
     """Return why no address can get a copy of the e-mail, or an empty text."""
     if email.status not in ENDED:
         return f"it is {email.status} and may still be sent"
+    if is_withheld(status=email.status, last_error=email.last_error):
+        return f"it is {email.last_error}"
     return "its data was erased" if email.recipient_email == ERASED_ADDRESS else ""
 
 

@@ -15,6 +15,7 @@ from django.utils.text import get_text_list
 from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.states import errors
+from notifications.states.outcomes import is_withheld
 from notifications.states.transitions import RESEND, Status, Transition
 from notifications.turns import wake_waiting
 from runtime.addresses import is_usable
@@ -83,6 +84,8 @@ def why_not(*, row: EmailNotification, act: Transition, now: dt.datetime) -> Ref
         return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.before)], 'or')}")
     if act is RESEND and row.recipient_email == ERASED_ADDRESS:
         return Refusal(row.id, "its data was erased")
+    if act is RESEND and is_withheld(status=row.status, last_error=row.last_error):
+        return Refusal(row.id, f"it is {row.last_error}")
     if act is RESEND and not is_usable(row.recipient_email):
         return Refusal(row.id, "it has no usable address: send a copy to a corrected one")
     until = held_until(row) if act.has_to_wait else None

@@ -33,6 +33,8 @@ NO_ADDRESS = "no usable address"
 #: The states of e-mails that are written and not sent.
 NO_ADDRESS_STATE = {"status": Status.DEAD_LETTERED, "last_error": NO_ADDRESS}
 ERASED_STATE = {"status": Status.SUPPRESSED, "last_error": "the recipient's data was erased"}
+#: The `status` and `last_error` of an e-mail that is written and not sent.
+UnsentState = Mapping[str, str]
 #: The end of a shop copy's idempotency key.
 SHOP_ROLE = ":shop"
 
@@ -49,14 +51,16 @@ def new_emails(
     context: Callable[[], Mapping[str, object]],
     interval: dt.timedelta | None = None,
     may_exist: bool = False,
+    unsent: UnsentState | None = None,
 ) -> list[models.Model]:
     """Return the e-mail about an event, and the shop's copy if there is a `copy_to`, for the caller to save.
 
     `source` is the order's, whose profile the e-mails get. Without a `recipient_email`, the e-mail is a dead
     letter, and `readdress` makes it due once there is one. Return none if `NOTIFY_ON` does not list the
     event, if the order has an e-mail for this event that was written within `interval`, or if one for this
-    version `may_exist` and does. `context` returns the template's data; it is called only if the e-mail is
-    rendered. Raise `UnknownEmail` for an event without templates.
+    version `may_exist` and does. With `unsent`, both e-mails are written in this state. `context` returns the
+    template's data; it is called only if the e-mail is rendered. Raise `UnknownEmail` for an event without
+    templates.
     """
     require_transaction("an e-mail")
     if event_type not in settings.NOTIFY_ON:
@@ -91,14 +95,14 @@ def new_emails(
         "max_retries": settings.MAX_RETRIES,
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,
+        **(unsent or {}),
     }
     email = EmailNotification(
         id=new_id(),  # before that of the copy: lists have the order of the ids
         recipient_email=recipient_email,
         to_name=to_name,
         idempotency_key=key,
-        **(ERASED_STATE if is_erased else {} if recipient_email else NO_ADDRESS_STATE),
-        **shared,
+        **shared | (ERASED_STATE if is_erased else {} if recipient_email or unsent else NO_ADDRESS_STATE),
     )
     emails = [email]
     if profile.copy_to and not is_erased:

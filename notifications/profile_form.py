@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django import forms
-from django.conf import settings
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from notifications.connected import order_sources
 from notifications.models import OWN_ORDERS, MailProfile
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
@@ -105,7 +105,7 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
             self.initial["seen_at"] = self.instance.updated_at.isoformat()
         if "source" in self.fields:  # not for a user who may only view
             # A profile keeps its source, also one that is no longer in ORDER_SOURCES.
-            sources = dict.fromkeys(filter(None, (self.instance.source, *settings.ORDER_SOURCES)))
+            sources = dict.fromkeys(filter(None, (self.instance.source, *order_sources())))
             self.fields["source"].widget.choices = [("", OWN_ORDERS), *((name, name) for name in sources)]
 
     def clean_seen_at(self) -> str:
@@ -116,8 +116,8 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
 
     def clean_source(self) -> str:
         source = str(self.cleaned_data["source"])
-        if source and source != self.instance.source and source not in settings.ORDER_SOURCES:
-            sources = ", ".join(settings.ORDER_SOURCES) or "it has none"
+        if source and source != self.instance.source and source not in order_sources():
+            sources = ", ".join(order_sources()) or "it has none"
             raise forms.ValidationError(f"This is not one of ORDER_SOURCES ({sources}).")
         return source
 

@@ -30,8 +30,8 @@ UNSIGNED = declare_type(
     slug="unsigned",
     status=401,
     title="The signature is missing or wrong",
-    reason="A provider's post to /webhooks has no valid signature, or the provider's key is not set here.",
-    advice="Read detail. Set the same key here and at the provider.",
+    reason="A post to /webhooks or /connect has no valid signature, or the provider's key is not set here.",
+    advice="Read detail. Set the same key here and at the sender.",
 )
 UNVERIFIABLE = declare_type(
     slug="unverifiable",

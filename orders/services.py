@@ -26,7 +26,7 @@ from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind
 
 from events.publishing.write import new_event
-from notifications.new_emails import NO_ADDRESS, new_emails
+from notifications.new_emails import NO_ADDRESS, UnsentState, new_emails
 from orders.emails import default_locale, email_context
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
@@ -104,6 +104,8 @@ class OrderChange:
         self.warnings: list[str] = []
         #: Whether the order has an address, and had none before.
         self.has_new_address = False
+        #: The state in which its e-mails are written, if none of them is to leave.
+        self.unsent: UnsentState | None = None
         #: Why the change sends no e-mail, or "" if it sends one.
         self.no_email = "this event sends none"
 
@@ -138,7 +140,12 @@ class OrderChange:
             self.add_emails(event, shown=order, change={"at": self.now, **change})
 
     def add_emails(
-        self, event: str, *, shown: Order, change: Mapping[str, Any], may_exist: bool = False
+        self,
+        event: str,
+        *,
+        shown: Order,
+        change: Mapping[str, Any],
+        may_exist: bool = False,
     ) -> None:
         """Add the e-mail about `event`, which shows the order `shown`, and the shop's copy of it.
 
@@ -157,10 +164,11 @@ class OrderChange:
             context=lambda: email_context(order=shown, change=change),
             interval=EVENTS[event].email_interval,
             may_exist=may_exist,
+            unsent=self.unsent,
         )
         self.rows += emails
         if emails:
-            self.no_email = NO_EMAIL.get(order.email, "")
+            self.no_email = self.unsent["last_error"] if self.unsent else NO_EMAIL.get(order.email, "")
         elif event in settings.NOTIFY_ON:
             self.no_email = f"already sent for sequence {shown.version}"
 
@@ -449,17 +457,19 @@ def apply_reported_state(
     is_history: bool,
     sends_email: bool = True,
     warnings: Sequence[str] = (),
+    unsent: UnsentState | None = None,
     **change: Any,
 ) -> OrderChange:
     """Take over the state that another system reports of its order, and send the e-mail of its event.
 
     `reported` is the order after the change of `event`, which happened `at`. An event that arrives after a
     later one (overtaken) changes only the order's times, but still sends its e-mail, which shows the order as
-    reported and goes to the newest address. Without `sends_email`, the caller adds it. History sends none,
-    and neither does an order whose address was not known before its person was erased. The e-mail's templates
-    get `change`. The change has the `warnings` about the report's unusable values. Raise `OtherOwner`, or
-    `OtherMoney` if the report has another currency and is not history. Two first events at the same moment
-    violate the primary key of orders: the second must try again.
+    reported and goes to the newest address. Without `sends_email`, the caller adds it. With `unsent`, it is
+    written in this state. History sends none, and neither does an order whose address was not known before
+    its person was erased. The e-mail's templates get `change`. The change has the `warnings` about the
+    report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the report has another currency and is
+    not history. Two first events at the same moment violate the primary key of orders: the second must try
+    again.
     """
     order, now, erased_at = lock_row_and_ask(
         Order, reported.id, question=ERASED_AT, values=[address_hash(reported.email)]
@@ -487,6 +497,7 @@ def apply_reported_state(
         setattr(order, column, min(filter(None, [getattr(order, column), at])))
     order.updated_at = now
     applied = OrderChange(order, now)
+    applied.unsent = unsent
     applied.has_new_address = had_no_address and bool(order.email)
     early = ["placedAt: It is in the future. The event's time is used."] if is_early else []
     for warning in (*warnings, *early):

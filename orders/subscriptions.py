@@ -39,5 +39,8 @@ def subscribed() -> dict[str, Handler]:
 
 
 def over_http() -> dict[str, Handler]:
-    """Return the handlers of the topics that the API of events takes. It takes no commands."""
-    return {topic: handler for topic, handler in subscribed().items() if topic not in commands.TOPICS}
+    """Return the handlers of the topics that the API of events takes. It takes no commands.
+
+    A shop that connects itself is no setting, so the handlers find out whose orders are taken.
+    """
+    return {**OTHER_SERVICES, **_EXTERNAL}

@@ -39,7 +39,7 @@ from events.transports import Received
 from events.transports.base import LARGEST
 from runtime.database.ids import id_time
 from runtime.database.save import broken_constraint
-from runtime.database.transactions import after_commit
+from runtime.database.transactions import after_commit, require_transaction
 from runtime.process import cached_rows
 from runtime.telemetry import context, tracing
 from runtime.texts import make_storable
@@ -123,6 +123,22 @@ def process_or_reject(
     if any(_producer_of(letter) in (receipt.source, "") for letter in letters):
         raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
     return "repeat"
+
+
+def apply_in_transaction(envelope: Envelope, *, consumer: str, handlers: Mapping[str, Handler]) -> bool:
+    """Apply an event once, in the caller's transaction, which may apply several of one order.
+
+    The event may be of any age: the caller has compared it with the stored order. Return False for a repeat,
+    and raise what the handler raises.
+    """
+    require_transaction("an event")
+    with _working_on(envelope, consumer):
+        is_first = _record(envelope, consumer).first_at is None
+        if is_first:
+            handlers[envelope.type](envelope)
+        taken = "event taken" if is_first else "event repeated"
+        after_commit(lambda: log.info(taken, **envelope.ids, topic=envelope.type))
+    return is_first
 
 
 def _apply_once(

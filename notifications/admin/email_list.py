@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 
 from notifications import filters
 from notifications.admin.email_state import state_pill
+from notifications.connected import order_sources
 from notifications.filters import orders
 from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
@@ -57,7 +58,8 @@ class ShopFilter(ChoiceFilter):
     title, parameter_name = "shop", "shop"
 
     def choices_of(self) -> Iterable[str]:
-        return [OWN_ORDERS, *settings.ORDER_SOURCES] if settings.ORDER_SOURCES else []
+        sources = order_sources()
+        return [OWN_ORDERS, *sources] if sources else []
 
 
 class ParameterFilter(ChoiceFilter):

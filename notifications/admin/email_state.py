@@ -17,6 +17,7 @@ from notifications.models import EmailNotification
 from notifications.providers.causes import explain
 from notifications.providers.explanations import MALFORMED_ADDRESS, NO_ADDRESS, NO_SUCH_ADDRESS, Explanation
 from notifications.states import transitions
+from notifications.states.outcomes import WITHHELD
 from notifications.states.transitions import DUE_STATES, LABELS, Status
 from notifications.turns import seconds_to_wait
 from runtime.models import Pause
@@ -118,7 +119,7 @@ def _reason(
             means = _means(email)
             said = f" {email.provider or 'The error'}: “{email.last_error}”" if email.last_error else ""
             return f"{means.title}. {means.meaning}{said}"
-        case Status.DISCARDED if not email.last_error.startswith("overtaken by "):
+        case Status.DISCARDED if not email.last_error.startswith(("overtaken by ", WITHHELD)):
             return "It was given up and is not sent."
         case _:
             text = email.last_error or "no reason is stored"

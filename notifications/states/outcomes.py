@@ -64,6 +64,9 @@ LEASE_EXPIRED = "lease expired"
 SET_ASIDE = "restored"
 #: The beginning of the last error of an e-mail that waited for too long.
 TOO_OLD = "too old:"
+#: The beginning of the last error of a discarded e-mail that was written to be seen, and never leaves. Others
+#: of its order neither wait for it nor are overtaken by it.
+WITHHELD = "not sent:"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,6 +107,10 @@ class Outcome:
         """Whether it is open if this failure was the e-mail's own or the provider's."""
         unclear = self.verdict in (Verdict.TRANSIENT, Verdict.AMBIGUOUS)
         return unclear and not self.is_probe and not self.has_used_retry
+
+
+def is_withheld(*, status: str, last_error: str) -> bool:
+    return status == Status.DISCARDED and last_error.startswith(WITHHELD)
 
 
 class Decision(NamedTuple):

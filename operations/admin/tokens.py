@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -13,6 +12,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from notifications.connected import order_sources
 from web.admin.base import EstimatingPaginator, ListAdmin, pill, show_time
 from web.models import ApiToken, declared_scopes
 
@@ -23,7 +23,7 @@ class TokenForm(forms.ModelForm[ApiToken]):
     )
 
     source = forms.ChoiceField(
-        choices=lambda: [("", "all"), *((name, name) for name in settings.ORDER_SOURCES)],
+        choices=lambda: [("", "all"), *((name, name) for name in order_sources())],
         required=False,
         help_text="A token of one source sees its orders alone, and sends its events alone.",
     )

@@ -188,8 +188,6 @@ def _describe(event: Envelope) -> Answer:
 
 
 def _why_not_taken(topic: str, *, taken: Iterable[str]) -> str:
-    if topic in ORDER_TOPICS:
-        return "events of orders are not taken until ORDER_SOURCES names their system"
     if topic in commands.TOPICS:
         return "commands are not taken: call the API"
     return f"the topic {topic[:100]!r} is not taken: use {get_text_list(sorted(taken), 'or')}"

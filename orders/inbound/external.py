@@ -15,10 +15,13 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.utils import timezone
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope, Rejected
 from events.counters import FALLBACKS_USED
+from notifications import connected
+from notifications.connected import ConnectedShop
 from notifications.rendering import nearest_locale
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
@@ -202,10 +205,23 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:orderpost:source:{source}"), id)
 
 
-def _apply(event: Envelope, *, name: str) -> None:
-    """Handle the event `name` of another system. An event with `notify: false` sends no e-mail."""
+def apply_report(event: Envelope, *, name: str, shop: ConnectedShop | None = None) -> None:
+    """Handle the event `name` of another system. An event with `notify: false` sends no e-mail.
+
+    `shop` is the connected shop whose event it is. If it is None, the event's source is looked up.
+    """
+    source = event.producer
+    if shop is None and source not in settings.ORDER_SOURCES:
+        shop = connected.find_shop(source)
+        if shop is None:
+            raise Rejected(
+                f"its producer {source[:100]!r} is not in ORDER_SOURCES: add it for all processes, restart"
+                " them, and then replay the event or send it again"
+            )
     reported, report = _read(event, name)
     parcel = report.pop("shipment", None)
+    if shop is not None:
+        report["unsent"] = shop.unsent_state(event.timestamp or timezone.now())
     try:
         change = services.apply_reported_state(
             reported=reported, event=name, at=event.timestamp, sends_email=parcel is None, **report
@@ -238,11 +254,6 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     Raise `Rejected`.
     """
     source = event.producer
-    if source not in settings.ORDER_SOURCES:
-        raise Rejected(
-            f"its producer {source[:100]!r} is not in ORDER_SOURCES: add it for all processes, restart them,"
-            " and then replay the event or send it again"
-        )
     sequence = event.metadata.get("sequence")
     if type(sequence) is not int or not 1 <= sequence <= LARGEST_SEQUENCE:
         raise Rejected(f"its metadata.sequence is not a whole number from 1 to {LARGEST_SEQUENCE}")
@@ -282,7 +293,7 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
 SHIPPED = "order.order.shipped.v1"
 TOPICS = {
     SHIPPED if name == "order.shipped" else EVENTS[name].topic: InboundTopic(
-        functools.partial(_apply, name=name), body, title, statuses
+        functools.partial(apply_report, name=name), body, title, statuses
     )
     for name, (body, statuses, title) in BODIES.items()
 }

@@ -20,6 +20,7 @@ def complete(tmp_path: Path, environ: Mapping[str, str]) -> dict[str, str]:
         redis_url="redis://127.0.0.1:20001/0",
         sandbox_port=8001 if environment.played(environ=environ) else None,
         secret_key_file=tmp_path / "secret_key",
+        connection_key_file=tmp_path / "connection_key",
         webhook_keys_file=tmp_path / "webhook_keys.json",
     )
 
@@ -30,6 +31,7 @@ def test_it_fills_every_gap(tmp_path: Path) -> None:
     assert whole["DATABASE_URL"] == "postgresql://orderpost@127.0.0.1:20000/orderpost"
     assert whole["SENDGRID_API_URL"] == "http://127.0.0.1:8001/v3/"
     assert len(whole["SECRET_KEY"]) >= 50
+    assert len(whole["CONNECTION_KEY"]) >= 50
     assert "PGSSLMODE" not in whole
 
 

@@ -36,7 +36,7 @@ class TokenThrottle(BaseThrottle):
         """Return True, or raise the 429 problem."""
         token = request.auth
         limit = settings.API_RATE_LIMIT
-        if not limit or not isinstance(token, ApiToken) or _count(str(token.id)) <= limit:
+        if not limit or not isinstance(token, ApiToken) or count_request(str(token.id)) <= limit:
             return True
         raise Problem(
             TOO_MANY_REQUESTS,
@@ -45,12 +45,12 @@ class TokenThrottle(BaseThrottle):
         )
 
 
-def _count(token: str) -> int:
-    """Count this request. Return the token's requests in this second, or 0 while Redis is away."""
+def count_request(sender: str) -> int:
+    """Count this request. Return the sender's requests in this second, or 0 while Redis is away."""
     global _away_until
     if time.monotonic() < _away_until:
         return 0
-    key = f"{PREFIX}{token}:{int(time.time())}"
+    key = f"{PREFIX}{sender}:{int(time.time())}"
     try:
         pipe = _client(settings.REDIS_URL).pipeline(transaction=False)
         pipe.incr(key)

@@ -1,0 +1,12 @@
+"""The metric of posts of connected shops."""
+
+from __future__ import annotations
+
+from runtime.telemetry.metrics import counter
+
+POSTS = counter(
+    "orderpost_connection_posts",
+    "posts of connected shops: `stored`, `refused` (unsigned, too many, or the secret cannot be read), and of"
+    " the stored ones `processed` or `unusable`",
+    ["source", "result"],
+)

@@ -1,0 +1,30 @@
+"""The platforms whose shops connect themselves. Each has a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from connections.models import ShopConnection
+from connections.translation import Translation
+
+
+class Platform(NamedTuple):
+    """What a platform's folder offers. No function writes anything."""
+
+    #: is_ping(body=, content_type=): whether an unsigned post only tries whether the address answers.
+    is_ping: Callable[..., bool]
+    #: is_signed(body=, headers=, secret=): whether the signature of a post is that of its body.
+    is_signed: Callable[..., bool]
+    #: The platform's id of the order in a body; None if it is about something else. Raises `Rejected`.
+    read_order_id: Callable[[bytes], str | None]
+    #: translate(body, stored=, source=, mapping=, received_at=) is what the order owes. Raises `Rejected`.
+    translate: Callable[..., Translation]
+
+
+#: By `ShopConnection.platform`.
+PLATFORMS: dict[str, Platform] = {}
+
+
+def platform_of(connection: ShopConnection) -> Platform:
+    return PLATFORMS[connection.platform]

@@ -1,0 +1,171 @@
+"""Process stored posts: translate each into events, and apply them, in one transaction for each post.
+
+The posts of a connection are processed one after the other, in the order of their arrival. The lock of the
+connection ends with the transaction, so another worker may take the next post. A crash undoes the post's
+effects together with its `done_at`.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import structlog
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db.models import Value
+from django.db.models.functions import Greatest, Now
+
+from connections import metrics
+from connections.models import ConnectionPost, ShopConnection
+from connections.platforms import platform_of
+from connections.translation import Stored
+from events.consuming.envelope import Rejected, envelope_of
+from events.consuming.handlers import Handler
+from events.consuming.inbox import apply_in_transaction, explain
+from orders.inbound.external import TOPICS, own_id
+from orders.models import Order
+from orders.shipments import read_shipments
+from orders.subscriptions import NAME
+from runtime.database.away import is_refusing
+from runtime.database.save import lock_row
+from runtime.database.transactions import after_commit
+from runtime.models import Pause
+from runtime.process import cached_rows
+from runtime.texts import make_storable
+
+log = structlog.get_logger(__name__)
+
+Step = Literal["done", "unusable", "none", "busy"]
+
+
+def process_waiting(*, seconds: float) -> bool:
+    """Process the waiting posts of all connections for about so long. Return whether some are left.
+
+    An error of the database leaves a post for the next time.
+    """
+    if Pause.objects.filter(part=Pause.Part.CONSUMERS).exists():
+        return False  # the poll looks again
+    until = time.monotonic() + seconds
+    cached_rows.load()  # a handler must not wait for other reads while it holds a lock
+    sources = ConnectionPost.objects.waiting().order_by("source").values_list("source", flat=True).distinct()
+    is_left = False
+    for source in sources:
+        step: Step = "done"
+        while step in ("done", "unusable") and time.monotonic() < until:
+            step = process_next(source)
+        is_left |= step != "none"
+    return is_left
+
+
+def process_next(source: str) -> Step:
+    """Process the next post of a connection, unless another worker processes one now.
+
+    Raise the database's errors after which the post must be tried again.
+    """
+    with transaction.atomic(durable=True):
+        if not _lock(source):
+            return "busy"
+        shop = ShopConnection.objects.active().filter(source=source).first()
+        posts = ConnectionPost.objects.waiting().filter(source=source).order_by("id")
+        post = posts.select_for_update().first() if shop is not None else None
+        if shop is None or post is None:
+            return "none"
+        try:
+            _process_or_repeat(post, shop)
+            post.done_at = Now()
+        except Exception as error:
+            if isinstance(error, OperationalError | InterfaceError) or is_refusing(error):
+                raise  # the database's own state
+            if isinstance(error, Rejected):
+                error.then()
+            else:
+                log.exception("a shop's post cannot be used", source=source, post=str(post.id))
+            post.reason = make_storable(explain(error))[:1000]
+        post.save(update_fields=["done_at", "reason", "reference"])
+        result: Step = "unusable" if post.reason else "done"
+        after_commit(lambda: _tell(post, result))
+    return result
+
+
+def retry(*, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
+    """Have unusable posts tried again, after those that came before. Return the ids of the changed ones."""
+    with transaction.atomic():
+        rows = ConnectionPost.objects.unusable().filter(id__in=list(ids)).order_by("id").select_for_update()
+        changed = list(rows.values_list("id", flat=True))
+        ConnectionPost.objects.filter(id__in=changed).update(reason="")
+    return changed
+
+
+def _lock(source: str) -> bool:
+    """Take the lock of a connection until the end of the transaction, or return False at once."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_try_advisory_xact_lock(hashtext('connection_posts'), hashtext(%s))", [source]
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def _process_or_repeat(post: ConnectionPost, shop: ShopConnection) -> None:
+    """Apply a post. Raise `Rejected`, and any other error of a handler or the database."""
+    try:
+        with transaction.atomic():
+            _process(post, shop)
+    except IntegrityError:
+        # There was no row to lock, and another session has inserted the order since. Now there is one.
+        with transaction.atomic():
+            _process(post, shop)
+
+
+def _process(post: ConnectionPost, shop: ShopConnection) -> None:
+    platform, body = platform_of(shop), post.body.encode()
+    order_id = platform.read_order_id(body)
+    if order_id is None:  # a post about something else
+        return
+    id = own_id(source=shop.source, id=order_id)
+    order, _ = lock_row(Order, id)
+    translation = platform.translate(
+        body,
+        stored=_stored(order) if order is not None and order.source == shop.source else None,
+        source=shop.source,
+        mapping=shop.statuses,
+        received_at=post.received_at,
+    )
+    post.reference = translation.reference[:100]
+    handlers = _handlers(shop)
+    for document in translation.events:
+        envelope = envelope_of(document, topic=str(document["eventType"]))
+        apply_in_transaction(envelope, consumer=NAME, handlers=handlers)
+    newest = Greatest("reported_at", Value(translation.modified_at))
+    Order.objects.filter(id=id, source=shop.source).update(reported_at=newest)
+
+
+def _stored(order: Order) -> Stored:
+    return Stored(
+        status=order.status,
+        version=order.version,
+        total_amount=order.total_amount,
+        refunded_amount=order.refunded_amount,
+        currency=order.currency,
+        is_paid=order.paid_at is not None,
+        is_completed=order.completed_at is not None,
+        modified_at=order.reported_at,
+        shipments=frozenset(filter(None, (shipment.reference for shipment in read_shipments(order)))),
+    )
+
+
+def _handlers(shop: ShopConnection) -> dict[str, Handler]:
+    """Return the handlers of the events of a shop's orders, which know its connection."""
+    reports: dict[str, Callable[..., None]] = {topic: inbound.handler for topic, inbound in TOPICS.items()}
+    return {topic: functools.partial(report, shop=shop) for topic, report in reports.items()}
+
+
+def _tell(post: ConnectionPost, result: Step) -> None:
+    counted = "processed" if result == "done" else result
+    metrics.POSTS.labels(post.source, counted).inc()
+    if result == "unusable":
+        log.warning("post of a shop not used", source=post.source, post=str(post.id), reason=post.reason)
+    else:
+        log.info("post of a shop processed", source=post.source, post=str(post.id))

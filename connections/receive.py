@@ -1,0 +1,125 @@
+"""`POST /connect/<source>`: store the posts of connected shops. config.urls includes `urlpatterns`.
+
+A post with a valid signature is stored and answered before it is understood. Most platforms turn a webhook
+off after a few refusals, and repeat nothing. Headers only carry the signature: it covers the body alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import connection as database
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+
+from connections import metrics, tasks
+from connections.encryption import Unreadable, decrypt
+from connections.models import ShopConnection
+from connections.platforms import platform_of
+from notifications.webhooks import UNSIGNED, refusal
+from runtime.database.ids import new_id
+from runtime.texts import make_storable
+from web.api.problem_types import (
+    METHOD_NOT_ALLOWED,
+    OVERLOADED,
+    TOO_LARGE,
+    TOO_MANY_REQUESTS,
+    Repeat,
+    declare_type,
+)
+from web.api.problems import problem_response, unknown_path
+from web.api.throttle import count_request
+
+#: The most posts of a connection in one second, and how many may wait for a worker.
+MOST_A_SECOND, MOST_WAITING = 50, 10_000
+UNREADABLE = declare_type(
+    slug="connection-unreadable",
+    status=503,
+    title="The connection's secret cannot be read",
+    reason="CONNECTION_KEY has changed, and none of its keys decrypts the secret of a connection.",
+    advice="Add the former key to CONNECTION_KEY after the new one, or enter the secret again in the admin.",
+    repeat=Repeat.YES,
+)
+#: Also note the time of the post, though not of each in a busy second, and begin the trial with the first.
+_STORE = """
+    WITH stored AS (
+        INSERT INTO connection_posts (id, source, body)
+        SELECT %(id)s, %(source)s::varchar, %(body)s WHERE (
+            SELECT count(*) FROM (
+                SELECT FROM connection_posts
+                WHERE source = %(source)s::varchar AND done_at IS NULL AND reason = '' AND NOT is_missing
+                LIMIT %(most)s::int
+            ) AS waiting
+        ) < %(most)s::int
+        RETURNING id
+    ), noted AS (
+        UPDATE shop_connections SET last_post_at = statement_timestamp(),
+            state = CASE state WHEN 'waiting' THEN 'trial' ELSE state END
+        WHERE id = %(connection)s AND EXISTS (SELECT FROM stored)
+          AND (state = 'waiting' OR last_post_at IS NULL OR last_post_at < statement_timestamp() - %(every)s)
+    )
+    SELECT count(*) FROM stored
+    """
+
+
+@csrf_exempt
+def receive(request: HttpRequest, source: str) -> HttpResponse:
+    """Answer a shop's post. No content of a post may cause a 500."""
+    connection = ShopConnection.objects.active().filter(source=source).first()
+    if connection is None:
+        return unknown_path(request)
+    try:
+        if request.method not in ("POST", "HEAD"):
+            raise refusal(METHOD_NOT_ALLOWED, "Shops post their webhooks here.", Allow="POST, HEAD")
+        if request.method == "POST":
+            return _take(request, connection)
+        return HttpResponse()
+    except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
+        if request.method == "POST":
+            metrics.POSTS.labels(source, "refused").inc()
+        return problem_response(error, {"request": request})
+
+
+def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
+    if int(request.headers.get("Content-Length") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        raise refusal(TOO_LARGE, f"A post has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes.")
+    platform, body = platform_of(connection), request.body
+    try:
+        secret = decrypt(connection.secret)
+    except Unreadable as error:
+        raise refusal(UNREADABLE, str(error), **{"Retry-After": "60"}) from error
+    if not platform.is_signed(body=body, headers=request.headers, secret=secret):
+        if platform.is_ping(body=body, content_type=request.content_type or ""):
+            return HttpResponse()
+        raise refusal(UNSIGNED, "The signature is missing or wrong. The webhook's secret must be this one's.")
+    # Only the shop itself can use up its limit.
+    if count_request(f"connect:{connection.source}") > MOST_A_SECOND:
+        detail = f"A shop may post {MOST_A_SECOND} webhooks a second."
+        raise refusal(TOO_MANY_REQUESTS, detail, **{"Retry-After": "1"})
+    if not _store(connection, body):
+        detail = f"{MOST_WAITING:,} posts of this shop wait for a worker. Nothing was stored."
+        raise refusal(OVERLOADED, detail, **{"Retry-After": "60"})
+    metrics.POSTS.labels(connection.source, "stored").inc()
+    tasks.wake()
+    return HttpResponse(status=202)
+
+
+def _store(connection: ShopConnection, body: bytes) -> bool:
+    """Store a post in a commit of its own. Return False if too many are waiting."""
+    values: dict[str, Any] = {
+        "id": new_id(),
+        "source": connection.source,
+        # JSON is UTF-8. What else was signed stays readable for a person.
+        "body": make_storable(body.decode("utf-8", "replace")),
+        "most": MOST_WAITING,
+        "connection": connection.id,
+        "every": ShopConnection.EVERY,
+    }
+    with database.cursor() as cursor:
+        cursor.execute(_STORE, values)
+        return bool(cursor.fetchone()[0])
+
+
+urlpatterns = [path("<path:source>", receive)]

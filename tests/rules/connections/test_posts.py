@@ -1,0 +1,216 @@
+"""Posts of connected shops: each has its effects once, in the order of arrival, or a reason in words."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.utils import timezone
+
+from connections.models import ConnectionPost, ShopConnection
+from connections.posts import process_waiting, retry
+from notifications.copies import NotCopied, copy_email
+from notifications.turns import find_overtaken
+from tests.kit.api import Api, make_token
+from tests.kit.events import told
+from tests.kit.plain_shop import SOURCE, body_of, connect, plain_shop, post
+from tests.kit.words import EmailNotification, Order, Pause, Status, give_up, own_id, resend
+
+__all__ = ["plain_shop"]
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(settings: Any) -> None:
+    settings.FAST_PATH = False
+
+
+def take(*bodies: bytes) -> None:
+    """Post these bodies, and process all that waits."""
+    for body in bodies:
+        assert post(body).status_code == 202
+    assert process_waiting(seconds=60) is False
+
+
+def state_of(order_id: str) -> str:
+    return Order.objects.get(id=own_id(source=SOURCE, id=order_id)).status
+
+
+def emails_of(order_id: str) -> list[tuple[str, str]]:
+    rows = EmailNotification.objects.filter(order_id=own_id(source=SOURCE, id=order_id)).order_by("id")
+    return list(rows.values_list("event_type", "status"))
+
+
+class TestEffects:
+    def test_a_post_becomes_the_order_and_its_emails(self, plain_shop):
+        take(body_of("A-1001", "placed", "paid"))
+        assert state_of("A-1001") == "paid"
+        assert emails_of("A-1001") == [("order.paid", "discarded")]
+        row = ConnectionPost.objects.get()
+        assert (row.reason, row.reference, row.done_at is not None) == ("", "A-1001", True)
+
+    def test_a_post_about_something_else_is_done_without_an_effect(self, plain_shop):
+        take(b"{}")
+        assert ConnectionPost.objects.get().done_at is not None
+        assert not Order.objects.exists()
+
+    def test_a_repeated_post_changes_nothing(self, plain_shop):
+        body = body_of("A-1001", "placed", "paid")
+        take(body, body)
+        assert Order.objects.get().version == 2
+        assert len(emails_of("A-1001")) == 1
+
+    def test_posts_are_processed_in_the_order_of_their_arrival(self, plain_shop):
+        at = timezone.now()
+        bodies = [body_of("A-1001", change, at=at) for change in ("placed", "paid", "completed")]
+        take(*bodies)
+        assert state_of("A-1001") == "completed"
+
+    def test_a_save_without_a_change_is_remembered_so_that_an_earlier_one_comes_too_late(self, plain_shop):
+        now = timezone.now()
+        take(body_of("A-1001", "placed", "paid", at=now - HOUR), body_of("A-1001", at=now))
+        assert Order.objects.get().reported_at == now
+        take(body_of("A-1001", "completed", at=now - HOUR / 2))
+        assert state_of("A-1001") == "paid"
+
+
+class TestFailures:
+    def test_an_unusable_post_has_its_reason_and_the_next_one_goes_on(self, plain_shop):
+        take(
+            body_of("A-1001", "placed"),
+            body_of("A-1001", "paid", fault="the order has no currency"),
+            body_of("A-1001", "completed"),
+        )
+        assert state_of("A-1001") == "completed"
+        row = ConnectionPost.objects.get(done_at=None)
+        assert row.reason == "the order has no currency"
+
+    @pytest.mark.parametrize(
+        "body", [b"", b"nothing", b'{"id": "7"}', b"\xff\xfe", b"[" * 200, b'{"id":1,"id":2}']
+    )
+    def test_no_body_stops_the_line(self, plain_shop, body):
+        take(body, body_of("A-1001", "placed"))
+        assert state_of("A-1001") == "pending"
+        assert ConnectionPost.objects.get(done_at=None).reason
+
+    def test_a_fault_of_ours_names_itself(self, plain_shop):
+        take(body_of("A-1001", "placed", crash="no such key"))
+        assert ConnectionPost.objects.get().reason == "ZeroDivisionError: no such key"
+
+    def test_a_post_that_fails_in_its_second_event_has_no_effect(self, plain_shop):
+        body = body_of("A-1001", changes=[("placed", {}), ("paid", {"currency": "12"})])
+        take(body)
+        assert not Order.objects.exists()
+        assert "currency" in ConnectionPost.objects.get().reason
+
+    def test_an_unusable_post_can_be_tried_again(self, plain_shop):
+        take(body_of("A-1001", "placed", fault="no"))
+        row = ConnectionPost.objects.get()
+        row.body = body_of("A-1001", "placed").decode()
+        row.save()
+        assert retry(ids=[row.id]) == [row.id]
+        assert process_waiting(seconds=60) is False
+        assert state_of("A-1001") == "pending"
+        assert retry(ids=[row.id]) == []
+
+    def test_a_crash_before_the_commit_repeats_and_doubles_nothing(self, plain_shop, monkeypatch):
+        post(body_of("A-1001", "placed", "paid"))
+        with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+            patch.setattr(ConnectionPost, "save", lambda *_, **__: 1 / 0)
+            process_waiting(seconds=60)
+        assert not Order.objects.exists()
+        process_waiting(seconds=60)
+        assert len(emails_of("A-1001")) == 1
+
+    def test_an_order_of_another_source_is_not_touched(self, plain_shop):
+        id = "0199aaaa-0000-7000-8000-000000000001"
+        connect("shop-v")
+        body = body_of(id, "placed")
+        assert post(body, source="shop-v").status_code == 202
+        take(body_of(id, "placed", "paid"))
+        assert Order.objects.get().status == "pending"
+        assert "belongs to shop-v" in ConnectionPost.objects.get(done_at=None).reason
+
+
+class TestOneAtATime:
+    def test_another_worker_leaves_a_connection_that_is_worked_on(self, plain_shop):
+        post(body_of("A-1001", "placed"))
+        with connections["direct"].cursor() as other:
+            other.execute("SELECT pg_advisory_lock(hashtext('connection_posts'), hashtext(%s))", [SOURCE])
+            try:
+                assert process_waiting(seconds=60) is True
+                assert not Order.objects.exists()
+            finally:
+                other.execute("SELECT pg_advisory_unlock_all()")
+        assert process_waiting(seconds=60) is False
+        assert Order.objects.exists()
+
+    def test_a_pause_of_the_consumers_and_a_connection_that_is_off_leave_posts_waiting(self, plain_shop):
+        post(body_of("A-1001", "placed"))
+        Pause.objects.create(part=Pause.Part.CONSUMERS)
+        process_waiting(seconds=60)
+        Pause.objects.all().delete()
+        ShopConnection.objects.update(state="off")
+        process_waiting(seconds=60)
+        assert ConnectionPost.objects.waiting().count() == 1
+        ShopConnection.objects.update(state="trial")
+        process_waiting(seconds=60)
+        assert ConnectionPost.objects.waiting().count() == 0
+
+
+class TestTrial:
+    def go_live(self, at: dt.datetime) -> None:
+        ShopConnection.objects.update(state="live", live_at=at)
+
+    def test_an_email_of_a_trial_is_written_and_says_why_it_is_not_sent(self, plain_shop):
+        take(body_of("A-1001", "placed", "paid"))
+        email = EmailNotification.objects.get()
+        assert (email.status, email.last_error) == (Status.DISCARDED, "not sent: trial")
+        assert email.body and email.recipient_email
+
+    @pytest.mark.parametrize(("minutes", "status"), [(-1, "discarded"), (0, "pending"), (1, "pending")])
+    def test_the_time_of_a_change_decides_whether_it_is_history(self, plain_shop, minutes, status):
+        live_at = timezone.now() - HOUR
+        self.go_live(live_at)
+        take(body_of("A-1001", "placed", "paid", at=live_at + dt.timedelta(minutes=minutes)))
+        assert emails_of("A-1001") == [("order.paid", status)]
+
+    def test_a_later_change_of_an_older_order_sends(self, plain_shop):
+        take(body_of("A-1001", "placed", "paid"))
+        self.go_live(timezone.now())
+        take(body_of("A-1001", "completed"))
+        assert emails_of("A-1001") == [("order.paid", "discarded"), ("order.completed", "pending")]
+
+    def test_news_that_is_too_old_is_a_dead_letter(self, plain_shop, settings):
+        self.go_live(timezone.now() - 100 * HOUR)
+        take(body_of("A-1001", "placed", "paid", at=timezone.now() - 80 * HOUR))
+        email = EmailNotification.objects.get()
+        assert (email.status, email.last_error) == ("dead_lettered", "too old: its change came 3 days late")
+
+    def test_it_cannot_be_resent_copied_or_given_up(self, plain_shop):
+        take(body_of("A-1001", "placed", "paid"))
+        email = EmailNotification.objects.get()
+        changes, (refusal,) = resend(ids=[email.id])
+        assert (changes, refusal.reason) == ([], "it is not sent: trial")
+        assert give_up(ids=[email.id])[0] == []
+        with transaction.atomic(), pytest.raises(NotCopied, match="it is not sent: trial"):
+            copy_email(id=email.id)
+        assert list(EmailNotification.objects.values_list("status")) == [("discarded",)]
+
+    def test_it_overtakes_no_email_that_was_live(self, plain_shop):
+        self.go_live(timezone.now() - HOUR)
+        take(body_of("A-1001", "placed", "paid"))
+        ShopConnection.objects.update(state="trial")
+        take(body_of("A-1001", "cancelled"))
+        assert emails_of("A-1001") == [("order.paid", "pending"), ("order.cancelled", "discarded")]
+        assert find_overtaken(EmailNotification.objects.filter(status="pending")) == {}
+
+    def test_it_is_the_same_for_events_over_the_api(self, plain_shop):
+        api = Api(make_token(scopes=["events:write"]))
+        event = told("paid", "A-1001", 1, source=SOURCE)
+        answer = api.post("/api/v1/events", event).json()
+        assert (answer["email"], answer["reason"]) == ("none", "not sent: trial")
+        assert emails_of("A-1001") == [("order.paid", "discarded")]
