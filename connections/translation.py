@@ -9,6 +9,13 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredShipment:
+    carrier: str
+    tracking_url: str
+    is_delivered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """An order as it is here, under its lock. Amounts are in minor units."""
 
@@ -21,8 +28,11 @@ class Stored:
     is_completed: bool
     #: The shop's time of the newest save that was read here; None if none was.
     modified_at: dt.datetime | None
-    #: The references of the shipments.
-    shipments: frozenset[str] = frozenset()
+    email: str
+    name: str
+    reference: str
+    items: Sequence[Mapping[str, Any]]
+    shipments: Mapping[str, StoredShipment]  # by reference
 
 
 @dataclass(frozen=True, slots=True)

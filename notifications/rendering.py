@@ -147,6 +147,11 @@ def format_amount(*, amount: int, currency: str, locale: str) -> str:
     return _money(amount, currency, _parsed(locale) or _ENGLISH)
 
 
+def minor_digits(currency: str) -> int:
+    """Return the decimals of a currency's minor unit."""
+    return _MINOR_DIGITS.get(currency, 2)
+
+
 @functools.cache
 def currencies(*, since: dt.date = _CURRENCIES_OF) -> frozenset[str]:
     """Return the ISO 4217 currencies that were legal tender of some territory `since` a day."""
@@ -226,7 +231,7 @@ def _date(day: dt.date, locale: Locale) -> str:
 
 @functools.lru_cache(maxsize=8192)  # prices repeat, also within one e-mail
 def _money(amount: int, currency: str, locale: Locale) -> str:
-    digits = _MINOR_DIGITS.get(currency, 2)
+    digits = minor_digits(currency)
     value = Decimal(amount).scaleb(-digits)
     written = _money_pattern(locale, digits).apply(value, locale, currency=currency, currency_digits=False)
     # Babel omits CLDR's currencySpacing: "KWD 1.500", not "KWD1.500".

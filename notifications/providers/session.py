@@ -93,7 +93,7 @@ class Session:
         scheme, netloc = origin
         try:
             if scheme == "https":
-                connection = http.client.HTTPSConnection(netloc, timeout=timeout[0], context=_tls())
+                connection = http.client.HTTPSConnection(netloc, timeout=timeout[0], context=tls_context())
             else:
                 connection = http.client.HTTPConnection(netloc, timeout=timeout[0])
             connection.connect()
@@ -121,7 +121,7 @@ def is_open(kept: socket.socket | None) -> bool:
 
 
 @functools.cache
-def _tls() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
     """Return a context with the certificates that requests would trust."""
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
     if bundle and os.path.isdir(bundle):  # noqa: PTH112

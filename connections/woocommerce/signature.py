@@ -1,0 +1,32 @@
+"""Which posts come from the shop: those signed with the webhook's secret.
+
+The signature covers the body alone. A header such as X-WC-Webhook-Topic may be anybody's.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+
+_PING = re.compile(rb"webhook_id=\d{1,20}")
+
+
+def sign(*, body: bytes, secret: str) -> str:
+    """Return the value of X-WC-Webhook-Signature."""
+    return base64.b64encode(hmac.digest(secret.encode(), body, hashlib.sha256)).decode()
+
+
+def is_signed(*, body: bytes, headers: Mapping[str, str], secret: str) -> bool:
+    """Return whether a post has the signature of its raw body. An empty secret signs nothing."""
+    signature = headers.get("X-WC-Webhook-Signature") or ""
+    expected = sign(body=body, secret=secret)
+    return bool(secret) and hmac.compare_digest(signature.strip().encode(), expected.encode())
+
+
+def is_ping(*, body: bytes, content_type: str) -> bool:
+    """Return whether a post is the unsigned one by which WooCommerce tries a new webhook's address."""
+    is_form = content_type.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded"
+    return is_form and _PING.fullmatch(body) is not None
