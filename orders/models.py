@@ -160,6 +160,12 @@ class Order(models.Model):
             models.Index(fields=["user_id", "created_at", "id"], name="orders_user_newest"),
             # GET /orders?status=, the admin's filter
             models.Index(fields=["status", "created_at", "id"], name="orders_status_newest"),
+            # the admin's filter of what left in parcels
+            models.Index(
+                fields=["fulfilment", "created_at", "id"],
+                name="orders_fulfilment_newest",
+                condition=~Q(fulfilment="none"),
+            ),
             # the admin's search by a reference or its beginning, in any case
             models.Index(
                 any_case("reference"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.contrib.admin.models import LogEntry
@@ -19,7 +19,7 @@ from notifications.rendering import format_amount
 from notifications.trail import Kind, Row, TimelineEntry, act_entry, email_entries, read_time
 from orders.events import EVENTS
 from orders.models import Order, OrderRefund
-from orders.shipments import event_details, read_shipments
+from orders.shipments import Line, event_details, read_shipments
 from retention.owner_rows import owner_rows
 from retention.partitioned import PartitionedModel
 
@@ -144,12 +144,16 @@ def _parcel(name: str, details: Mapping[str, Any], order: Order) -> str:
     if name in ("order.shipped", "order.shipment_updated"):
         tracking = " ".join(filter(None, (details.get("carrier"), details.get("trackingNumber"))))
         words += f" with {tracking}" if tracking else ""
+    items = name_lines(order, details["lines"])
+    return f"{words}: {items}" if items else words
+
+
+def name_lines(order: Order, lines: Sequence[Line]) -> str:
+    """Return the first lines of a parcel in words."""
     names = dict(enumerate(item["name"] for item in order.items))
-    items = [
-        f"{line['quantity']} × {names.get(line['item'], '?')}" for line in details["lines"][:_SHOWN_LINES]
-    ]
-    more = [f"{len(details['lines']) - _SHOWN_LINES} more"] if len(details["lines"]) > _SHOWN_LINES else []
-    return words + (f": {', '.join([*items, *more])}" if items else "")
+    shown = [f"{line['quantity']} × {names.get(line['item'], '?')}" for line in lines[:_SHOWN_LINES]]
+    more = [f"{len(lines) - _SHOWN_LINES} more"] if len(lines) > _SHOWN_LINES else []
+    return ", ".join([*shown, *more])
 
 
 def _of_event(event: Row, order: Order) -> Iterator[TimelineEntry]:

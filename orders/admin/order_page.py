@@ -20,7 +20,8 @@ from orders.admin.addresses import may_correct
 from orders.admin.search import orders_of
 from orders.fields import ORDER_FIELDS, Use, names
 from orders.models import NEWEST_FIRST, STUCK, Order
-from orders.timeline import read_timeline
+from orders.shipments import count_left, read_shipments
+from orders.timeline import name_lines, read_timeline
 from runtime.database.clock import read_database_time
 from web.admin.base import AgeFilter, ChoiceFilter, pill, show_time
 from web.admin.period import PeriodFilter
@@ -32,6 +33,15 @@ class OrderStatusFilter(ChoiceFilter):
 
     def choices_of(self) -> Iterable[str]:
         return Order.Status.values
+
+
+class FulfilmentFilter(ChoiceFilter):
+    """What left in parcels. The rows of *none* would be those of every shop without parcels."""
+
+    title, parameter_name = "shipped", "fulfilment"
+
+    def choices_of(self) -> Iterable[str]:
+        return [value for value in Order.Fulfilment.values if value != Order.Fulfilment.NONE]
 
 
 class OrderShopFilter(ShopFilter):
@@ -67,6 +77,7 @@ MOST_EMAILS = 50
 #: The columns that a method of `OrderPage` shows.
 _SHOWN_BY = {
     "status": "state",
+    "fulfilment": "shipped",
     "source": "owner",
     "total_amount": "total",
     "refunded_amount": "refunded",
@@ -85,9 +96,37 @@ def _emails(request: HttpRequest, order: Order) -> list[EmailState]:
     return read_states(request, emails, now=read_database_time(), siblings=emails) if emails else []
 
 
+def _parcels(order: Order) -> dict[str, Any]:
+    """Return the order's parcels, oldest first, and what is left if some of it left."""
+    shipments = read_shipments(order)
+    left = count_left(order, shipments)
+    lines = [{"item": item, "quantity": quantity} for item, quantity in enumerate(left) if quantity]
+    is_open = order.fulfilment == Order.Fulfilment.PART_SHIPPED
+    return {
+        "parcels": [
+            {
+                "row": shipment,
+                "name": shipment.reference or f"…{str(shipment.id)[-8:]}",
+                "items": name_lines(order, shipment.lines),
+                "times": [
+                    (word, show_time(at))
+                    for word, at in (
+                        ("left", shipment.shipped_at),
+                        ("delivered", shipment.delivered_at),
+                        ("came back", shipment.returned_at),
+                    )
+                    if at
+                ],
+            }
+            for shipment in shipments
+        ],
+        "left": name_lines(order, lines) if is_open else "",
+    }
+
+
 class OrderPage(admin.ModelAdmin[Order]):
-    list_display = ["shown", "owner", "state", "total", "refunded", "email", "created"]
-    list_filter = [OrderStatusFilter, OrderShopFilter, StuckFilter, PlacedAge, PlacedPeriod]
+    list_display = ["shown", "owner", "state", "shipped", "total", "refunded", "email", "created"]
+    list_filter = [OrderStatusFilter, FulfilmentFilter, OrderShopFilter, StuckFilter, PlacedAge, PlacedPeriod]
     ordering = list(NEWEST_FIRST)
     csv_columns = names(Use.CSV)
     search_fields = ["reference"]
@@ -109,6 +148,10 @@ class OrderPage(admin.ModelAdmin[Order]):
     @admin.display(description="state")
     def state(self, order: Order) -> SafeString:
         return pill(order.status)
+
+    @admin.display(description="shipped")
+    def shipped(self, order: Order) -> SafeString | str:
+        return "–" if order.fulfilment == Order.Fulfilment.NONE else pill(order.fulfilment)
 
     @admin.display(description="total")
     def total(self, order: Order) -> str:
@@ -162,6 +205,7 @@ class OrderPage(admin.ModelAdmin[Order]):
                 "emails": emails,
                 "needs_address": any(state.resend and state.is_copy_better for state in emails),
                 "may_correct": may_correct(request, obj),
+                **_parcels(obj),
                 "lines": lines_of(read_timeline(order=obj)),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)

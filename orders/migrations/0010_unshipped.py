@@ -20,5 +20,13 @@ class Migration(migrations.Migration):
                 condition=Q(source="", status__in=["paid", "confirmed"], fulfilment="none"),
             ),
         ),
+        AddIndexConcurrently(
+            "order",
+            models.Index(
+                fields=["fulfilment", "created_at", "id"],
+                name="orders_fulfilment_newest",
+                condition=~Q(fulfilment="none"),
+            ),
+        ),
         RemoveIndexConcurrently("order", "orders_unconfirmed"),
     ]

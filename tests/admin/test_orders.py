@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import email
 import email.policy
+import re
 import uuid
 
 import pytest
@@ -13,6 +14,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.test import Client
+from django.utils.html import escape
 
 from notifications.admin.timeline import lines_of
 from notifications.copies import NotCopied
@@ -20,7 +22,14 @@ from notifications.trail import TimelineEntry
 from orders.corrections import correct_address
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
 from tests.kit.mails import make_mail
-from tests.kit.orders import cancel_order, make_order, make_orders, pay_order
+from tests.kit.orders import (
+    cancel_order,
+    deliver_shipment,
+    make_order,
+    make_orders,
+    pay_order,
+    ship_order,
+)
 from tests.kit.people import staff_client
 from tests.kit.plans import emptied, plan_of
 from tests.kit.providers import smtp
@@ -338,3 +347,47 @@ def test_the_pages_of_a_copy_and_an_address_take_at_most_ten_statements(admin_cl
     for path in (f"{ORDERS}{order.id}/address/", f"{ORDERS}copies/{mail.id}/"):
         statements_of(admin_client, path)  # fills the caches of permissions and content types
         assert len(statements_of(admin_client, path)) <= 10, path
+
+
+ITEMS = [
+    {"sku": "MUG", "name": "Mug <b>", "quantity": 2, "unit_amount": 100},
+    {"sku": "TEA", "name": "Tea", "quantity": 1, "unit_amount": 100},
+]
+
+
+class TestParcels:
+    def test_the_page_of_an_order_shows_each_and_what_is_left(self, admin_client):
+        order = pay_order(order_id=make_order(items=ITEMS).id)
+        half = [{"item": 0, "quantity": 1}]
+        url = "https://parcels.example.com/42?a=1&b=2"
+        values = {"carrier": "DHL", "tracking_number": "42", "tracking_url": url}
+        shipment = ship_order(order_id=order.id, reference="P-1", lines=half, **values)
+        deliver_shipment(order_id=order.id, shipment_id=shipment.id)
+        ship_order(order_id=order.id, lines=half)
+        page = admin_client.get(f"{ORDERS}{order.id}/change/").content.decode()
+        text = " ".join(re.sub(r"<[^>]+>", "", page).split())
+        time = r"[0-9-]{10} [0-9:]{8}"
+        shown = rf"Parcels P-1 left {time}, delivered {time} 1 × Mug &lt;b&gt; DHL 42 Follow parcel P-1 …"
+        assert re.search(shown, text)
+        assert "Left to ship: 1 × Tea" in text
+        assert f'<a href="{escape(url)}" rel="noopener noreferrer" target="_blank">' in page
+
+    def test_the_list_filters_by_what_left_and_its_csv_says_so(self, admin_client):
+        orders = {
+            name: pay_order(order_id=make_order(items=ITEMS, reference=name).id) for name in ("A", "B", "C")
+        }
+        ship_order(order_id=orders["A"].id)
+        ship_order(order_id=orders["B"].id, lines=[{"item": 1, "quantity": 1}])
+        for value, expected in (("shipped", "A"), ("part_shipped", "B")):
+            page = admin_client.get(ORDERS, {"fulfilment": value}).content.decode()
+            assert [name for name in orders if f">{name}</a>" in page] == [expected]
+        rows = {row["reference"]: row["fulfilment"] for row in downloaded(admin_client, ORDERS)}
+        assert rows == {"A": "shipped", "B": "part_shipped", "C": "none"}
+
+    def test_a_filtered_page_reads_its_index_alone(self, admin_client):
+        make_orders(2000, owner="mixed")
+        ship_order(order_id=pay_order(order_id=make_order(items=ITEMS).id).id)
+        page = [sql for sql in statements_of(admin_client, f"{ORDERS}?fulfilment=shipped") if "LIMIT" in sql]
+        plans = [plan_of(sql) for sql in page if '"fulfilment" =' in sql]
+        assert plans and all(plan.indexes == {"orders_fulfilment_newest"} for plan in plans)
+        assert sum(plan.visited for plan in plans) <= 3
