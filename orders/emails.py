@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from notifications.profiles import find_profile
@@ -38,17 +38,27 @@ SAMPLE: Mapping[str, object] = {
     "reason": "Sold out",
     "tracking_url": "https://parcels.example.com/42",
     "was_paid": True,
+    "parcel_items": [{"name": "Ceramic mug", "quantity": 1}, {"name": "Tea towel", "quantity": 1}],
+    "more_parcel_items": 1,
+    "left_items": [{"name": "Ceramic mug", "quantity": 1}],
+    "more_left_items": 1,
+    "all_shipped": True,
+    "shipped_before": True,
+    "carrier": "DHL",
+    "tracking_number": "00340434161094042557",
+    "shipped_at": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+    "corrected": True,
 }
 #: The same with as little data as possible. An order without a reference shows the end of its id.
 _BARE: Mapping[str, object] = {
     **SAMPLE,
     **{name: "" for name, field in _SHOWN.items() if field.kind is Kind.TEXT},
     "reference": SAMPLE["reference"],
-    **dict.fromkeys(("reason", "tracking_url"), ""),
-    **dict.fromkeys(("charges_amount", "refund_amount", "refunded_amount", "remaining_amount")),
-    **dict.fromkeys(("refunded_before", "was_paid"), False),
-    "items": [],
-    "more_items": 0,
+    **dict.fromkeys(("reason", "carrier", "tracking_number", "tracking_url"), ""),
+    **dict.fromkeys(("charges_amount", "refund_amount", "refunded_amount", "remaining_amount", "shipped_at")),
+    **dict.fromkeys(("refunded_before", "was_paid", "all_shipped", "shipped_before", "corrected"), False),
+    **{name: [] for name in ("items", "parcel_items", "left_items")},
+    **dict.fromkeys(("more_items", "more_parcel_items", "more_left_items"), 0),
 }
 SHOWN_ITEMS = 20  # mail clients clip long e-mails, and the shop shows the whole list
 #: The same with the longest texts and the most items.
@@ -59,6 +69,8 @@ _LONG: Mapping[str, object] = {
         {"name": "W" * 200, "quantity": 999, "unit_amount": 999_999_99, "line_amount": 999_999_99}
         for _ in range(SHOWN_ITEMS)
     ],
+    **{name: [{"name": "W" * 200, "quantity": 999}] * SHOWN_ITEMS for name in ("parcel_items", "left_items")},
+    **dict.fromkeys(("carrier", "tracking_number"), "W" * 100),
     "reason": "W" * 500,
 }
 SAMPLES = (SAMPLE, _BARE, _LONG)
@@ -70,25 +82,35 @@ _OF_EVENTS = {
     "order.refunded": ("refund_amount", "refunded_amount"),
     "order.completed": ("tracking_url",),
     "order.cancelled": ("reason", "was_paid"),
+    "order.shipped": (
+        *("parcel_items", "left_items", "more_left_items"),
+        *("carrier", "tracking_number", "tracking_url", "shipped_at"),
+    ),
+    "order.delivered": ("parcel_items", "shipped_at"),
 }
+#: The variables that choose a rarer text, which no preview of a sample shows.
+_RARE = ("more_parcel_items", "all_shipped", "shipped_before", "corrected")
 
 
 def sample_for(event_type: str) -> Mapping[str, object]:
     """Return the variables of a sample order after an event."""
     shown = _OF_EVENTS.get(event_type, ())
-    some = {name for names in _OF_EVENTS.values() for name in names}
+    some = {name for names in (*_OF_EVENTS.values(), _RARE) for name in names}
     sample = {**SAMPLE, **{name: _BARE[name] for name in some.difference(shown)}}
     if event_type == "order.refunded":
         sample |= dict.fromkeys(shown, SAMPLE["total_amount"])
     return sample
 
 
-def preview_context(*, order: Order, event_type: str) -> dict[str, object]:
+def preview_context(*, order: Order, event_type: str, shipment: Mapping[str, object]) -> dict[str, object]:
     """Return the variables with which an order's e-mail is previewed.
 
-    Values that only the event gives, such as the amount of a refund, are a sample's if the order has none.
+    `shipment` is what `orders.shipments.shown_in_preview` returns. Values that only the event gives, such as
+    the amount of a refund, are a sample's if the order has none.
     """
-    context = email_context(order=order, change=present_change(order))
+    is_of_shipment = "parcel_items" in _OF_EVENTS.get(event_type, ())
+    change = {**present_change(order), **(shipment if is_of_shipment else {})}
+    context = email_context(order=order, change=change)
     sample = sample_for(event_type)
     return context | {
         name: sample[name] for name in _OF_EVENTS.get(event_type, ()) if context[name] in (None, "")
@@ -100,9 +122,12 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
 
     `order` has its state after the change. `change` may have `at` (datetime), `amount` (int: the amount of
     this refund), `reason` (str), `tracking_url` (str) and `was_paid` (bool: whether a cancelled order was
-    paid). Amounts are in minor units. An amount that the e-mail does not show is None.
+    paid), for a completed order what `fulfilment_before` returns, and for a shipment what
+    `orders.shipments.shown` returns. Amounts are in minor units. A value that the e-mail does not show is
+    None.
     """
     items = [_item(item) for item in order.items]
+    parcel, left = (_name(order, change.get(key)) for key in ("parcel_lines", "left_lines"))
     listed = sum(int(item["quantity"]) * int(item["unit_amount"]) for item in order.items)
     refund = change.get("amount")
     refunded = order.refunded_amount
@@ -121,6 +146,16 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
         "reason": change.get("reason", ""),
         "tracking_url": change.get("tracking_url", ""),
         "was_paid": bool(change.get("was_paid")),
+        "parcel_items": parcel[:SHOWN_ITEMS],
+        "more_parcel_items": max(0, len(parcel) - SHOWN_ITEMS),
+        "left_items": left[:SHOWN_ITEMS],
+        "more_left_items": max(0, len(left) - SHOWN_ITEMS),
+        "all_shipped": bool(change.get("all_shipped")),
+        "shipped_before": bool(change.get("shipped_before")),
+        "carrier": change.get("carrier", ""),
+        "tracking_number": change.get("tracking_number", ""),
+        "shipped_at": change.get("shipped_at"),
+        "corrected": bool(change.get("corrected")),
     }
 
 
@@ -131,7 +166,19 @@ def default_locale(*, source: str) -> str:
 
 def present_change(order: Order) -> dict[str, object]:
     """Return those values of the last change that the order's row still shows."""
-    return {"amount": order.refunded_amount or None, "was_paid": order.paid_at is not None}
+    return {
+        "amount": order.refunded_amount or None,
+        "was_paid": order.paid_at is not None,
+        **fulfilment_before(order.fulfilment),
+    }
+
+
+def fulfilment_before(fulfilment: str) -> dict[str, bool]:
+    """Return what the e-mail of a completed order says of the parcels that left before."""
+    return {
+        "shipped_before": fulfilment == "part_shipped",
+        "all_shipped": fulfilment in ("shipped", "delivered"),
+    }
 
 
 def _item(item: Mapping[str, object]) -> dict[str, object]:
@@ -143,6 +190,16 @@ def _item(item: Mapping[str, object]) -> dict[str, object]:
         "unit_amount": unit_amount,
         "line_amount": quantity * unit_amount,
     }
+
+
+def _name(order: Order, lines: object) -> list[dict[str, object]]:
+    """Return the items of a shipment's lines. Skip those that the order does not have."""
+    assert lines is None or isinstance(lines, Iterable)
+    return [
+        {"name": order.items[line["item"]]["name"], "quantity": line["quantity"]}
+        for line in lines or ()
+        if line["item"] < len(order.items)
+    ]
 
 
 def _short_id(order: Order) -> str:

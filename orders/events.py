@@ -74,9 +74,9 @@ EVENTS: dict[str, OrderEvent] = {
         OrderEvent("order.cancelled", "order.order.cancelled.v1", Email.DEFAULT),
         OrderEvent("order.refunded", "order.order.refunded.v1", Email.DEFAULT),
         OrderEvent("order.part_refunded", "order.order.part_refunded.v1", Email.DEFAULT),
-        OrderEvent("order.shipped", "order.shipment.created.v1", Email.NONE),
+        OrderEvent("order.shipped", "order.shipment.created.v1", Email.DEFAULT),
         OrderEvent("order.shipment_updated", "order.shipment.updated.v1", Email.NONE),
-        OrderEvent("order.delivered", "order.shipment.delivered.v1", Email.NONE),
+        OrderEvent("order.delivered", "order.shipment.delivered.v1", Email.OPTIONAL),
         OrderEvent("order.shipment_returned", "order.shipment.returned.v1", Email.NONE),
     )
 }

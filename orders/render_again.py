@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,15 +23,19 @@ from notifications.rendering import TemplateFailed, render_email
 from notifications.services import give_up
 from notifications.states.outcomes import SET_ASIDE
 from notifications.suppressions import suppressed_among
-from orders.emails import email_context
+from orders.emails import email_context, fulfilment_before
 from orders.events import EVENTS
-from orders.models import Order
+from orders.models import Order, Shipment
+from orders.shipments import compute_fulfilment, shown
 from runtime.database.ids import id_floor
 from runtime.database.transactions import require_transaction
 from runtime.personal_data import ERASED_ADDRESS
 
 #: The e-mails that show values which only the event has.
 NEED_EVENT = {"order.completed", "order.cancelled", "order.refunded", "order.part_refunded"}
+#: The e-mails about a shipment. A corrected number sends the first of them again, about another event.
+OF_SHIPMENTS = {"order.shipped", "order.delivered"}
+CORRECTED = EVENTS["order.shipment_updated"].topic
 COLUMNS = (
     *("order", "event_type", "recipient_email", "resend_of", "idempotency_key", "created_at"),
     *("last_error", "shop_copy_of", "customer_email"),
@@ -53,7 +58,12 @@ class First(NamedTuple):
     created_at: dt.datetime
     recipient_email: str
     customer_email: str  # of a shop copy; otherwise the recipient's
-    event: tuple[uuid.UUID, str, int]  # the order, the topic and the order's version
+    event: tuple[uuid.UUID, int]  # the order, and its version
+
+
+#: The stored data of an event, and its topic as `TOPIC`.
+Payload = Mapping[str, Any]
+TOPIC = "topic"
 
 
 class NotRendered(Exception):
@@ -76,11 +86,15 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
     emails = list(rows.only(*COLUMNS).order_by("id"))
     firsts = _firsts(emails)
     payloads = _payloads(firsts.values())
+    shipments: defaultdict[uuid.UUID, list[Shipment]] = defaultdict(list)
+    for shipment in Shipment.objects.filter(order_id__in=order_ids).order_by("id"):
+        shipments[shipment.order_id].append(shipment)
     contents: dict[uuid.UUID, RenderedEmail] = {}
     refusals: list[Refusal] = []
     for email in emails:
         try:
-            contents[email.id] = _render(email, orders.get(email.order_id), firsts.get(email.id), payloads)
+            order, first = orders.get(email.order_id), firsts.get(email.id)
+            contents[email.id] = _render(email, order, first, payloads, shipments[email.order_id])
         except NotRendered as error:
             refusals.append(Refusal(email.id, str(error)))
     rendered = {email.id: email for email in emails if email.id in contents}
@@ -105,15 +119,14 @@ def _firsts(emails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
             if email.resend_of is not None:
                 copies[id] = email.resend_of
             elif (version := version_of(email.idempotency_key)) and email.event_type in EVENTS:
-                topic = EVENTS[email.event_type].topic
-                key = email.order_id, topic, version
+                key = email.order_id, version
                 firsts[id] = First(email.created_at, email.recipient_email, _customer(email), key)
         parents = EmailNotification.objects.only(*COLUMNS).in_bulk(list(copies.values()))
         wanted = {id: parents[parent] for id, parent in copies.items() if parent in parents}
     return firsts
 
 
-def _payloads(firsts: Iterable[First]) -> dict[tuple[uuid.UUID, str, int], Mapping[str, Any]]:
+def _payloads(firsts: Iterable[First]) -> dict[tuple[uuid.UUID, int], Payload]:
     """Return the stored data of the changes' events."""
     times = [first.created_at for first in firsts]
     if not times:
@@ -125,11 +138,56 @@ def _payloads(firsts: Iterable[First]) -> dict[tuple[uuid.UUID, str, int], Mappi
         aggregate_id__in={first.event[0] for first in firsts},
     )
     return {
-        (order_id, topic, sequence): payload
+        (order_id, sequence): {**payload, TOPIC: topic}
         for order_id, topic, sequence, payload in rows.values_list(
             "aggregate_id", "event_type", "sequence", "payload"
         )
     }
+
+
+def _change(
+    email: EmailNotification,
+    order: Order,
+    first: First,
+    payload: Payload | None,
+    shipments: Sequence[Shipment],
+) -> dict[str, object]:
+    """Return the e-mail's change (see `email_context`), and give `order` its refunds of then.
+
+    Raise `NotRendered` if what has the change's data is not stored here.
+    """
+    is_needed = email.event_type in NEED_EVENT
+    shipment = None
+    if email.event_type in OF_SHIPMENTS:
+        # The row of another system's shipment names the newest event that told of it.
+        name, value = ("id", uuid.UUID(payload["shipmentId"])) if payload else ("sequence", first.event[1])
+        shipment = next((other for other in shipments if getattr(other, name) == value), None)
+        is_needed = shipment is None
+    if payload is None and is_needed:
+        raise NotRendered(
+            f"only {order.source or 'its event'}, which is not stored here, has the change's data"
+        )
+    payload = payload or {}
+    if email.event_type == "order.cancelled" and payload["hasReason"]:
+        raise NotRendered("only the e-mail has the reason of the cancellation")
+    if payload or shipment is None:
+        order.refunded_amount = payload.get("refundedAmount", 0)  # no event of a refund, so none was made
+    change = {
+        "at": first.created_at,
+        "amount": payload.get("amount"),
+        "tracking_url": payload.get("trackingUrl", ""),
+        "was_paid": payload.get("wasPaid", False),
+    }
+    if shipment is not None:
+        change |= shown(email.event_type, order, shipment, shipments)
+        if payload.get(TOPIC) == CORRECTED:
+            change |= {"at": first.created_at, "corrected": True}
+    elif email.event_type == "order.completed":
+        before = copy.copy(order)
+        before.completed_at = None
+        sent = [other for other in shipments if other.shipped_at and other.shipped_at <= first.created_at]
+        change |= fulfilment_before(compute_fulfilment(before, sent))
+    return change
 
 
 def _customer(email: EmailNotification) -> str:
@@ -141,7 +199,8 @@ def _render(
     email: EmailNotification,
     order: Order | None,
     first: First | None,
-    payloads: Mapping[tuple[uuid.UUID, str, int], Mapping[str, Any]],
+    payloads: Mapping[tuple[uuid.UUID, int], Payload],
+    shipments: Sequence[Shipment],
 ) -> RenderedEmail:
     """Render the e-mail, and give `email` the order's recipient and sender. Raise `NotRendered`."""
     if email.recipient_email == ERASED_ADDRESS:
@@ -155,14 +214,8 @@ def _render(
         raise NotRendered("a person sent this copy to another address")
     if email.event_type == "order.payment_failed" and order.status != Order.Status.PENDING:
         raise NotRendered(f"its order is {order.status}, so nobody has to pay again")
-    payload = payloads.get(first.event)
-    if payload is None and email.event_type in NEED_EVENT:
-        raise NotRendered(
-            f"only {order.source or 'its event'}, which is not stored here, has the change's data"
-        )
-    payload = payload or {}
-    if email.event_type == "order.cancelled" and payload["hasReason"]:
-        raise NotRendered("only the e-mail has the reason of the cancellation")
+    order = copy.copy(order)  # other e-mails of the order may be older or newer
+    change = _change(email, order, first, payloads.get(first.event), shipments)
     if not order.email and not email.shop_copy_of:
         raise NotRendered("its order has no usable address")
     if email.shop_copy_of:  # it goes to the shop again
@@ -170,14 +223,6 @@ def _render(
     else:
         email.recipient_email, email.to_name = order.email, order.name
     email.locale = order.locale
-    order = copy.copy(order)  # other e-mails of the order may be older or newer
-    order.refunded_amount = payload.get("refundedAmount", 0)  # no event of a refund, so none was made
-    change = {
-        "at": first.created_at,
-        "amount": payload.get("amount"),
-        "tracking_url": payload.get("trackingUrl", ""),
-        "was_paid": payload.get("wasPaid", False),
-    }
     try:
         context = email_context(order=order, change=change)
         profile = find_profile(order.source)

@@ -27,7 +27,7 @@ from opentelemetry.trace import SpanKind
 
 from events.publishing.write import new_event
 from notifications.new_emails import NO_ADDRESS, UnsentState, new_emails
-from orders.emails import default_locale, email_context
+from orders.emails import default_locale, email_context, fulfilment_before
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
 from orders.models import TRACKING, Order, OrderRefund, RefundWay, Shipment
@@ -298,10 +298,11 @@ def complete(*, order_id: uuid.UUID, tracking_url: str = "") -> OrderChange:
     order = change.order
     order.status = next_status(order=order, action=Action.COMPLETE)
     order.completed_at = change.now
+    before = fulfilment_before(order.fulfilment)
     if order.fulfilment == Order.Fulfilment.PART_SHIPPED:
         order.fulfilment = Order.Fulfilment.SHIPPED  # nothing else will follow
     details = {"trackingUrl": tracking_url} if tracking_url and order.email != ERASED_ADDRESS else {}
-    change.record("order.completed", details=details, tracking_url=tracking_url)
+    change.record("order.completed", details=details, tracking_url=tracking_url, **before)
     return change
 
 

@@ -90,7 +90,7 @@ def ship(
         change.warn(f"A parcel left though the order is {order.status}.", about="shipment")
     left = count_left(order, shipments)
     if lines is None:
-        lines = [{"item": item, "quantity": quantity} for item, quantity in enumerate(left) if quantity]
+        lines = _list_lines(left)
         is_too_much = bool(order.items) and not lines
     else:
         is_too_much = _exceeds(lines, left)
@@ -121,8 +121,9 @@ def correct(
     if change.order.email != ERASED_ADDRESS and _set_tracking(shipment, tracking):
         _record(change, "order.shipment_updated", shipment, shipments)
         if notify:
-            shown = {"at": change.now, **_shown(change.order, shipment, shipments)}
-            change.add_emails("order.shipped", shown=change.order, change=shown)
+            news = shown("order.shipped", change.order, shipment, shipments)
+            news |= {"at": change.now, "corrected": True}
+            change.add_emails("order.shipped", shown=change.order, change=news)
     return change, shipment
 
 
@@ -210,18 +211,26 @@ def report(
     elif not was_shipped:
         event = "order.shipped"
     if event is not None:
-        shown = {"at": min(at or now, now), **_shown(order, shipment, shipments)}
-        change.add_emails(event, shown=reported, change=shown, may_exist=True)
+        news = shown(event, order, shipment, shipments)
+        change.add_emails(event, shown=reported, change=news, may_exist=True)
 
 
 def count_left(order: Order, shipments: Sequence[Shipment]) -> list[int]:
     """Return how many of each item are left to ship. A returned parcel frees its quantities."""
+    return _count_unsent(order, [shipment for shipment in shipments if not shipment.returned_at])
+
+
+def _count_unsent(order: Order, shipments: Sequence[Shipment]) -> list[int]:
     left = [int(item["quantity"]) for item in order.items]
     for shipment in shipments:
-        for line in shipment.lines if shipment.shipped_at and not shipment.returned_at else ():
+        for line in shipment.lines if shipment.shipped_at else ():
             if line["item"] < len(left):
                 left[line["item"]] = max(0, left[line["item"]] - line["quantity"])
     return left
+
+
+def _list_lines(quantities: Sequence[int]) -> list[dict[str, int]]:
+    return [{"item": item, "quantity": quantity} for item, quantity in enumerate(quantities) if quantity]
 
 
 def compute_fulfilment(order: Order, shipments: Sequence[Shipment]) -> Order.Fulfilment:
@@ -310,7 +319,7 @@ def _record(
         event,
         details=event_details(order, shipment),
         sends_email=is_news,
-        **_shown(order, shipment, shipments),
+        **shown(event, order, shipment, shipments),
     )
     change.rows.append(shipment)
 
@@ -336,11 +345,32 @@ def event_details(order: Order, shipment: Shipment) -> dict[str, Any]:
     }
 
 
-def _shown(order: Order, shipment: Shipment, shipments: Sequence[Shipment]) -> dict[str, Any]:
-    """Return what the e-mail shows of a shipment (see `email_context`)."""
-    left = count_left(order, shipments)
+def shown(event: str, order: Order, shipment: Shipment, shipments: Sequence[Shipment]) -> dict[str, Any]:
+    """Return what the e-mail about `event` shows of a shipment (see `email_context`).
+
+    It promises only what never left, because a customer who sent a parcel back may not want it again. It
+    promises nothing if nobody said what is in some parcel, or if the order is completed.
+    """
+    is_said = all(other.lines for other in shipments if other.shipped_at)
+    unsent = _count_unsent(order, shipments) if is_said and order.completed_at is None else []
     return {
+        "at": shipment.delivered_at if event == "order.delivered" else shipment.shipped_at,
         **{name: getattr(shipment, name) for name in TRACKING},
-        "shipped": shipment.lines,
-        "left": [{"item": item, "quantity": quantity} for item, quantity in enumerate(left) if quantity],
+        "shipped_at": shipment.shipped_at,
+        "parcel_lines": shipment.lines,
+        "left_lines": [
+            {"item": item, "quantity": quantity} for item, quantity in enumerate(unsent) if quantity
+        ],
+        "all_shipped": is_said and not any(count_left(order, shipments)),
     }
+
+
+def shown_in_preview(event: str, order: Order) -> dict[str, Any]:
+    """Return what a preview shows of the order's newest parcel, or of one with all of its items."""
+    shipments = read_shipments(order)
+    sent = [shipment for shipment in shipments if shipment.shipped_at]
+    if not sent:
+        lines = _list_lines(count_left(order, []))
+        sent = shipments = [Shipment(order_id=order.id, lines=lines, shipped_at=order.updated_at)]
+    news = shown(event, order, sent[-1], shipments)
+    return news | {"at": news["at"] or order.updated_at}

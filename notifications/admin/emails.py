@@ -21,7 +21,7 @@ class EmailNotificationAdmin(
 ):
     menu = MenuItem(20, "E-mails")
     empty_text = (
-        "Nothing here yet. A change of an order adds its e-mail: paid, completed, cancelled or refunded."
+        "Nothing here yet. A change of an order adds its e-mail: paid, shipped, cancelled or refunded."
     )
     more_menu = (MenuItem(25, "Causes", "notifications_emailnotification_causes"),)
 

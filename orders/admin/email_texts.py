@@ -41,6 +41,7 @@ from orders.admin.previews import send_to_user
 from orders.emails import preview_context, sample_for
 from orders.events import EMAILS
 from orders.models import NEWEST_FIRST, Order
+from orders.shipments import shown_in_preview
 from runtime.database.ids import parse_uuid
 from web.admin.base import TriageAdmin, show_time
 from web.admin.menu import MenuItem
@@ -378,10 +379,14 @@ def _preview(
         language=page.language,
         draft={(page.source, page.event_type): own},
     )
+    context = sample_for(event_type)
+    if order is not None:
+        shipment = shown_in_preview(event_type, order)
+        context = preview_context(order=order, event_type=event_type, shipment=shipment)
     email = render_email(
         event_type=event_type,
         locale=page.language,
-        context=preview_context(order=order, event_type=event_type) if order else sample_for(event_type),
+        context=context,
         profile=find_profile(page.source or (order.source if order else "")),
         words=words,
     )

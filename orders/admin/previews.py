@@ -21,6 +21,7 @@ from notifications.services import send_preview
 from orders.emails import preview_context
 from orders.events import EMAILS
 from orders.models import Order
+from orders.shipments import shown_in_preview
 from runtime.addresses import NotAnAddress, read_address
 from runtime.personal_data import address_hash
 from web.admin.acts import record_act
@@ -89,7 +90,8 @@ class PreviewPages(admin.ModelAdmin[Order]):
         event, locale = form.cleaned_data["event"], form.cleaned_data["locale"]
         try:
             profile = find_profile(order.source)
-            context = preview_context(order=order, event_type=event)
+            shipment = shown_in_preview(event, order)
+            context = preview_context(order=order, event_type=event, shipment=shipment)
             email = render_email(event_type=event, locale=locale, context=context, profile=profile)
             return order, form, email
         except TemplateFailed as error:

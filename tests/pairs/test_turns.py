@@ -15,7 +15,15 @@ from notifications.settle import take_back
 from tests.kit.events import SHOP, new_id, tell
 from tests.kit.mails import claim_one, drained, due_now, make_mail, rendered_again, sandbox, settled, statuses
 from tests.kit.months import any_times
-from tests.kit.orders import cancel_order, confirm_order, pay_order, place_order
+from tests.kit.orders import (
+    cancel_order,
+    complete_order,
+    confirm_order,
+    deliver_shipment,
+    pay_order,
+    place_order,
+    ship_order,
+)
 from tests.kit.profiles import save_profile
 from tests.kit.words import (
     EmailNotification,
@@ -272,3 +280,29 @@ def test_the_later_of_two_that_get_an_address_together_waits_for_the_earlier_one
     rows.filter(event_type="order.paid").update(next_attempt_at=Now())
     assert drained() == {"sent": 2, "discarded": 1}
     assert subjects(sandbox) == ["order.paid", "order.completed"]
+
+
+def test_the_emails_of_parcels_wait_for_the_payments_and_neither_overtake_nor_are_overtaken(
+    sandbox, settings
+):
+    settings.NOTIFY_ON = [*settings.NOTIFY_ON, "order.shipped", "order.delivered"]
+    order, first, _ = paid_and_confirmed()
+    parcels = [ship_order(order_id=order.id) for _ in range(2)]
+    deliver_shipment(order_id=order.id, shipment_id=parcels[0].id)
+    rows.filter(id=first.id).update(next_attempt_at=Now() + HOUR)
+    assert drained() == {"pending": 5}
+    rows.filter(id=first.id).update(next_attempt_at=Now())
+    assert drained() == {"sent": 5}
+    parcel = ["order.shipped", "order.shipped", "order.delivered"]
+    assert subjects(sandbox) == ["order.paid", "order.confirmed", *parcel]
+
+
+@pytest.mark.parametrize("end", [complete_order, cancel_order])
+def test_a_parcel_that_left_is_told_though_the_order_ended_before_its_email_was_sent(sandbox, settings, end):
+    settings.NOTIFY_ON = ["order.shipped", "order.completed", "order.cancelled"]
+    order = bought()
+    pay_order(order_id=order.id)
+    ship_order(order_id=order.id)
+    end(order_id=order.id)
+    assert drained() == {"sent": 2}
+    assert subjects(sandbox)[0] == "order.shipped"

@@ -24,12 +24,22 @@ PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)
 CHANGED = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)
 MUG = {"sku": "M", "name": "Ceramic mug", "quantity": 2, "unit_amount": 1900}
 TOWEL = {"sku": "T", "name": "Tea towel", "quantity": 1, "unit_amount": 2500}
+PARCEL: dict[str, Any] = {
+    "parcel_lines": [{"item": 0, "quantity": 1}, {"item": 1, "quantity": 1}],
+    "left_lines": [{"item": 0, "quantity": 1}],
+    "carrier": "DHL",
+    "tracking_number": "00340434",
+    "tracking_url": "https://track.example.com/1",
+    "shipped_at": dt.datetime(2026, 11, 20, 18, 0, tzinfo=dt.UTC),
+}
 #: The values of a change that an e-mail shows. Most e-mails show none.
 SHOWN: dict[str, dict[str, Any]] = {
     "order.completed": {"tracking_url": "https://track.example.com/1"},
     "order.cancelled": {"was_paid": True, "reason": "Sold out"},
     "order.refunded": {"amount": 6890},
     "order.part_refunded": {"amount": 1900},
+    "order.shipped": PARCEL,
+    "order.delivered": PARCEL,
 }
 CHANGES: dict[str, dict[str, Any]] = {name: SHOWN.get(name, {}) for name in EMAILS}
 LANGUAGES = [language for language, _ in settings.LANGUAGES]
@@ -43,7 +53,15 @@ VARIANTS: list[dict[str, Any]] = [
     {"event_type": "order.cancelled", "change": {"was_paid": False}},
     {"event_type": "order.part_refunded", "change": {"amount": 1000}, "refunded_amount": 2900},
     {"event_type": "order.refunded", "change": {"amount": 4990}, "refunded_amount": 6890},
+    {"event_type": "order.completed", "change": SHOWN["order.completed"] | {"shipped_before": True}},
+    {"event_type": "order.completed", "change": SHOWN["order.completed"] | {"all_shipped": True}},
+    {"event_type": "order.shipped", "change": PARCEL | {"left_lines": [], "all_shipped": True}},
+    {"event_type": "order.shipped", "change": PARCEL | {"corrected": True}},
+    {"event_type": "order.shipped", "change": PARCEL, "refunded_amount": 1900},
+    {"event_type": "order.shipped", "change": {"shipped_at": PARCEL["shipped_at"]}},
 ]
+
+IDS = [f"{values['event_type']}-{number}" for number, values in enumerate(VARIANTS)]
 
 
 def mail(
@@ -88,9 +106,9 @@ def everywhere(email: RenderedEmail, *facts: str) -> bool:
 
 
 def message(email: RenderedEmail) -> list[str]:
-    """Return the lines of the text above the order, its items and the shop."""
+    """Return the lines of the text above the order, its items and the shop, without those of a parcel."""
     text = plain(email.body_text).partition("\n\n- ")[0].rpartition("\n\n")[0]
-    return [line.removesuffix(":").rstrip() for line in text.splitlines() if line]
+    return [line.removesuffix(":").rstrip() for line in text.splitlines() if line and line[:2] != "- "]
 
 
 class Balance(HTMLParser):
@@ -127,7 +145,8 @@ def test_it_is_sound_html_with_inline_styles_and_nothing_remote(event_type, loca
     assert not any("class" in attributes for _, attributes in page.tags)
     assert [attributes["lang"] for tag, attributes in page.tags if tag == "html"] == [locale]
     links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
-    assert links == ([TRACKING, SHOP] if event_type == "order.completed" else [SHOP])
+    is_tracked = event_type in ("order.completed", "order.shipped")
+    assert links == ([TRACKING, SHOP] if is_tracked else [SHOP])
     assert len(body.encode()) < 8_000
     assert max(map(len, body.splitlines())) < 998  # RFC 5322's limit of a line
 
@@ -144,7 +163,7 @@ def test_it_tells_the_order_the_items_the_total_and_the_shop(event_type, locale)
 
 
 @pytest.mark.parametrize("locale", LANGUAGES)
-@pytest.mark.parametrize("values", VARIANTS, ids=lambda values: "-".join(map(str, values.values())))
+@pytest.mark.parametrize("values", VARIANTS, ids=IDS)
 def test_it_says_the_same_in_both_bodies_and_nothing_is_missing(values, locale):
     email = mail(**values, locale=locale)
     text, page = both(email)
@@ -202,6 +221,72 @@ def test_it_promises_no_parcel_where_nothing_can_be_tracked():
     assert "on its way" not in email.subject + email.body_text and SHOP in email.body_text
 
 
+def test_it_says_once_that_the_parcel_is_on_its_way():
+    link = SHOWN["order.completed"]
+    rest = mail("order.completed", change=link | {"shipped_before": True})
+    assert rest.subject == "The rest of your order A-10234 is on its way"
+    assert everywhere(rest, "The rest of your order was dispatched on November 21, 2026", TRACKING)
+    end = mail("order.completed", change=link | {"all_shipped": True})
+    assert end.subject == "Your order A-10234 is complete"
+    assert everywhere(end, "Your order was completed on", TRACKING)
+    assert "on its way" not in (end.body_html + end.body_text).lower()
+
+
+class TestAParcel:
+    def test_it_names_what_is_in_it_what_follows_and_where_to_follow_it(self):
+        email = mail("order.shipped")
+        assert email.subject == "Part of your order A-10234 is on its way"
+        assert everywhere(email, "Your parcel was dispatched on November 20, 2026")
+        assert everywhere(email, "Carrier: DHL", "Tracking number: 00340434", TRACKING)
+        assert everywhere(email, "In this parcel", "Not dispatched yet", "the rest of your order separately")
+        text = plain(email.body_text)
+        assert "In this parcel:\n- 1 × Ceramic mug\n- 1 × Tea towel\n\n" in text
+        assert "Not dispatched yet:\n- 1 × Ceramic mug\n\nWe will send you" in text
+
+    def test_the_last_one_says_that_nothing_follows(self):
+        email = mail("order.shipped", change=PARCEL | {"left_lines": [], "all_shipped": True})
+        assert email.subject == "Your parcel for order A-10234 is on its way"
+        assert everywhere(email, "Everything you ordered has now been dispatched.")
+        assert "Not dispatched yet" not in email.body_text + email.body_html
+
+    def test_it_promises_no_rest_once_something_was_refunded(self):
+        email = mail("order.shipped", refunded_amount=1900)
+        assert everywhere(email, "Not dispatched yet")
+        assert "We will send" not in email.body_text + email.body_html
+
+    def test_without_its_lines_it_lists_and_promises_nothing(self):
+        email = mail("order.shipped", change={"shipped_at": PARCEL["shipped_at"]})
+        said = email.body_text + email.body_html
+        assert not re.search("In this parcel|Not dispatched|Everything you|Carrier|Tracking|Track your", said)
+        assert everywhere(email, "Your parcel was dispatched on November 20, 2026")
+
+    def test_a_corrected_number_is_told_as_one(self):
+        email = mail("order.shipped", change=PARCEL | {"corrected": True})
+        assert email.subject == "Corrected tracking details for your order A-10234"
+        assert everywhere(email, "corrected the tracking details", "Tracking number: 00340434", TRACKING)
+        assert "and is on its way" not in email.body_text + email.body_html
+
+    def test_a_delivered_one_says_what_was_in_it_and_when(self):
+        email = mail("order.delivered")
+        assert email.subject == "Your parcel for order A-10234 has been delivered"
+        said = "dispatched on November 20, 2026 was delivered on November 21, 2026"
+        assert everywhere(email, said, "In this parcel", "Ceramic mug")
+        assert TRACKING not in email.body_text + email.body_html
+
+    def test_it_shows_twenty_lines_and_counts_the_rest(self):
+        items = [{"sku": str(n), "name": f"Item {n}.", "quantity": 1, "unit_amount": 1} for n in range(50)]
+        lines = [{"item": n, "quantity": 1} for n in range(23)]
+        change = PARCEL | {"parcel_lines": lines, "left_lines": [{"item": 30, "quantity": 1}] * 21}
+        email = mail("order.shipped", items=items, change=change)
+        text = plain(email.body_text).partition("Order:")[0]
+        assert text.count("- 1 × ") == 40
+        assert everywhere(email, "and 3 more items", "and one more item")
+
+    def test_it_skips_a_line_that_the_order_does_not_have(self):
+        email = mail("order.shipped", change=PARCEL | {"parcel_lines": [{"item": 7, "quantity": 1}]})
+        assert "In this parcel" not in email.body_text
+
+
 def test_it_promises_a_refund_only_for_what_was_paid():
     promise = "We will refund this amount"
     assert everywhere(mail("order.cancelled"), promise)
@@ -248,7 +333,7 @@ def dates_of(email: RenderedEmail) -> list[str]:
 
 
 @pytest.mark.parametrize("locale", LANGUAGES)
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("variant", VARIANTS, ids=IDS)
 def test_it_begins_with_the_date_of_its_change(variant, locale):
     assert dates_of(mail(locale=locale, **variant)) == [DAYS[locale]] * 2
 

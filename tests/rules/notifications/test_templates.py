@@ -130,7 +130,8 @@ def test_a_file_of_the_shop_may_set_names_and_define_macros_for_others(replaceme
         "{% extends '_layout.txt' %}"
         "{% block message %}{{ loud(thanks) }}{% set n = 1 %}{{ n }}{% endblock %}",
     )
-    replacements("order.completed/body.txt", "{{ reference }}")
+    for name in ("order.completed", "order.shipped", "order.delivered"):
+        replacements(f"{name}/body.txt", "{{ reference }}")
     check_templates(declared=EMAILS, samples=SAMPLES)
     mail = render_email(event_type="order.paid", locale="en", context=CONTEXT)
     assert mail.body_text == "THANKS1Thanks Payment received for your order A-1\n"

@@ -13,13 +13,24 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications.states.outcomes import SET_ASIDE
 from orders.bulk_actions import RENDER_AGAIN
+from orders.models import Shipment
 from tests.kit.admin import MAILS, press
 from tests.kit.events import order as place
 from tests.kit.jobs import Killed, act, job_after, run_jobs, small_batches, started
 from tests.kit.mails import not_in, rendered_again
 from tests.kit.months import Steps
-from tests.kit.orders import cancel_order, complete_order, fail_payment, pay_order, refund_order
+from tests.kit.orders import (
+    cancel_order,
+    complete_order,
+    correct_shipment,
+    deliver_shipment,
+    fail_payment,
+    pay_order,
+    refund_order,
+    ship_order,
+)
 from tests.kit.people import staff_client
+from tests.kit.profiles import save_profile
 from tests.kit.words import (
     BulkJob,
     DomainEvent,
@@ -106,6 +117,84 @@ class TestCancellations:
         assert rendered_again(mail) == ([], ["only the e-mail has the reason of the cancellation"])
         mail.refresh_from_db()
         assert mail.status == "dead_lettered"
+
+
+class TestShipments:
+    ITEMS = ({"sku": "M", "name": "Mug", "quantity": 2, "unit_amount": 300},)
+    ONE = ({"item": 0, "quantity": 1},)
+
+    def order(self) -> Order:
+        return paid(items=list(self.ITEMS))
+
+    def test_each_email_shows_its_own_parcel_with_the_number_of_now(self):
+        order = self.order()
+        parcels = [
+            ship_order(order_id=order.id, lines=self.ONE, tracking_number=number) for number in ("1-1", "2-2")
+        ]
+        correct_shipment(order_id=order.id, shipment_id=parcels[0].id, tracking_number="3-3")
+        first, second = EmailNotification.objects.filter(event_type="order.shipped").order_by("id")
+        copies, refused = rendered_again(first, second)
+        assert refused == []
+        assert ["3-3" in copy.body_text for copy in copies] == [True, False]
+        assert ["2-2" in copy.body_text for copy in copies] == [False, True]
+        for copy in copies:
+            assert "In this parcel:\n- 1 × Mug\n\nEverything you ordered" in copy.body_text
+
+    def test_a_corrected_number_is_told_as_one_again(self):
+        order = self.order()
+        parcel = ship_order(order_id=order.id)
+        correct_shipment(order_id=order.id, shipment_id=parcel.id, tracking_number="3-3", notify=True)
+        (copy,), _ = rendered_again(spoil(order, "order.shipped"))
+        assert copy.subject == "Corrected tracking details for your order A-1" and "3-3" in copy.body_text
+
+    def test_a_delivery_has_its_dates(self, settings):
+        settings.NOTIFY_ON = ["order.delivered"]
+        order = self.order()
+        parcel = ship_order(order_id=order.id, shipped_at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+        day = dt.datetime(2026, 1, 3, tzinfo=dt.UTC)
+        deliver_shipment(order_id=order.id, shipment_id=parcel.id, at=day)
+        first = EmailNotification.objects.get(event_type="order.delivered")
+        (copy,), _ = rendered_again(spoil(order, "order.delivered"))
+        assert copy.body_text == first.body_text and "3, 2026" in copy.body_text
+
+    def test_a_shop_copy_shows_the_parcel(self):
+        save_profile("", copy_to="office@example.com")
+        order = self.order()
+        ship_order(order_id=order.id, tracking_number="1-1")
+        (copy,), _ = rendered_again(spoil(order, "order.shipped"))
+        assert (copy.recipient_email, "1-1" in copy.body_text) == ("office@example.com", True)
+
+    def test_without_its_event_it_is_refused_because_nobody_knows_which_parcel_it_was(self):
+        order = self.order()
+        ship_order(order_id=order.id)
+        DomainEvent.objects.all().delete()
+        why = ["only its event, which is not stored here, has the change's data"]
+        assert rendered_again(spoil(order, "order.shipped")) == ([], why)
+
+    def test_another_systems_shows_the_parcel_that_its_event_was_the_newest_of(self):
+        order = self.order()
+        parcel = ship_order(order_id=order.id, tracking_number="1-1")
+        DomainEvent.objects.all().delete()
+        Order.objects.filter(id=order.id).update(source="shop-a")
+        Shipment.objects.filter(id=parcel.id).update(sequence=3)
+        mail = spoil(order, "order.shipped")
+        (copy,), _ = rendered_again(mail)
+        assert "1-1" in copy.body_text
+        Shipment.objects.filter(id=parcel.id).update(sequence=4)
+        why = ["only shop-a, which is not stored here, has the change's data"]
+        assert rendered_again(
+            spoil(order, "order.shipped", resend_of=None, idempotency_key=mail.idempotency_key)
+        ) == ([], why)
+
+    @pytest.mark.parametrize("quantity", [1, 2])
+    def test_a_completion_knows_what_had_left_before_it(self, quantity):
+        order = self.order()
+        ship_order(order_id=order.id, lines=[{"item": 0, "quantity": quantity}])
+        complete_order(order_id=order.id, tracking_url="https://track.example/1")
+        before = EmailNotification.objects.get(event_type="order.completed").subject
+        (copy,), _ = rendered_again(spoil(order, "order.completed"))
+        assert copy.subject == before
+        assert ("The rest" in before) is (quantity == 1)
 
 
 class TestRefusals:

@@ -23,8 +23,18 @@ from tests.kit.orders import (
     place_order,
     refund_order,
 )
+from tests.kit.profiles import save_profile
 from tests.kit.races import together
-from tests.kit.words import ERASED_ADDRESS, DomainEvent, InvalidTransition, Order, erase_person, export_person
+from tests.kit.words import (
+    ERASED,
+    ERASED_ADDRESS,
+    DomainEvent,
+    EmailNotification,
+    InvalidTransition,
+    Order,
+    erase_person,
+    export_person,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ITEMS = [
@@ -299,3 +309,112 @@ class TestAPerson:
         ship(order, (1, 1), **self.TRACKING)
         assert set(Shipment.objects.values_list("tracking_number", "tracking_url")) == {("", "")}
         assert not any("SECRET" in str(event.payload) for event in DomainEvent.objects.all())
+
+
+def emails(order: Order, *events: str) -> list[EmailNotification]:
+    """Return the order's e-mails about these events, oldest first."""
+    rows = EmailNotification.objects.filter(order_id=order.id, event_type__in=events or ["order.shipped"])
+    return list(rows.order_by("id"))
+
+
+class TestEmails:
+    def test_each_parcel_is_told_once_with_what_is_in_it_and_what_follows(self):
+        order = paid(reference="A-1")
+        ship(order, (0, 1), reference="P-1", carrier="DHL", tracking_number="42")
+        ship(order, (0, 1), reference="P-1")
+        ship(order)
+        first, second = emails(order)
+        assert [(email.order_version, email.subject) for email in (first, second)] == [
+            (3, "Part of your order A-1 is on its way"),
+            (4, "Your parcel for order A-1 is on its way"),
+        ]
+        assert "In this parcel:\n- 1 × Mug\n" in first.body_text and "Carrier: DHL" in first.body_text
+        assert "Not dispatched yet:\n- 1 × Mug\n- 1 × Tea\n" in first.body_text
+        assert "Everything you ordered has now been dispatched." in second.body_text
+
+    def test_what_came_back_is_not_promised_again(self):
+        order = paid()
+        done(shipments.take_return, order, shipment_id=ship(order, (0, 1)).id)
+        ship(order, (1, 1))
+        email = emails(order)[-1]
+        assert "Not dispatched yet:\n- 1 × Mug\n\n" in email.body_text
+        ship(order, (0, 1))
+        last = emails(order)[-1].body_text
+        assert "Not dispatched yet" not in last and "Everything" not in last
+
+    def test_nothing_is_promised_of_a_completed_order_or_if_a_parcel_is_not_said(self):
+        order = paid()
+        complete_order(order_id=order.id)
+        ship(order, (0, 1))
+        other = paid()
+        done(shipments.ship, other, lines=[], is_fact=True)
+        ship(other, (0, 1))
+        for email in (*emails(order), *emails(other)):
+            assert "Not dispatched yet" not in email.body_text and "Everything" not in email.body_text
+        assert "In this parcel" not in emails(other)[0].body_text
+
+    def test_the_date_is_that_of_the_parcel(self):
+        order = paid()
+        at = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+        ship(order, shipped_at=at)
+        (email,) = emails(order)
+        assert email.body_text.startswith("January\N{NO-BREAK SPACE}2, 2026\n")
+
+    def test_a_corrected_number_is_told_only_if_the_shop_wishes(self):
+        order = paid()
+        parcel = ship(order, tracking_number="1")
+        done(shipments.correct, order, shipment_id=parcel.id, tracking_number="2")
+        assert len(emails(order)) == 1
+        done(shipments.correct, order, shipment_id=parcel.id, tracking_number="3", notify=True)
+        _, email = emails(order)
+        assert email.subject.startswith("Corrected tracking details for your order")
+        assert "Tracking number: 3\n" in email.body_text and email.order_version == order.version == 5
+
+    def test_a_delivery_is_told_only_if_notify_on_names_it(self, settings):
+        order = paid()
+        done(shipments.deliver, order, shipment_id=ship(order, (0, 1)).id)
+        assert emails(order, "order.delivered") == []
+        settings.NOTIFY_ON = [*settings.NOTIFY_ON, "order.delivered"]
+        parcel = ship(order)
+        for _ in range(2):
+            done(shipments.deliver, order, shipment_id=parcel.id)
+        (email,) = emails(order, "order.delivered")
+        assert "was delivered on" in email.body_text and "- 1 × Mug\n- 1 × Tea\n" in email.body_text
+
+    def test_a_parcel_whose_delivery_was_told_before_is_no_news(self):
+        order = paid()
+        done(shipments.note_end, order, reference="P-1", column="delivered_at")
+        ship(order, reference="P-1")
+        assert emails(order) == []
+
+    def test_the_shop_gets_its_copy(self):
+        save_profile("", copy_to="office@example.com")
+        order = paid()
+        ship(order, tracking_number="42")
+        mine, copy = emails(order)
+        assert (copy.recipient_email, copy.shop_copy_of) == ("office@example.com", mine.id)
+        assert "42" in copy.body_text
+
+    def test_an_erased_persons_email_says_nothing(self):
+        order = paid()
+        Order.objects.filter(id=order.id).update(email=ERASED_ADDRESS)
+        ship(order, tracking_number="42")
+        (email,) = emails(order)
+        assert (email.status, email.subject, email.body, email.body_text) == ("suppressed", ERASED, "", "")
+
+    @pytest.mark.parametrize(
+        ("quantities", "subject"),
+        [
+            ([], "Your order A-1 is on its way"),
+            ([1], "The rest of your order A-1 is on its way"),
+            ([1, 1], "Your order A-1 is complete"),
+        ],
+    )
+    def test_a_completion_says_on_its_way_only_of_what_had_not_left(self, quantities, subject):
+        order = paid(reference="A-1", items=ITEMS[:1])
+        for quantity in quantities:
+            ship(order, (0, quantity))
+        complete_order(order_id=order.id, tracking_url="https://parcels.example.com/1")
+        (email,) = emails(order, "order.completed")
+        assert email.subject == subject
+        assert len(emails(order)) == len(quantities)
