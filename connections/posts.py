@@ -21,7 +21,7 @@ from django.db.models.functions import Greatest, Now
 from connections import metrics
 from connections.models import ConnectionPost, ShopConnection
 from connections.platforms import platform_of
-from connections.translation import Stored
+from connections.translation import Stored, StoredShipment
 from events.consuming.envelope import Rejected, envelope_of
 from events.consuming.handlers import Handler
 from events.consuming.inbox import apply_in_transaction, explain
@@ -152,7 +152,19 @@ def _stored(order: Order) -> Stored:
         is_paid=order.paid_at is not None,
         is_completed=order.completed_at is not None,
         modified_at=order.reported_at,
-        shipments=frozenset(filter(None, (shipment.reference for shipment in read_shipments(order)))),
+        email=order.email,
+        name=order.name,
+        reference=order.reference,
+        items=order.items,
+        shipments={
+            shipment.reference: StoredShipment(
+                carrier=shipment.carrier,
+                tracking_url=shipment.tracking_url,
+                is_delivered=shipment.delivered_at is not None,
+            )
+            for shipment in read_shipments(order)
+            if shipment.reference
+        },
     )
 
 
