@@ -1,0 +1,297 @@
+"""Read the orders that changed in a shop from its orders API, with bounds on what the shop decides.
+
+The host is looked up once for each request, and the connection goes to an address of that answer, after it
+was checked: a name that means another address a moment later gains nothing. Proxies of the environment are
+not used, because they would look up the host themselves.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime as dt
+import email.utils
+import http.client
+import ipaddress
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
+
+from events.consuming.envelope import DEEPEST
+from notifications.providers.session import tls_context
+from web.api.bodies import NotStrict, parse_json
+
+_PATH = "/wp-json/wc/v3/orders"
+_PAGE_SIZE = 50
+#: What connections.woocommerce.order reads. The shop sends no more of its customers than that.
+_FIELDS = (
+    "id,number,status,currency,total,prices_include_tax,customer_id,payment_method,billing,line_items,refunds,"
+    "meta_data,date_created_gmt,date_modified_gmt,date_paid_gmt,date_completed_gmt"
+)
+_MOST_PAGES = 2000
+_MOST_BYTES = 16 * 2**20  # of a page
+_MOST_REDIRECTS = 3
+_MOST_PAUSES = 3
+_LONGEST_PAUSE_SECONDS = 60.0
+_CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
+_PAGE_SECONDS, _ALL_SECONDS = 60.0, 900.0
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class ShopUnreachable(Exception):
+    """The shop's orders cannot be read. The text says why, and has no key in it."""
+
+
+class _Page(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def read_orders(
+    *,
+    address: str,
+    key: str,
+    secret: str,
+    since: dt.datetime,
+    until: dt.datetime | None = None,
+    is_private_allowed: bool,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[bytes]:
+    """Yield each order that was saved since then, as JSON for `translate`. Raise `ShopUnreachable`.
+
+    An order may come twice if the shop changes others meanwhile. `is_private_allowed` also allows http.
+    """
+    query = {
+        "modified_after": _written(since - dt.timedelta(seconds=1)),  # it leaves out the second itself
+        "dates_are_gmt": "true",
+        "status": "any",
+        # By modification, an order that is saved meanwhile would move the next page away from its place.
+        "orderby": "id",
+        "order": "asc",
+        "per_page": str(_PAGE_SIZE),
+        "_fields": _FIELDS,
+    }
+    if until is not None:
+        query["modified_before"] = _written(until)
+    reader = _Reader(key, secret, is_private_allowed=is_private_allowed, sleep=sleep)
+    for number in range(1, _MOST_PAGES + 1):
+        url = f"{address.rstrip('/')}{_PATH}?{urlencode({**query, 'page': str(number)})}"
+        page = reader.get(url)
+        orders = _read_list(page.body)
+        try:
+            yield from [json.dumps(order).encode() for order in orders]
+        except RecursionError:
+            raise ShopUnreachable("An order of the shop is nested too deeply.") from None
+        if len(orders) < _PAGE_SIZE or page.headers.get("x-wp-totalpages") == str(number):
+            return
+    raise ShopUnreachable(f"The shop has more than {_MOST_PAGES} pages of orders. Ask for fewer days.")
+
+
+def _written(time: dt.datetime) -> str:
+    return time.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _read_list(body: bytes) -> list[Any]:
+    try:
+        document = parse_json(body, deepest=DEEPEST)
+    except NotStrict as error:
+        raise ShopUnreachable(f"The answer of the shop {error.reason}.") from None
+    if not isinstance(document, list):
+        raise ShopUnreachable("The answer of the shop is no list of orders.")
+    return document
+
+
+class _Reader:
+    """Sends requests with the key, until the time for all of them is over."""
+
+    def __init__(
+        self, key: str, secret: str, *, is_private_allowed: bool, sleep: Callable[[float], object]
+    ) -> None:
+        credentials = base64.b64encode(f"{key}:{secret}".encode()).decode()
+        self._headers = {
+            "Authorization": f"Basic {credentials}",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "Connection": "close",
+            "User-Agent": "orderpost",
+        }
+        self._is_private_allowed, self._sleep = is_private_allowed, sleep
+        self._ends_at = time.monotonic() + _ALL_SECONDS
+
+    def get(self, url: str) -> _Page:
+        """Return the answer 200. Follow redirects on the host, and wait if the shop asks for it."""
+        redirects = pauses = 0
+        while True:
+            parts = self._check(url)
+            page = self._request(parts)
+            if page.status == 200:
+                return page
+            if page.status in (301, 302, 303, 307, 308) and redirects < _MOST_REDIRECTS:
+                redirects += 1
+                url = _follow(parts, page.headers.get("location", ""))
+            elif page.status in (429, 503) and pauses < _MOST_PAUSES:
+                pauses += 1
+                self._pause(page.headers.get("retry-after", ""))
+            else:
+                raise ShopUnreachable(_explain(page.status))
+
+    def _check(self, url: str) -> SplitResult:
+        try:
+            parts = urlsplit(url)
+            is_complete = bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_complete = False
+        if not is_complete or parts.username is not None:
+            raise ShopUnreachable("The shop's address is not like https://shop.example.")
+        if parts.scheme != "https" and not (parts.scheme == "http" and self._is_private_allowed):
+            raise ShopUnreachable("The shop's address must begin with https://.")
+        return parts
+
+    def _pause(self, retry_after: str) -> None:
+        seconds = _seconds_of(retry_after)
+        if seconds > _LONGEST_PAUSE_SECONDS or time.monotonic() + seconds > self._ends_at:
+            raise ShopUnreachable(f"The shop asks to wait {math.ceil(seconds)} s.")
+        self._sleep(seconds)
+
+    def _request(self, parts: SplitResult) -> _Page:
+        seconds = min(_PAGE_SECONDS, self._ends_at - time.monotonic())
+        if seconds <= 0:
+            raise ShopUnreachable(f"The shop took longer than {_ALL_SECONDS:.0f} s for all its orders.")
+        assert parts.hostname is not None
+        is_tls = parts.scheme == "https"
+        port = parts.port or (443 if is_tls else 80)
+        try:
+            with contextlib.ExitStack() as stack:
+                sock: socket.socket = stack.enter_context(self._connect(parts.hostname, port))
+                # A shop that sends a byte now and then would never time out.
+                watch = stack.enter_context(_Watch(sock, seconds))
+                sock.settimeout(_READ_SECONDS)
+                if is_tls:
+                    tls = tls_context().wrap_socket(sock, server_hostname=parts.hostname)
+                    sock = stack.enter_context(tls)
+                page = self._exchange(sock, parts, port)
+        except TimeoutError:
+            raise ShopUnreachable("The shop does not answer in time.") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise ShopUnreachable(f"The connection to the shop broke: {type(error).__name__}.") from None
+        if watch.has_ended:
+            raise ShopUnreachable(f"The shop took longer than {seconds:.0f} s for an answer.")
+        return page
+
+    def _exchange(self, sock: socket.socket, parts: SplitResult, port: int) -> _Page:
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", port)
+        connection.auto_open = 0  # it would look up the host again
+        connection.sock = sock
+        connection.request("GET", f"{parts.path or '/'}?{parts.query}", headers=self._headers)
+        answer = connection.getresponse()
+        body = bytearray()
+        while chunk := answer.read(2**16):
+            body += chunk
+            if len(body) > _MOST_BYTES:
+                raise ShopUnreachable(f"An answer of the shop has more than {_MOST_BYTES:,} bytes.")
+        if answer.length:
+            raise http.client.IncompleteRead(b"", answer.length)
+        return _Page(answer.status, {name.lower(): value for name, value in answer.getheaders()}, bytes(body))
+
+    def _connect(self, host: str, port: int) -> socket.socket:
+        """Connect to an address of the host. None may be private, unless that is allowed."""
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise ShopUnreachable(f"There is no host {host}.") from None
+        if not self._is_private_allowed and not all(is_public(str(answer[4][0])) for answer in answers):
+            raise ShopUnreachable(f"{host} is a private address, which CONNECTIONS_PRIVATE does not allow.")
+        failure: OSError = OSError("no address")
+        for family, kind, protocol, _, place in answers:
+            sock = socket.socket(family, kind, protocol)
+            sock.settimeout(_CONNECT_SECONDS)
+            try:
+                sock.connect(place)
+            except OSError as error:
+                sock.close()
+                failure = error
+            else:
+                return sock
+        raise failure
+
+
+class _Watch:
+    """Shuts a socket down if a request takes longer than some seconds."""
+
+    def __init__(self, sock: socket.socket, seconds: float) -> None:
+        self.has_ended = False
+        self._sock = sock.dup()  # the TLS socket takes over the other one
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _Watch:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._sock.close()
+
+    def _end(self) -> None:
+        self.has_ended = True
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address is of the internet, also the IPv4 address inside one of IPv6.
+
+    >>> is_public("8.8.8.8"), is_public("10.0.0.1"), is_public("::ffff:127.0.0.1")
+    (True, False, False)
+    """
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour
+        if ip in _NAT64:
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
+        if inner is not None:
+            return is_public(str(inner))
+    return ip.is_global and not ip.is_multicast
+
+
+def _follow(parts: SplitResult, location: str) -> str:
+    """Return where a redirect leads. The key goes to no other host or port, except from http to https."""
+    url = urljoin(parts.geturl(), location)
+    try:
+        to = urlsplit(url)
+        place, now = (to.hostname, to.port), (parts.hostname, parts.port)
+    except ValueError:
+        raise ShopUnreachable("The shop redirects to an invalid address.") from None
+    is_upgrade = (parts.scheme, to.scheme) == ("http", "https") and to.hostname == parts.hostname
+    if not is_upgrade and (to.scheme != parts.scheme or place != now):
+        host = to.hostname or ""
+        raise ShopUnreachable(f"The shop redirects to {host[:100]}. If that is the shop, enter its address.")
+    return url
+
+
+def _seconds_of(retry_after: str) -> float:
+    """Return the seconds that the header Retry-After asks for, or five if it is not readable."""
+    if retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 10:
+        return float(retry_after)
+    try:
+        at = email.utils.parsedate_to_datetime(retry_after).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return 5.0
+    return max(1.0, at - time.time())
+
+
+def _explain(status: int) -> str:
+    if status in (401, 403):
+        return "The shop refuses the API key. Make one with the permission Read, of a user who sees orders."
+    if status == 404:
+        return (
+            "There is no orders API at the shop's address. In WordPress, choose permalinks other than Plain."
+        )
+    return f"The shop answered with status {status}."

@@ -1,0 +1,321 @@
+"""The reader of a shop's orders API, and shops that do it harm."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import itertools
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from connections.woocommerce import client
+from connections.woocommerce.client import ShopUnreachable, is_public, read_orders
+from tests.kit.certificates import make_server_context
+from tests.kit.http import serve
+from tests.kit.woocommerce import FakeShop
+
+LONG_AGO = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+
+
+def read(address: str, *, since: dt.datetime = LONG_AGO, **options: Any) -> list[dict[str, Any]]:
+    values: dict[str, Any] = {"key": "ck_fake", "secret": "cs_fake", "is_private_allowed": True} | options
+    return [json.loads(body) for body in read_orders(address=address, since=since, **values)]
+
+
+@pytest.fixture
+def shop() -> Iterator[FakeShop]:
+    shop = FakeShop()
+    with shop.serve():
+        yield shop
+
+
+@pytest.fixture
+def talk() -> Iterator[Callable[..., str]]:
+    """Return a function that serves raw bytes, one piece after the other, and returns the address."""
+    servers: list[socket.socket] = []
+
+    def start(*pieces: bytes, seconds: float = 0.0, repeat: bool = False) -> str:
+        server = socket.create_server(("127.0.0.1", 0))
+        servers.append(server)
+
+        def run() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65536)
+                    for piece in itertools.chain(pieces, itertools.cycle(pieces[-1:]) if repeat else ()):
+                        connection.sendall(piece)
+                        time.sleep(seconds)
+
+        threading.Thread(target=run, daemon=True).start()
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+class TestPages:
+    def test_it_reads_each_order_that_changed_since_once_over_all_pages(self, shop):
+        old = [shop.place() for _ in range(3)]
+        since = shop.now.replace(tzinfo=dt.UTC) + dt.timedelta(seconds=1)
+        new = [shop.place() for _ in range(120)]
+        shop.complete(old[1])
+        ids = [order["id"] for order in read(shop.address, since=since)]
+        assert ids == [old[1], *new]
+        assert len(shop.requests) == 3
+
+    def test_it_reads_the_second_of_since_itself_in_utc(self, shop):
+        id = shop.place()
+        since = shop.now.replace(tzinfo=dt.UTC).astimezone(dt.timezone(dt.timedelta(hours=5)))
+        assert [order["id"] for order in read(shop.address, since=since)] == [id]
+
+    def test_it_asks_for_no_more_than_it_reads(self, shop):
+        shop.place()
+        (order,) = read(shop.address)
+        assert "customer_ip_address" not in order and "shipping" not in order and order["billing"]["email"]
+
+    def test_it_reads_until_a_time(self, shop):
+        id = shop.place()
+        until = shop.now.replace(tzinfo=dt.UTC) + dt.timedelta(seconds=1)
+        shop.place()
+        assert [order["id"] for order in read(shop.address, until=until)] == [id]
+
+    def test_a_shop_that_a_proxy_took_the_number_of_pages_from_is_read_to_the_end(self):
+        pages = [[{"id": number}] * 50 for number in (1, 2)] + [[]]
+        with serve(lambda path, headers, body: (200, pages.pop(0), {})) as address:
+            assert len(read(address)) == 100
+
+    def test_an_order_that_is_saved_meanwhile_hides_no_other(self, shop):
+        ids = [shop.place() for _ in range(120)]
+        seen = []
+        for body in read_orders(
+            address=shop.address, key="ck_fake", secret="cs_fake", since=LONG_AGO, is_private_allowed=True
+        ):
+            seen.append(json.loads(body)["id"])
+            if len(seen) % 10 == 0:
+                shop.complete(seen[-1])
+        assert sorted(set(seen)) == ids
+
+
+class TestPauses:
+    def test_it_waits_as_the_shop_asks(self, shop):
+        shop.place()
+        later = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
+        shop.api_answers = [
+            (429, {"Retry-After": "7"}),
+            (503, {"Retry-After": later.strftime("%a, %d %b %Y %H:%M:%S GMT")}),
+            (503, {}),
+        ]
+        waits: list[float] = []
+        assert len(read(shop.address, sleep=waits.append)) == 1
+        assert waits[0] == 7 and 25 < waits[1] <= 30 and waits[2] == 5
+
+    def test_it_gives_up_if_that_is_too_long_or_too_often(self, shop):
+        shop.api_answers = [(429, {"Retry-After": "3600"})]
+        with pytest.raises(ShopUnreachable, match="asks to wait 3600 s"):
+            read(shop.address)
+        shop.api_answers = [(503, {"Retry-After": "1"})] * 4
+        with pytest.raises(ShopUnreachable, match="status 503"):
+            read(shop.address, sleep=lambda seconds: None)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("status", "text"),
+        [
+            (401, "refuses the API key"),
+            (403, "refuses"),
+            (404, "permalinks other than Plain"),
+            (500, "status 500"),
+        ],
+    )
+    def test_it_says_what_to_do(self, status, text):
+        with (
+            serve(lambda path, headers, body: (status, {}, {})) as address,
+            pytest.raises(ShopUnreachable, match=text) as caught,
+        ):
+            read(address)
+        assert "cs_fake" not in str(caught.value)
+
+    @pytest.mark.parametrize("answer", [b"<html>", b"", {"code": "x"}, b"[" * 100_000, b"\xff"])
+    def test_an_answer_that_is_no_list_is_refused(self, answer):
+        with (
+            serve(lambda path, headers, body: (200, answer, {})) as address,
+            pytest.raises(ShopUnreachable, match="The answer of the shop"),
+        ):
+            read(address)
+
+    @pytest.mark.parametrize(
+        "address",
+        ["", "shop.example", "ftp://shop.example", "https://", "https://u:p@shop.example", "https://a:99999"],
+    )
+    def test_an_address_that_is_none_is_refused(self, address):
+        with pytest.raises(ShopUnreachable, match="address"):
+            read(address)
+
+    def test_http_is_refused_unless_private_shops_are_allowed(self, shop):
+        with pytest.raises(ShopUnreachable, match="must begin with https"):
+            read(shop.address, is_private_allowed=False)
+
+    def test_a_host_that_does_not_exist_is_named(self):
+        with pytest.raises(ShopUnreachable, match=r"There is no host shop\.invalid"):
+            read("https://shop.invalid")
+
+    def test_it_reads_over_https(self, tmp_path, monkeypatch):
+        context, authority = make_server_context(folder=tmp_path)
+        trusting = ssl.create_default_context(cafile=str(authority))
+        monkeypatch.setattr(client, "tls_context", lambda: trusting)
+        shop = FakeShop()
+        id = shop.place()
+        with shop.serve(tls=context) as address:
+            assert [order["id"] for order in read(address)] == [id]
+
+    def test_a_certificate_that_nobody_signed_is_refused(self, tmp_path):
+        context, _ = make_server_context(folder=tmp_path)
+        shop = FakeShop()
+        with shop.serve(tls=context) as address, pytest.raises(ShopUnreachable, match="SSLCertVerification"):
+            read(address)
+        assert not shop.requests
+
+
+class TestPrivateAddresses:
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fe80::1%eth0",
+            "fd00::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::1",
+        ],
+    )
+    def test_they_are_not_public(self, address):
+        assert not is_public(address)
+
+    @pytest.mark.parametrize("address", ["93.184.215.14", "2606:2800:21f::1", "64:ff9b::5db8:d70e"])
+    def test_those_of_the_internet_are(self, address):
+        assert is_public(address)
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433"])
+    def test_a_private_shop_is_not_connected_to(self, host):
+        server = socket.create_server(("127.0.0.1", 0))
+        server.settimeout(0.05)
+        with pytest.raises(ShopUnreachable, match="private address"):
+            read(f"https://{host}:{server.getsockname()[1]}", is_private_allowed=False)
+        with pytest.raises(TimeoutError):
+            server.accept()
+        server.close()
+
+    def test_a_name_is_looked_up_once_and_the_connection_goes_there(self, monkeypatch):
+        """A second look-up could give another address (DNS rebinding)."""
+        looked_up, connected = [], []
+        place = ("93.184.215.14", 443)
+
+        def look_up(host: str, *_: Any, **__: Any) -> list[Any]:
+            looked_up.append(host)
+            address = place if len(looked_up) == 1 else ("127.0.0.1", 443)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address)]
+
+        def connect(self: socket.socket, address: Any) -> None:
+            connected.append(address)
+            raise ConnectionRefusedError
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        monkeypatch.setattr(socket.socket, "connect", connect)
+        with pytest.raises(ShopUnreachable, match="broke"):
+            read("https://shop.example", is_private_allowed=False)
+        assert looked_up == ["shop.example"] and connected == [place]
+
+    def test_a_name_with_one_private_address_is_refused(self, monkeypatch):
+        places = [("93.184.215.14", 443), ("10.0.0.1", 443)]
+        answers = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers)
+        with pytest.raises(ShopUnreachable, match="private address"):
+            read("https://shop.example", is_private_allowed=False)
+
+
+class TestRedirects:
+    def test_it_follows_one_on_the_same_host(self, shop):
+        shop.place()
+        shop.api_answers = [(301, {"Location": "/wp-json/wc/v3/orders?dates_are_gmt=true&_fields=id"})]
+        assert [list(order) for order in read(shop.address)] == [["id"]]
+
+    @pytest.mark.parametrize(
+        "location",
+        ["http://169.254.169.254/latest", "https://other.example/", "//other.example/x", "ftp://127.0.0.1/"],
+    )
+    def test_it_follows_none_to_another_host_or_protocol(self, shop, location):
+        shop.api_answers = [(302, {"Location": location})]
+        with pytest.raises(ShopUnreachable, match="redirects to"):
+            read(shop.address)
+
+    def test_it_follows_none_to_another_port(self, shop):
+        with FakeShop().serve() as other:
+            shop.api_answers = [(302, {"Location": f"{other}/wp-json/wc/v3/orders"})]
+            with pytest.raises(ShopUnreachable, match="redirects to"):
+                read(shop.address)
+
+    def test_it_ends_a_circle(self, shop):
+        shop.api_answers = [(302, {"Location": "/wp-json/wc/v3/orders"})] * 5
+        with pytest.raises(ShopUnreachable, match="status 302"):
+            read(shop.address)
+
+
+class TestEndless:
+    HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+    def test_an_endless_answer_is_cut_at_its_size(self, monkeypatch, talk):
+        monkeypatch.setattr(client, "_MOST_BYTES", 2**20)
+        address = talk(self.HEAD + b"\r\n[" + b" " * 65536, b" " * 65536, repeat=True)
+        with pytest.raises(ShopUnreachable, match="has more than"):
+            read(address)
+
+    @pytest.mark.parametrize("beginning", [HEAD + b"X: ", HEAD + b"\r\n[", b""])
+    def test_an_answer_that_drips_is_cut_after_its_time(self, monkeypatch, talk, beginning):
+        monkeypatch.setattr(client, "_PAGE_SECONDS", 0.3)
+        address = talk(beginning or b"H", b" " * 3, seconds=0.02, repeat=True)
+        with pytest.raises(ShopUnreachable):
+            read(address)
+
+    def test_a_shop_that_says_nothing_times_out(self, monkeypatch, talk):
+        monkeypatch.setattr(client, "_READ_SECONDS", 0.1)
+        with pytest.raises(ShopUnreachable, match="does not answer in time"):
+            read(talk(b"", seconds=2))
+
+    def test_an_answer_that_breaks_off_is_none(self, talk):
+        with pytest.raises(ShopUnreachable, match="broke: IncompleteRead"):
+            read(talk(self.HEAD + b"Content-Length: 100\r\n\r\n[]"))
+
+    def test_a_list_that_never_ends_is_left(self, monkeypatch):
+        monkeypatch.setattr(client, "_MOST_PAGES", 3)
+        page = [{"id": 1}] * 50
+        with (
+            serve(lambda path, headers, body: (200, page, {"X-WP-TotalPages": "999999"})) as address,
+            pytest.raises(ShopUnreachable, match="more than 3 pages"),
+        ):
+            read(address)
+
+    def test_all_pages_together_have_a_time(self, monkeypatch, shop):
+        monkeypatch.setattr(client, "_ALL_SECONDS", 0.0)
+        with pytest.raises(ShopUnreachable, match="for all its orders"):
+            read(shop.address)
