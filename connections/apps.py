@@ -18,8 +18,11 @@ class ConnectionsConfig(AppConfig):
 
     def ready(self) -> None:
         from connections.models import ShopConnection
+        from connections.privacy import erase_posts, export_posts
         from notifications import connected
+        from orders.privacy.stored_answers import OTHER_TEXTS, OtherTexts
 
+        OTHER_TEXTS.append(OtherTexts(erase_posts, export_posts))
         shops = ShopConnection.objects
         connected.find_shop = lambda source: shops.active().filter(source=source).first()
         connected.read_names = lambda: shops.active().values_list("source", flat=True)

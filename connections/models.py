@@ -118,7 +118,8 @@ class ConnectionPost(models.Model):
     reason = models.CharField(max_length=1000, default="", db_default="", editable=False)
     # It was read from the shop's API and lacks here, and waits for a person.
     is_missing = models.BooleanField(default=False, db_default=False, editable=False)
-    # The order's number as the shop shows it, once it was read.
+    # Our id of the order, and its number as the shop shows it, once the post was read.
+    order_id = models.UUIDField(null=True, editable=False)
     reference = models.CharField(max_length=100, default="", db_default="", editable=False)
 
     purge_rules = (PurgeRule("received_at", KEPT_DAYS),)

@@ -84,7 +84,7 @@ def process_next(source: str) -> Step:
             else:
                 log.exception("a shop's post cannot be used", source=source, post=str(post.id))
             post.reason = make_storable(explain(error))[:1000]
-        post.save(update_fields=["done_at", "reason", "reference"])
+        post.save(update_fields=["done_at", "reason", "order_id", "reference"])
         result: Step = "unusable" if post.reason else "done"
         after_commit(lambda: _tell(post, result))
     return result
@@ -126,6 +126,7 @@ def _process(post: ConnectionPost, shop: ShopConnection) -> None:
         return
     id = own_id(source=shop.source, id=order_id)
     order, _ = lock_row(Order, id)
+    post.order_id = id
     translation = platform.translate(
         body,
         stored=_stored(order) if order is not None and order.source == shop.source else None,

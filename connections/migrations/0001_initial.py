@@ -59,6 +59,7 @@ class Migration(migrations.Migration):
                 ("done_at", models.DateTimeField(editable=False, null=True)),
                 ("reason", models.CharField(db_default="", default="", editable=False, max_length=1000)),
                 ("is_missing", models.BooleanField(db_default=False, default=False, editable=False)),
+                ("order_id", models.UUIDField(editable=False, null=True)),
                 ("reference", models.CharField(db_default="", default="", editable=False, max_length=100)),
             ],
             options={

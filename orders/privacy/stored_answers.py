@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from retention.partitions.locks import no_statement_timeout
 from retention.person import Person
@@ -20,6 +20,17 @@ _ANSWERS = "idempotency_keys WHERE lower(answer_body) LIKE ANY(%s)"
 _ANSWER_TEXTS = ("answer_body",)
 _DEAD_EVENTS = "inbound_dead_letters WHERE lower(concat_ws(' ', key, envelope, error)) ~ ANY(%s)"
 _EVENT_TEXTS = ("key", "envelope", "error")
+
+
+class OtherTexts(NamedTuple):
+    """Texts that another app stores as they came. Both functions get the `person`, and answer by table."""
+
+    erase: Callable[..., Counter[str]]
+    export: Callable[..., dict[str, list[dict[str, Any]]]]
+
+
+#: The apps above add theirs.
+OTHER_TEXTS: list[OtherTexts] = []
 
 
 def json_patterns(texts: Iterable[str]) -> list[str]:
@@ -72,6 +83,8 @@ def erase_answers(*, person: Person) -> Counter[str]:
             [ERASED, ERASED, [row["id"] for row in events]],
         )
         counts["inbound_dead_letters"] += cursor.rowcount
+    for texts in OTHER_TEXTS:
+        counts += texts.erase(person=person)
     return counts
 
 
@@ -107,7 +120,7 @@ def export_answers(*, person: Person) -> dict[str, list[dict[str, Any]]]:
     with no_statement_timeout(using="default") as cursor:
         answers = _rows(cursor, "*", _ANSWERS, _answer_patterns(person))
         events = _rows(cursor, "*", _DEAD_EVENTS, _event_patterns(person))
-    return {
+    exported = {
         "idempotency_keys": [
             person.only_their_address(row) for row in answers if _names(row, person, _ANSWER_TEXTS)
         ],
@@ -115,6 +128,9 @@ def export_answers(*, person: Person) -> dict[str, list[dict[str, Any]]]:
             person.only_their_address(row) for row in events if _names(row, person, _EVENT_TEXTS)
         ],
     }
+    for texts in OTHER_TEXTS:
+        exported |= texts.export(person=person)
+    return exported
 
 
 def _answer_patterns(person: Person) -> list[str]:

@@ -1,0 +1,57 @@
+"""How long a shop's posts are kept, and that a person's leave with the person."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+from django.utils import timezone
+
+from connections.models import ConnectionPost
+from connections.posts import process_waiting
+from retention.purge import purge, rules
+from tests.kit.people import ANN, BOB, erase, export
+from tests.kit.plain_shop import body_of, plain_shop, post
+from tests.kit.words import ERASED, ERASED_ADDRESS, EmailNotification, Order
+
+__all__ = ["plain_shop"]
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
+    pytest.mark.usefixtures("archive_folder"),
+]
+
+
+def paid(order_id: str, email: str) -> bytes:
+    return body_of(order_id, changes=[("placed", {"email": email}), ("completed", {"email": email})])
+
+
+def test_the_daily_purge_deletes_posts_after_14_days(plain_shop):
+    for days in (13, 15):
+        ConnectionPost.objects.create(
+            source="shop-w", body="{}", received_at=timezone.now() - dt.timedelta(days)
+        )
+    (rule,) = (rule for table, rule in rules() if table == "connection_posts")
+    assert purge(table="connection_posts", rule=rule) == 1
+    assert ConnectionPost.objects.count() == 1
+
+
+def test_an_erasure_takes_a_persons_posts_and_no_others(plain_shop):
+    for order_id, email in (("A-1", ANN), ("A-2", BOB)):
+        post(paid(order_id, email))
+    process_waiting(seconds=60)
+    post(paid("A-3", ANN.upper()))  # still waits
+    erase(ANN)
+    bodies = [row.body for row in ConnectionPost.objects.order_by("id")]
+    assert [ERASED in body for body in bodies] == [True, False, True]
+    assert process_waiting(seconds=60) is False
+    assert sorted(Order.objects.values_list("email", flat=True)) == sorted([ERASED_ADDRESS, BOB])
+    assert not EmailNotification.objects.filter(recipient_email__iexact=ANN).exists()
+
+
+def test_an_export_has_a_persons_posts_and_no_others(plain_shop):
+    for order_id, email in (("A-1", ANN), ("A-2", BOB)):
+        post(paid(order_id, email))
+    process_waiting(seconds=60)
+    (row,) = export(ANN)["connection_posts"]
+    assert ANN in row["body"] and BOB not in json.dumps(export(ANN), default=str)
