@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from connections.models import ShopConnection
 from connections.translation import Translation
+from connections.woocommerce import order, signature, translate
 
 
 class Platform(NamedTuple):
@@ -23,7 +24,14 @@ class Platform(NamedTuple):
 
 
 #: By `ShopConnection.platform`.
-PLATFORMS: dict[str, Platform] = {}
+PLATFORMS: dict[str, Platform] = {
+    ShopConnection.Platform.WOOCOMMERCE: Platform(
+        is_ping=signature.is_ping,
+        is_signed=signature.is_signed,
+        read_order_id=order.read_order_id,
+        translate=translate.translate,
+    )
+}
 
 
 def platform_of(connection: ShopConnection) -> Platform:

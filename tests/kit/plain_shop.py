@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from connections import platforms
+from connections import platforms, receive
 from connections.encryption import encrypt
 from connections.models import ShopConnection
 from connections.platforms import Platform
@@ -72,10 +72,16 @@ def translate(
 PLAIN = Platform(is_ping, is_signed, read_order_id, translate)
 
 
+def lift_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take any number of posts a second. The count in Valkey outlives a test."""
+    monkeypatch.setattr(receive, "MOST_A_SECOND", 1_000_000)
+
+
 @pytest.fixture
 def plain_shop(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShopConnection]:
     """Return a connection in trial of a shop with this platform."""
     settings.CONNECTION_KEY = [KEY]
+    lift_limit(monkeypatch)
     monkeypatch.setitem(platforms.PLATFORMS, "woocommerce", PLAIN)
     yield connect()
 

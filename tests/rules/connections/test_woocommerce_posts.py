@@ -1,0 +1,77 @@
+"""The posts of a WooCommerce shop, as the shop sends them, through the whole connection."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from connections.encryption import encrypt
+from connections.models import ConnectionPost, ShopConnection
+from connections.posts import process_waiting
+from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.woocommerce import FakeShop
+from tests.kit.words import EmailNotification, Order, own_id
+
+pytestmark = pytest.mark.django_db
+EVERY_EMAIL = [
+    *("order.placed", "order.paid", "order.confirmed", "order.completed", "order.cancelled"),
+    *("order.refunded", "order.part_refunded", "order.shipped", "order.delivered"),
+]
+
+
+@pytest.fixture
+def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
+    settings.CONNECTION_KEY, settings.FAST_PATH, settings.NOTIFY_ON = [KEY], False, EVERY_EMAIL
+    lift_limit(monkeypatch)
+    shop = FakeShop(seed=7)
+    connect(secret=encrypt(shop.secret), state="waiting")
+    yield shop
+
+
+def send(headers: dict[str, str], body: bytes) -> int:
+    headers = dict(headers)
+    content_type = headers.pop("Content-Type")
+    return Client().post(f"/connect/{SOURCE}", body, content_type=content_type, headers=headers).status_code
+
+
+def state_of(id: int) -> tuple[str | None, int, tuple[str, ...]]:
+    order = Order.objects.filter(id=own_id(source=SOURCE, id=str(id))).first()
+    if order is None:
+        return None, 0, ()
+    emails = EmailNotification.objects.filter(order_id=order.id).order_by("id")
+    return order.status, order.refunded_amount, tuple(emails.values_list("event_type", flat=True))
+
+
+def test_the_ping_of_a_new_webhook_is_answered_200_and_stores_nothing(shop):
+    assert send(*shop.ping()) == 200
+    assert not ConnectionPost.objects.exists()
+
+
+def test_a_replay_with_another_topic_in_its_header_changes_nothing(shop):
+    id = shop.place()
+    ((headers, body),) = shop.deliveries()
+    assert [send(headers, body), send(headers | {"X-WC-Webhook-Topic": "order.deleted"}, body)] == [202, 202]
+    process_waiting(seconds=60)
+    assert state_of(id) == ("paid", 0, ("order.paid",))
+
+
+def test_orders_and_their_emails_are_those_of_the_shop_each_once(shop):
+    ids = [shop.place_any() for _ in range(20)]
+    lives = [shop.live(id) for id in ids]
+    posts = shop.deliveries()
+    while lives:
+        life = random.choice(lives)
+        if next(life, None) is None:
+            lives.remove(life)
+        posts += shop.deliveries()
+    for headers, body in posts:
+        assert send(headers, body) == 202
+    process_waiting(seconds=600)
+    assert not ConnectionPost.objects.unusable().exists()
+    truth = {id: shop.truth(id)[:3] for id in ids}
+    assert {id: state_of(id) for id in ids} == truth
+    assert ShopConnection.objects.get().state == "trial"
