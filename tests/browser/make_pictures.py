@@ -11,6 +11,7 @@ import hashlib
 import shutil
 import subprocess
 import tarfile
+import uuid
 
 import pytest
 from django.db.models.functions import Now
@@ -25,6 +26,7 @@ from tests.browser.brands import send_two_brands, serve_logo
 from tests.browser.history import MARK, write_history
 from tests.browser.test_texts import PAID, TEXTS
 from tests.kit.months import tidy
+from tests.kit.orders import pay_order, place_order, ship_order
 from tests.kit.texts import READY
 from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, drain, minutes
 
@@ -96,6 +98,42 @@ def test_make_the_pictures_of_brands(mailbox, settings, open_page, make_page):
         serve_logo(page)
         page.goto(path)
         page.wait_for_load_state("networkidle")
+        page.screenshot(path=FOLDER / f"{name}.png")
+
+
+def test_make_the_pictures_of_a_parcel(mailbox, make_page):
+    items = [
+        {"sku": "A-1", "name": "Darjeeling, 250 g", "quantity": 2, "unit_amount": 1490},
+        {"sku": "B-7", "name": "Teapot of cast iron", "quantity": 1, "unit_amount": 6900},
+    ]
+    for locale in ("en", "de"):
+        order = place_order(
+            user_id=uuid.uuid4(),
+            email=f"{locale}@example.com",
+            name="Ann Lee",
+            reference="T-1001",
+            locale=locale,
+            total_amount=9880,
+            currency="EUR",
+            items=items,
+        )
+        pay_order(order_id=order.id)
+        ship_order(
+            order_id=order.id,
+            lines=[{"item": 0, "quantity": 2}],
+            carrier="DHL",
+            tracking_number="00340434161094042557",
+            tracking_url="https://parcels.example.com/t/1",
+        )
+    drain.drain_emails()
+    paths = {
+        mail.to: f"/mails/{mail.message_id}/html"
+        for mail in mailbox.mails
+        if mail.custom_args["event_type"] == "order.shipped"
+    }
+    for name, to, dark in (("parcel", "en@example.com", False), ("parcel-dark", "de@example.com", True)):
+        page = make_page(mailbox.url, width=390, height=750, dark=dark)
+        page.goto(paths[to])
         page.screenshot(path=FOLDER / f"{name}.png")
 
 

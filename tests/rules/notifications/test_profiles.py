@@ -44,11 +44,11 @@ class TestAnEmail:
         mail = EmailNotification.objects.get()
         assert (mail.profile, mail.from_email, mail.reply_to) == ("", "Shop <a@shop.test>", "help@shop.test")
 
-    def test_shows_the_colour_and_the_logo_with_the_name_as_its_text(self):
+    @pytest.mark.parametrize("event_type", ["order.paid", "order.completed", "order.shipped"])
+    def test_shows_the_colour_and_the_logo_with_the_name_as_its_text(self, event_type):
         save_profile("shop-a", colour="#7c2d12", logo_url="https://shop-a.test/logo.png")
-        mail = render_email(
-            event_type="order.paid", locale="en", context=SAMPLE, profile=find_profile("shop-a")
-        )
+        profile = find_profile("shop-a")
+        mail = render_email(event_type=event_type, locale="en", context=SAMPLE, profile=profile)
         assert 'bgcolor="#7c2d12"' in mail.body_html and "#115e59" not in mail.body_html
         assert 'src="https://shop-a.test/logo.png" alt="The shop-a"' in mail.body_html
 
