@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,8 @@ from urllib.parse import quote
 from runtime.texts import one_line
 
 _LONGEST, _LONGEST_URL = 100, 500
-_MOST = 100
+_MOST_PARCELS = 100
+_MOST = 300  # members of a list; an order may have 200 items
 #: 2001, from which on a number is a time in seconds.
 _EARLIEST = 10**9
 
@@ -47,14 +49,14 @@ def read_parcels(order: Mapping[str, Any], *, items: Sequence[frozenset[int]]) -
     ):
         if parcel.tracking_number and "@" not in parcel.tracking_number:  # as orders.bodies wants it
             parcels.setdefault(parcel.tracking_number, parcel)
-    return tuple(parcels.values())[:_MOST]
+    return tuple(parcels.values())[:_MOST_PARCELS]
 
 
 def _shipment_tracking(meta: Mapping[str, Any], items: Sequence[frozenset[int]]) -> Iterator[Parcel]:
-    statuses = _list(meta.get("ts_shipment_status")) or _list(meta.get("shipment_status"))
-    for place, entry in enumerate(_list(meta.get("_wc_shipment_tracking_items"))):
+    statuses = _members(meta.get("ts_shipment_status")) or _members(meta.get("shipment_status"))
+    for place, entry in _members(meta.get("_wc_shipment_tracking_items")).items():
         if isinstance(entry, dict):
-            status = statuses[place] if place < len(statuses) else None
+            status = statuses.get(place)
             yield _parcel(
                 number=entry.get("tracking_number"),
                 carrier=entry.get("custom_tracking_provider")
@@ -139,24 +141,31 @@ def _lines(
 
 def _meta(holder: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values by key. A later entry of a key wins, as WooCommerce shows it."""
-    entries = _list(holder.get("meta_data"))
+    entries = holder.get("meta_data")
     return {
         entry["key"]: entry.get("value")
-        for entry in entries
+        for entry in (entries if isinstance(entries, list) else ())
         if isinstance(entry, dict) and isinstance(entry.get("key"), str)
     }
 
 
 def _list(value: object) -> list[Any]:
-    """Return a list, also one from which PHP deleted a member, which is an object, or one in a text."""
+    return list(_members(value).values())
+
+
+def _members(value: object) -> dict[str, Any]:
+    """Return a list's members by place. PHP makes an object of a list that lost a member.
+
+    Some plug-ins write either as JSON in a text. Leave out what exceeds `_MOST`.
+    """
     if isinstance(value, str) and value.startswith(("[", "{")):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            return []
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
+            return {}
+    if isinstance(value, list):
+        value = {str(place): member for place, member in enumerate(value)}
+    return dict(itertools.islice(value.items(), _MOST)) if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str:

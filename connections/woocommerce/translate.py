@@ -35,6 +35,7 @@ STATUSES: Mapping[str, str] = {
     "failed": S.PENDING,
     "on-hold": S.PENDING,
     "processing": S.PAID,
+    "ready-for-pickup": S.PAID,
     "completed": S.COMPLETED,
     "cancelled": S.CANCELLED,
     "refunded": S.REFUNDED,

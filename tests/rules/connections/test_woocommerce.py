@@ -554,6 +554,20 @@ class TestParcels:
         shop._meta(id, "_aftership_tracking_items").append({"tracking_number": "Z1", "slug": "gls"})
         assert here.take(post_of(shop, id)) == ["order.paid", "order.shipped"]
 
+    def test_a_delivery_is_that_of_the_parcel_with_the_same_key(self, shop, here):
+        id = shop.place()
+        items = {"0": {"tracking_number": "Z1"}, "2": {"tracking_number": "Z2"}}  # "1" was deleted
+        statuses = {"1": {"status": "delivered"}, "2": {"status": "delivered"}}
+        meta = {"_wc_shipment_tracking_items": items, "ts_shipment_status": statuses}
+        here.take(post_of(shop, id, meta_data=[{"key": key, "value": value} for key, value in meta.items()]))
+        assert [shipment.is_delivered for shipment in here.stored.shipments.values()] == [False, True]
+
+    def test_an_order_has_at_most_a_hundred_parcels(self, shop, here):
+        id = shop.place()
+        entries = [{"tracking_number": f"Z{number}"} for number in range(5000)]
+        here.take(post_of(shop, id, meta_data=[{"key": "_wc_shipment_tracking_items", "value": entries}]))
+        assert len(here.stored.shipments) == 100
+
     def test_its_lines_are_those_of_the_order_or_none(self, shop, here):
         id = shop.place()
         shop.ship(id, "Z1")
