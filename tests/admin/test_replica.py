@@ -51,6 +51,7 @@ def test_the_api_is_not_read_from_the_replica(path):
 
 PAGES = [
     *("/admin/orders/order/", "/admin/orders/order/?status=paid", "/admin/orders/order/csv/"),
+    "/admin/orders/order/?fulfilment=shipped",
     *("/admin/notifications/emailnotification/", "/admin/notifications/emailnotification/csv/"),
     *("/admin/events/domainevent/", "/admin/runtime/bulkjob/", "/admin/admin/logentry/"),
 ]
