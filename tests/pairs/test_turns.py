@@ -19,6 +19,7 @@ from tests.kit.orders import (
     cancel_order,
     complete_order,
     confirm_order,
+    correct_shipment,
     deliver_shipment,
     pay_order,
     place_order,
@@ -306,3 +307,29 @@ def test_a_parcel_that_left_is_told_though_the_order_ended_before_its_email_was_
     end(order_id=order.id)
     assert drained() == {"sent": 2}
     assert subjects(sandbox)[0] == "order.shipped"
+
+
+def test_a_parcel_of_another_systems_order_waits_for_the_payment_that_came_after_it(sandbox, settings):
+    settings.NOTIFY_ON = ["order.paid", "order.shipped"]
+    id = new_id()
+    assert tell("shipped", id, 3) == "done"
+    assert tell("paid", id, 2) == "done"
+    rows.filter(event_type="order.paid").update(next_attempt_at=Now() + HOUR)
+    assert drained() == {"pending": 2}
+    rows.filter(event_type="order.paid").update(next_attempt_at=Now())
+    assert drained() == {"sent": 2}
+    assert subjects(sandbox) == ["order.paid", "order.shipped"]
+
+
+def test_the_corrected_number_of_a_parcel_waits_for_its_first_email(sandbox, settings):
+    settings.NOTIFY_ON = ["order.shipped"]
+    order = bought()
+    pay_order(order_id=order.id)
+    parcel = ship_order(order_id=order.id, tracking_number="1")
+    correct_shipment(order_id=order.id, shipment_id=parcel.id, tracking_number="2", notify=True)
+    first, second = rows.order_by("order_version")
+    rows.filter(id=first.id).update(next_attempt_at=Now() + HOUR)
+    assert drained() == {"pending": 2}
+    rows.filter(id=first.id).update(next_attempt_at=Now())
+    assert drained() == {"sent": 2}
+    assert [mail.subject for mail in sandbox.mails] == [first.subject, second.subject]
