@@ -196,6 +196,21 @@ class TestPreviews:
         assert "A-77" in body.content.decode()
         assert body.headers["Content-Security-Policy"].startswith("sandbox")
 
+    def test_a_parcel_is_the_newest_one_and_before_any_left_the_whole_order(self, admin_client):
+        items = [{"sku": "M", "name": "Mug", "quantity": 3, "unit_amount": 100}]
+        order = make_order(status="paid", total_amount=300, items=items)
+
+        def preview(event: str) -> str:
+            page = admin_client.get(self.path(order, "body/"), {"event": event, "locale": "en"})
+            return re.sub(r"<[^>]*>|\s+", " ", page.content.decode())
+
+        for event in ("order.shipped", "order.delivered"):
+            assert re.search(r"In this parcel +3 × +Mug", preview(event))
+        ship_order(order_id=order.id, lines=[{"item": 0, "quantity": 1}], tracking_number="4-2")
+        shown = preview("order.shipped")
+        assert re.search(r"In this parcel +1 × +Mug +Not dispatched yet +2 × +Mug", shown)
+        assert "Tracking number: 4-2" in shown and "Carrier: DHL" in shown  # the sample's
+
     def test_an_unknown_template_is_no_page(self, admin_client):
         order = make_order()
         assert admin_client.get(self.path(order, "body/"), {"event": "../x"}).status_code == 404

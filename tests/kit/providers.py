@@ -63,7 +63,7 @@ def close() -> None:
     """Close the connections of earlier tests, and forget which authorities they trusted."""
     for provider in PROVIDERS.values():
         provider.close()
-    session._tls.cache_clear()
+    session.tls_context.cache_clear()
 
 
 def end_senders() -> None:
