@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from connections.models import ShopConnection
 from connections.translation import Translation
 from connections.woocommerce import order, signature, translate
+from connections.woocommerce.own_emails import OWN_EMAILS
 
 
 class Platform(NamedTuple):
@@ -21,6 +22,8 @@ class Platform(NamedTuple):
     read_order_id: Callable[[bytes], str | None]
     #: translate(body, stored=, source=, mapping=, received_at=) is what the order owes. Raises `Rejected`.
     translate: Callable[..., Translation]
+    #: The e-mails that the platform itself sends, by the event of ours that takes their place.
+    own_emails: Mapping[str, str]
 
 
 #: By `ShopConnection.platform`.
@@ -30,6 +33,7 @@ PLATFORMS: dict[str, Platform] = {
         is_signed=signature.is_signed,
         read_order_id=order.read_order_id,
         translate=translate.translate,
+        own_emails=OWN_EMAILS,
     )
 }
 

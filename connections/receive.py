@@ -122,4 +122,4 @@ def _store(connection: ShopConnection, body: bytes) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-urlpatterns = [path("<path:source>", receive)]
+urlpatterns = [path("<str:source>", receive, name="connect")]

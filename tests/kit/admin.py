@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from connections.models import ConnectionPost, ShopConnection
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.texts import publish_texts
@@ -18,6 +19,7 @@ from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id, pause
 
 MAILS, ORDERS = "/admin/notifications/emailnotification/", "/admin/orders/order/"
 EVENTS, LETTERS = "/admin/events/domainevent/", "/admin/events/inbounddeadletter/"
+SHOPS, POSTS = "/admin/connections/shopconnection/", "/admin/connections/connectionpost/"
 JOBS, LOG = "/admin/runtime/bulkjob/", "/admin/admin/logentry/"
 PAGES = (
     "/admin/",
@@ -35,6 +37,9 @@ PAGES = (
     EVENTS,
     LETTERS,
     f"{LETTERS}refused/",
+    SHOPS,
+    f"{SHOPS}add/",
+    POSTS,
     JOBS,
     "/admin/retention/detachedpartition/",
     "/admin/runtime/heartbeat/",
@@ -52,6 +57,9 @@ def every_page() -> list[str]:
     event = dead_event(aggregate_id=order.id)
     dead_letter()
     rows = (f"{ORDERS}{order.id}/change/", f"{MAILS}{mail.id}/change/", f"{EVENTS}{event.id}/change/")
+    shop = ShopConnection.objects.create(source="tea", address="https://tea.example.com", state="trial")
+    post = ConnectionPost.objects.create(source="tea", body="{}", reason="it has no id")
+    rows += (f"{SHOPS}{shop.id}/change/", f"{POSTS}{post.id}/change/")
     publish_texts()
     editor = "/admin/notifications/emailtext/edit/order.paid/en/"
     of_order = [f"{ORDERS}{order.id}/emails/", f"{ORDERS}{order.id}/address/", f"{ORDERS}copies/{mail.id}/"]

@@ -1,0 +1,130 @@
+"""The list of what connected shops posted, and the page of one post: why it is unusable, and *Try again*."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from connections import tasks
+from connections.models import ConnectionPost, ConnectionPostQuerySet, ShopConnection
+from connections.posts import retry
+from web.admin.base import ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
+from web.admin.menu import MenuItem
+from web.admin.period import PeriodFilter
+
+
+class PostStateFilter(ChoiceFilter):
+    title, parameter_name = "state", "state"
+
+    def choices_of(self) -> Sequence[str]:
+        return ["unusable", "waiting", "missing"]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        state = str(self.value())
+        if state not in self.choices_of() or not isinstance(queryset, ConnectionPostQuerySet):
+            return queryset
+        rows: QuerySet[Any] = getattr(queryset, state)()
+        return rows
+
+
+class PostShopFilter(ChoiceFilter):
+    title, parameter_name = "shop", "source"
+
+    def choices_of(self) -> Iterable[str]:
+        return ShopConnection.objects.values_list("source", flat=True)
+
+
+@admin.register(ConnectionPost)
+class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
+    menu = MenuItem(61, "Shop posts")
+    change_form_template = "admin/connections/connectionpost/change_form.html"
+    empty_text = "No connected shop has posted anything. Each post stays for 14 days."
+    list_display = ["shown", "source", "state", "short", "received"]
+    list_filter = [PostStateFilter, PostShopFilter, ChosenFilter, PeriodFilter]
+    actions = ["try_again"]
+    fields = ["source", "state", "received", "done", "reference", "order", "shown_body"]
+
+    def get_urls(self) -> list[URLPattern]:
+        view, name = self.admin_site.admin_view, "connections_connectionpost_retry"
+        return [path("<uuid:id>/retry/", view(self.retry_view), name=name), *super().get_urls()]
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("connections.retry_connectionpost")
+
+    def retry_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        if request.method != "POST" or not self.has_retry_permission(request):
+            raise PermissionDenied
+        self._retry(request, [id])
+        return HttpResponseRedirect(reverse("admin:connections_connectionpost_change", args=[id]))
+
+    @admin.action(description="Try again", permissions=["retry"])
+    def try_again(self, request: HttpRequest, queryset: QuerySet[ConnectionPost]) -> None:
+        self._retry(request, list(queryset.values_list("id", flat=True)))
+
+    def _retry(self, request: HttpRequest, ids: list[uuid.UUID]) -> None:
+        with transaction.atomic():
+            changed = retry(ids=ids)
+            for post in ConnectionPost.objects.filter(id__in=changed).defer("body"):
+                self.log_change(request, post, "Tried again.")
+        tasks.wake()
+        self.message_user(
+            request, f"To be tried again: {len(changed)}. Left alone: {len(ids) - len(changed)}."
+        )
+
+    @admin.display(description="order")
+    def shown(self, post: ConnectionPost) -> str:
+        return post.reference or f"…{str(post.id)[-8:]}"
+
+    @admin.display(description="order")
+    def order(self, post: ConnectionPost) -> SafeString | str:
+        if post.order_id is None:
+            return "–"
+        url = reverse("admin:orders_order_change", args=[post.order_id])
+        return format_html('<a href="{}">{}</a>', url, post.reference or post.order_id)
+
+    @admin.display(description="state")
+    def state(self, post: ConnectionPost) -> SafeString:
+        if post.done_at:
+            return pill("sent", "processed")
+        if post.reason:
+            return pill("dead_lettered", "unusable")
+        return pill("failed", "missing here") if post.is_missing else pill("pending", "waiting")
+
+    @admin.display(description="reason")
+    def short(self, post: ConnectionPost) -> str:
+        return post.reason[:120] or "–"
+
+    @admin.display(description="received")
+    def received(self, post: ConnectionPost) -> SafeString | str:
+        return show_time(post.received_at)
+
+    @admin.display(description="processed")
+    def done(self, post: ConnectionPost) -> SafeString | str:
+        return show_time(post.done_at)
+
+    @admin.display(description="body")
+    def shown_body(self, post: ConnectionPost) -> SafeString:
+        try:
+            text = json.dumps(json.loads(post.body), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            text = post.body
+        return format_html('<pre class="mail-text">{}</pre>', text[:100_000])
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add whether the user may have the post tried again."""
+        post: ConnectionPost = context["original"]
+        context["may_retry"] = bool(post.reason) and not post.done_at and self.has_retry_permission(request)
+        return super().render_change_form(request, context, *args, **kwargs)

@@ -1,0 +1,287 @@
+"""The list of connections, and the page of one: what to do in the shop, its trial, and going live."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models.functions import Now
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from connections.encryption import KeyMissing, Unreadable, decrypt, encrypt
+from connections.models import TRIAL_STATE, ConnectionPost, ShopConnection
+from connections.platforms import platform_of
+from connections.services import ShopRefusal, change_state, check_source, clean_address, make_secret
+from notifications.models import CONTENT, EmailNotification
+from orders.models import Order
+from runtime.database.ids import parse_uuid
+from web.admin.base import EstimatingPaginator, ListAdmin, format_time, pill, show_time
+from web.admin.menu import MenuItem
+
+S = ShopConnection.State
+#: How many e-mails of the trial a page shows, and seconds between two refreshes of an open page.
+SHOWN_EMAILS, REFRESH_SECONDS = 20, 5
+#: The form of `datetime-local`.
+MINUTE = "%Y-%m-%dT%H:%M"
+COLOURS = {S.WAITING: "pending", S.TRIAL: "processing", S.LIVE: "sent", S.OFF: "discarded"}
+_PART = "admin/connections/shopconnection/_state.html"
+
+
+class ShopForm(forms.ModelForm[ShopConnection]):
+    """The fields of a connection. Secrets go in, and never come out again."""
+
+    new_api_key = forms.CharField(
+        required=False,
+        max_length=200,
+        label="Key of the shop's API",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+        help_text="Optional: finds orders whose posts were lost. Empty keeps the stored one.",
+    )
+    new_api_secret = forms.CharField(
+        required=False,
+        max_length=200,
+        label="Secret of the shop's API",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+
+    class Meta:
+        model = ShopConnection
+        fields = ["source", "platform", "address", "statuses"]
+        labels = {"source": "Name", "address": "Address of the shop", "statuses": "Statuses of plug-ins"}
+        help_texts = {
+            "source": "The shop's orders have it as their source, and it stays: my-shop.",
+            "address": "Such as https://shop.example.com.",
+            "statuses": "What a status means here, or an empty text to ignore it:"
+            ' {"packed": "confirmed", "internal": ""}.',
+        }
+
+    def clean_source(self) -> str:
+        source = str(self.cleaned_data["source"])
+        if self.instance._state.adding:
+            _check(check_source, source)
+        return source
+
+    def clean_address(self) -> str:
+        return str(_check(clean_address, str(self.cleaned_data["address"])))
+
+    def clean_statuses(self) -> dict[str, str]:
+        statuses = self.cleaned_data["statuses"] or {}
+        allowed = ["", *Order.Status.values]
+        is_mapping = isinstance(statuses, dict) and all(value in allowed for value in statuses.values())
+        if not is_mapping:
+            raise forms.ValidationError(
+                f"Each value must be one of {', '.join(Order.Status.values)}, or an empty text."
+            )
+        return dict(statuses)
+
+    def clean(self) -> dict[str, Any]:
+        if bool(self.cleaned_data.get("new_api_key")) != bool(self.cleaned_data.get("new_api_secret")):
+            self.add_error("new_api_secret", "Enter both the key and the secret, or neither.")
+        if not settings.CONNECTION_KEY:
+            raise forms.ValidationError(
+                "Set CONNECTION_KEY for all processes first: it encrypts the secrets of connections."
+            )
+        return self.cleaned_data
+
+
+def _check(check: Any, value: str) -> Any:
+    try:
+        return check(value)
+    except ShopRefusal as refusal:
+        raise forms.ValidationError(str(refusal)) from refusal
+
+
+@admin.register(ShopConnection)
+class ShopConnectionAdmin(ListAdmin[ShopConnection]):
+    form = ShopForm
+    paginator = EstimatingPaginator
+    change_form_template = "admin/connections/shopconnection/change_form.html"
+    menu = MenuItem(36, "Connections")
+    empty_text = "Nothing here yet. Add a connection to take a shop's own webhooks."
+    list_display = ["source", "platform", "shown_state", "last_post", "live_from"]
+    ordering = ["source"]
+
+    @admin.display(description="state", ordering="state")
+    def shown_state(self, shop: ShopConnection) -> SafeString:
+        return pill(COLOURS[S(shop.state)], shop.get_state_display())
+
+    @admin.display(description="last post")
+    def last_post(self, shop: ShopConnection) -> SafeString | str:
+        return show_time(shop.last_post_at)
+
+    @admin.display(description="live from")
+    def live_from(self, shop: ShopConnection) -> SafeString | str:
+        return show_time(shop.live_at)
+
+    def get_urls(self) -> list[URLPattern]:
+        view, name = self.admin_site.admin_view, "connections_shopconnection_act"
+        return [path("<uuid:id>/act/", view(self.act_view), name=name), *super().get_urls()]
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: ShopConnection | None = None
+    ) -> list[str] | tuple[str, ...]:
+        return () if obj is None else ("source", "platform")
+
+    def has_delete_permission(self, request: HttpRequest, obj: ShopConnection | None = None) -> bool:
+        return False  # one that is off stays for its orders
+
+    def save_model(self, request: HttpRequest, obj: ShopConnection, form: Any, change: bool) -> None:
+        """Write only what the form has, since a post may change the state meanwhile."""
+        if key := form.cleaned_data["new_api_key"]:
+            obj.api_key, obj.api_secret = encrypt(key), encrypt(form.cleaned_data["new_api_secret"])
+        if not change:
+            secret = make_secret(obj)
+            obj.save()
+            _show_secret(request, secret)
+            return
+        obj.updated_at = Now()
+        obj.save(update_fields=["address", "statuses", "api_key", "api_secret", "updated_at"])
+
+    def response_add(
+        self, request: HttpRequest, obj: ShopConnection, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Go on with the page that says what to do in the shop."""
+        return _page(obj.id)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
+        id = parse_uuid(object_id)
+        if "part" not in request.GET or id is None:
+            return super().change_view(request, object_id, form_url, extra_context)
+        shop = ShopConnection.objects.filter(id=id).first()
+        if shop is None:
+            raise Http404
+        if not self.has_view_permission(request, shop):
+            raise PermissionDenied
+        return TemplateResponse(request, _PART, self._read(request, shop))
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: ShopConnection | None = None,
+    ) -> HttpResponse:
+        if obj is not None:
+            context |= {"refresh_seconds": REFRESH_SECONDS, **self._read(request, obj)}
+            context |= {
+                "address": request.build_absolute_uri(reverse("connect", args=[obj.source])),
+                "guide": f"admin/connections/shopconnection/_{obj.platform}.html",
+                "turn_off": _to_turn_off(obj),
+                "emails": _trial_emails(obj) if _may_view_emails(request) else None,
+                "default_live_at": (timezone.now() + dt.timedelta(minutes=10)).strftime(MINUTE),
+            }
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def _read(self, request: HttpRequest, shop: ShopConnection) -> dict[str, Any]:
+        """Return what the page says of the state of a connection."""
+        posts = ConnectionPost.objects.filter(source=shop.source)
+        last = posts.exclude(done_at=None).exclude(reference="").order_by("-done_at").first()
+        return {
+            "original": shop,
+            "pill": self.shown_state(shop),
+            "last": last,
+            "last_at": show_time(last.done_at) if last else "",
+            "seconds_ago": round((timezone.now() - last.received_at).total_seconds()) if last else None,
+            "is_future": bool(shop.live_at and shop.live_at > timezone.now()),
+            "live_at": format_time(shop.live_at) if shop.live_at else "",
+            "unusable": posts.unusable().count(),
+            "waiting": posts.waiting().count(),
+            "is_readable": _is_readable(shop),
+            "may_change": self.has_change_permission(request, shop),
+        }
+
+    def act_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Go live, return to the trial, turn off, or make another secret, and return to the page."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        shop = ShopConnection.objects.filter(id=id).first()
+        action = request.POST.get("action", "")
+        if shop is None:
+            raise Http404
+        try:
+            said = self._act(request, shop, action)
+        except (ShopRefusal, KeyMissing) as refusal:
+            messages.error(request, f"Nothing was changed. {refusal}")
+        else:
+            self.log_change(request, shop, said)
+            messages.success(request, said)
+        return _page(id)
+
+    def _act(self, request: HttpRequest, shop: ShopConnection, action: str) -> str:
+        if action == "secret":
+            secret = make_secret(shop)
+            shop.save(update_fields=["secret"])
+            _show_secret(request, secret)
+            return "Made another secret."
+        if action not in (S.LIVE, S.TRIAL, S.OFF):
+            raise Http404
+        changed = change_state(id=shop.id, to=action, live_at=_time(request.POST.get("live_at", "")))
+        if changed.live_at is not None:
+            return f"Live from {format_time(changed.live_at)} UTC."
+        return {S.OFF: "Turned off."}.get(S(changed.state), "Back in its trial.")
+
+
+def _page(id: uuid.UUID) -> HttpResponseRedirect:
+    return HttpResponseRedirect(reverse("admin:connections_shopconnection_change", args=[id]))
+
+
+def _show_secret(request: HttpRequest, secret: str) -> None:
+    messages.warning(request, f"Copy the webhook's secret now, because it is shown only once: {secret}")
+
+
+def _time(text: str) -> dt.datetime | None:
+    """Return the time of a form in UTC, or None if it is empty. Raise `ShopRefusal`."""
+    try:
+        return dt.datetime.strptime(text, MINUTE).replace(tzinfo=dt.UTC) if text else None
+    except ValueError as error:
+        raise ShopRefusal("The time must be like 2026-12-01T09:30.") from error
+
+
+def _is_readable(shop: ShopConnection) -> bool:
+    try:
+        for secret in filter(None, (shop.secret, shop.api_key, shop.api_secret)):
+            decrypt(secret)
+    except Unreadable:
+        return False
+    return True
+
+
+def _may_view_emails(request: HttpRequest) -> bool:
+    return request.user.has_perm("notifications.view_emailnotification")
+
+
+def _trial_emails(shop: ShopConnection) -> list[EmailNotification]:
+    """Return the newest e-mails that were written and not sent, the newest first."""
+    rows = EmailNotification.objects.filter(
+        order__source=shop.source, shop_copy_of=None, **TRIAL_STATE
+    ).defer(*CONTENT[1:])
+    return list(rows.order_by("-id")[:SHOWN_EMAILS])
+
+
+def _to_turn_off(shop: ShopConnection) -> list[tuple[str, str]]:
+    """Return the shop's own e-mails that ours replace, each with the first event of ours."""
+    named: dict[str, str] = {}
+    for event in settings.NOTIFY_ON:
+        if own := platform_of(shop).own_emails.get(event):
+            named[own] = ", ".join(filter(None, (named.get(own), event)))
+    return list(named.items())

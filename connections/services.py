@@ -1,0 +1,90 @@
+"""What a person does with a connection: new, live, back to trial, off, another secret."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import secrets
+import uuid
+from urllib.parse import urlsplit
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from connections.encryption import encrypt
+from connections.models import ShopConnection
+from runtime.database.transactions import after_commit
+
+log = structlog.get_logger(__name__)
+
+S = ShopConnection.State
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+#: The form of a page gives minutes, and a person needs some of them.
+JUST_NOW = dt.timedelta(minutes=2)
+
+
+class ShopRefusal(Exception):
+    """The connection does not allow it now. The text says why."""
+
+
+def check_source(source: str) -> None:
+    """Raise `ShopRefusal` for a name that a new connection cannot have."""
+    if not _NAME.fullmatch(source):
+        raise ShopRefusal(
+            "Use small letters, digits, dots and hyphens, such as my-shop: it is part of an address."
+        )
+    if source in settings.ORDER_SOURCES:
+        raise ShopRefusal(
+            "This is one of ORDER_SOURCES, whose own program sends its events. Choose another name, or take"
+            " it out of ORDER_SOURCES first."
+        )
+    if source == settings.EVENT_SOURCE:
+        raise ShopRefusal("This is EVENT_SOURCE, the name of this system. Choose another.")
+
+
+def clean_address(address: str) -> str:
+    """Return the address of a shop without the slash at its end. Raise `ShopRefusal`."""
+    try:
+        parts = urlsplit(address.strip())
+        host = parts.hostname
+    except ValueError:
+        host, parts = None, urlsplit("")
+    schemes = ("https", "http") if settings.CONNECTIONS_PRIVATE else ("https",)
+    if parts.scheme not in schemes or not host or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ShopRefusal("Enter the shop's address with https, such as https://shop.example.com.")
+    return address.strip().rstrip("/")
+
+
+def make_secret(shop: ShopConnection) -> str:
+    """Give a connection a new secret, which the caller saves, and return it. Raise `KeyMissing`."""
+    secret = secrets.token_urlsafe(32)
+    shop.secret = encrypt(secret)
+    return secret
+
+
+def change_state(*, id: uuid.UUID, to: str, live_at: dt.datetime | None = None) -> ShopConnection:
+    """Make a connection live from a time on, or return it to its trial, or turn it off. Raise `ShopRefusal`.
+
+    The time must not have passed: e-mails of changes since then were written for the trial, and do not leave.
+    """
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        if to == S.LIVE:
+            if shop.state not in (S.TRIAL, S.LIVE):
+                raise ShopRefusal("The first post of the shop has to come before it can go live.")
+            now = timezone.now()
+            live_at = live_at or now
+            if live_at < now - JUST_NOW:
+                raise ShopRefusal("This time has passed. Choose one that has not, or leave it empty for now.")
+            # E-mails up to now were written for the trial.
+            live_at = max(live_at, now)
+        elif to == S.TRIAL and shop.last_post_at is None:
+            to = S.WAITING
+        shop.state, shop.live_at = to, live_at if to == S.LIVE else None
+        shop.updated_at = Now()
+        shop.save(update_fields=["state", "live_at", "updated_at"])
+    after_commit(lambda: log.info("connection changed", source=shop.source, state=to))
+    return shop

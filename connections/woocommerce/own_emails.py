@@ -1,0 +1,13 @@
+"""The e-mails that WooCommerce itself sends to customers, by the event of ours that takes their place."""
+
+from __future__ import annotations
+
+OWN_EMAILS = {
+    "order.placed": "Order on-hold",
+    "order.paid": "Processing order",
+    "order.confirmed": "Processing order",
+    "order.completed": "Completed order",
+    "order.refunded": "Refunded order",
+    "order.part_refunded": "Refunded order",
+    "order.shipped": "the e-mail of your tracking plug-in",
+}

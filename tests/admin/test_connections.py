@@ -1,0 +1,191 @@
+"""The pages of connections: from nothing to live, and what a person may do with an unusable post."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+from django.utils import timezone
+
+from connections.encryption import decrypt, encrypt
+from connections.models import ConnectionPost, ShopConnection
+from connections.posts import process_waiting
+from tests.kit.admin import POSTS, SHOPS
+from tests.kit.people import staff_client
+from tests.kit.plain_shop import KEY, body_of, connect, plain_shop, post
+from tests.kit.words import EmailNotification, Order
+
+__all__ = ["plain_shop"]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
+NEW = {
+    "source": "tea-shop",
+    "platform": "woocommerce",
+    "address": "https://tea.example.com/",
+    "statuses": "{}",
+}
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def _key(settings: Any) -> None:
+    settings.CONNECTION_KEY, settings.FAST_PATH = [KEY], False
+
+
+@pytest.fixture
+def operator() -> Client:
+    return staff_client(
+        *("view_shopconnection", "add_shopconnection", "change_shopconnection", "view_emailnotification"),
+        *("view_connectionpost", "retry_connectionpost"),
+    )
+
+
+def page(client: Client, shop: ShopConnection, **query: str) -> str:
+    answer = client.get(f"{SHOPS}{shop.id}/change/", query)
+    assert answer.status_code == 200
+    text: str = re.sub(r"\s+", " ", answer.content.decode())
+    return text
+
+
+def act(client: Client, shop: ShopConnection, action: str, **fields: str) -> str:
+    answer = client.post(f"{SHOPS}{shop.id}/act/", {"action": action, **fields}, follow=True)
+    shop.refresh_from_db()
+    return " ".join(str(message) for message in answer.context["messages"])
+
+
+class TestANewConnection:
+    def test_its_page_says_the_address_and_the_steps_and_shows_the_secret_once(self, operator):
+        answer = operator.post(f"{SHOPS}add/", NEW, follow=True)
+        shop = ShopConnection.objects.get()
+        text = answer.content.decode()
+        assert (shop.source, shop.state, shop.address) == ("tea-shop", "waiting", "https://tea.example.com")
+        secret = decrypt(shop.secret)
+        assert secret in text and "http://testserver/connect/tea-shop" in text and "Add webhook" in text
+        assert secret not in page(operator, shop)
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"source": "Tea Shop"}, "Use small letters"),
+            ({"source": "a/b"}, "Use small letters"),
+            ({"source": "listed"}, "one of ORDER_SOURCES"),
+            ({"address": "http://tea.example.com"}, "with https"),
+            ({"address": "https://user:pw@tea.example.com"}, "with https"),
+            ({"address": "file:///etc/passwd"}, "with https"),
+            ({"statuses": '{"packed": "wrapped"}'}, "Each value must be one of"),
+            ({"statuses": "[1]"}, "Each value must be one of"),
+            ({"new_api_key": "ck_1"}, "both the key and the secret"),
+        ],
+    )
+    def test_bad_input_is_explained_and_stores_nothing(self, operator, settings, fields, words):
+        settings.ORDER_SOURCES = ["listed"]
+        answer = operator.post(f"{SHOPS}add/", NEW | fields)
+        assert words in answer.content.decode()
+        assert not ShopConnection.objects.exists()
+
+    def test_it_needs_a_key_for_secrets(self, operator, settings):
+        settings.CONNECTION_KEY = []
+        assert "Set CONNECTION_KEY" in operator.post(f"{SHOPS}add/", NEW).content.decode()
+        assert not ShopConnection.objects.exists()
+
+    def test_a_change_keeps_the_state_and_never_shows_a_secret(self, operator):
+        shop = connect(state="trial", api_key=encrypt("ck_1"), api_secret=encrypt("cs_1"))
+        for stored in ("ck_1", "cs_1", decrypt(shop.secret)):
+            assert stored not in page(operator, shop)
+        operator.post(
+            f"{SHOPS}{shop.id}/change/", NEW | {"source": "other", "statuses": '{"packed": "confirmed"}'}
+        )
+        shop.refresh_from_db()
+        assert (shop.source, shop.state, shop.statuses) == ("shop-w", "trial", {"packed": "confirmed"})
+        assert decrypt(shop.api_key) == "ck_1"
+
+    def test_an_unreadable_secret_is_explained(self, operator, settings):
+        shop = connect()
+        settings.CONNECTION_KEY = ["x" * 40]
+        assert "CONNECTION_KEY has changed" in page(operator, shop)
+
+
+class TestItsState:
+    def test_it_turns_green_with_the_first_order(self, operator, plain_shop):
+        ShopConnection.objects.update(state="waiting")
+        assert "No post has come yet" in page(operator, plain_shop, part="1")
+        post(body_of("A-1001", "placed"))
+        process_waiting(seconds=60)
+        assert re.search(
+            r"Connected: last order <b>A-1001</b>, \d s ago", page(operator, plain_shop, part="1")
+        )
+
+    def test_its_trial_shows_the_emails_that_were_not_sent(self, operator, plain_shop):
+        for number in range(22):
+            post(body_of(f"A-{number}", "placed", "paid"))
+        process_waiting(seconds=60)
+        text = page(operator, plain_shop)
+        assert text.count("Not sent: trial.") == 20
+        assert text.count("/preview/") == 20
+        assert "Paid</b> (order.paid)" in text  # to turn off in the shop
+
+    def test_it_goes_live_at_a_time_and_returns(self, operator, plain_shop):
+        post(body_of("A-1001", "placed"))
+        at = (timezone.now() + HOUR).replace(second=0, microsecond=0)
+        assert "Live from" in act(operator, plain_shop, "live", live_at=at.strftime("%Y-%m-%dT%H:%M"))
+        assert (plain_shop.state, plain_shop.live_at) == ("live", at)
+        assert "goes live at" in page(operator, plain_shop)
+        act(operator, plain_shop, "trial")
+        assert (plain_shop.state, plain_shop.live_at) == ("trial", None)
+        act(operator, plain_shop, "off")
+        assert plain_shop.state == "off"
+        assert LogEntry.objects.count() == 3
+
+    @pytest.mark.parametrize("text", ["2020-01-01T00:00", "tomorrow", "9" * 40])
+    def test_a_time_that_has_passed_or_is_none_changes_nothing(self, operator, plain_shop, text):
+        assert "Nothing was changed" in act(operator, plain_shop, "live", live_at=text)
+        assert plain_shop.state == "trial"
+
+    def test_no_connection_goes_live_before_its_first_post(self, operator):
+        shop = connect(state="waiting")
+        assert "first post" in act(operator, shop, "live")
+        assert shop.state == "waiting"
+        act(operator, shop, "off")
+        act(operator, shop, "trial")
+        assert shop.state == "waiting"
+
+    def test_another_secret_is_shown_once_and_the_former_one_is_forged(self, operator, plain_shop):
+        said = act(operator, plain_shop, "secret")
+        secret = decrypt(plain_shop.secret)
+        assert secret in said
+        assert post(body_of("A-1", "placed")).status_code == 401
+        assert post(body_of("A-1", "placed"), secret=secret).status_code == 202
+        assert secret not in " ".join(LogEntry.objects.values_list("change_message", flat=True))
+
+    def test_only_an_operator_changes_it(self, plain_shop):
+        viewer = staff_client("view_shopconnection", name="vera")
+        assert "Go live" not in page(viewer, plain_shop)
+        assert viewer.post(f"{SHOPS}{plain_shop.id}/act/", {"action": "off"}).status_code == 403
+        assert viewer.get(f"{SHOPS}add/").status_code == 403
+        assert viewer.get(POSTS).status_code == 403
+
+
+class TestItsPosts:
+    def test_an_unusable_post_shows_its_reason_and_is_tried_again(self, operator, plain_shop):
+        post(body_of("A-1001", "placed", fault="its status is unknown"))
+        process_waiting(seconds=60)
+        row = ConnectionPost.objects.get()
+        assert "its status is unknown" in operator.get(f"{POSTS}?state=unusable").content.decode()
+        assert "its status is unknown" in operator.get(f"{POSTS}{row.id}/change/").content.decode()
+        ConnectionPost.objects.update(body=body_of("A-1001", "placed").decode())
+        operator.post(f"{POSTS}{row.id}/retry/")
+        process_waiting(seconds=60)
+        assert Order.objects.get().status == "pending"
+        assert "processed" in operator.get(f"{POSTS}{row.id}/change/").content.decode()
+        assert not EmailNotification.objects.exists()
+
+    def test_a_viewer_may_not_have_it_tried_again(self, plain_shop):
+        post(b"no JSON")
+        process_waiting(seconds=60)
+        viewer = staff_client("view_connectionpost", name="vera")
+        row = ConnectionPost.objects.get()
+        assert "Try again" not in viewer.get(f"{POSTS}{row.id}/change/").content.decode()
+        assert viewer.post(f"{POSTS}{row.id}/retry/").status_code == 403
