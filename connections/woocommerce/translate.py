@@ -252,17 +252,20 @@ class _Story:
             self._tell("shipped", self.status, at=at, id=[kind, parcel.tracking_number], details=details)
 
     def _tell_refunds(self, goal: _Goal) -> None:
-        """Tell of the refunds that make up the difference to the refunded amount here, oldest first."""
+        """Tell of the refunds that make up the difference to the refunded amount here, oldest first.
+
+        If less is refunded than here, some were deleted, without a post until WooCommerce 11.2. One that
+        replaced them may be new, so tell of all: those that were told are repeats for the inbox.
+        """
         refunds = list(self.order.refunds)
         rest = goal.refunded - sum(refund.amount for refund in refunds)
         if rest > 0 or (not self.order.total and goal.base == S.REFUNDED != self.status):
-            refunds.append(
-                ShopRefund(f"rest {self.version}", rest)
-            )  # a person chose the status, without a refund
-        new: list[ShopRefund] = []
+            # A person chose the status, without a refund.
+            refunds.append(ShopRefund(f"rest {self.version}", rest))
         left = goal.refunded - self.refunded
+        has_lost_some, new = left < 0, list[ShopRefund]()
         for refund in reversed(refunds):
-            if left > 0 or not refund.amount:
+            if left > 0 or has_lost_some or not refund.amount:
                 new.append(refund)
             left -= refund.amount
         refunded = max(0, goal.refunded - sum(refund.amount for refund in new))
@@ -277,6 +280,8 @@ class _Story:
                 id=["refund", refund.id],
                 details={"amount": min(refund.amount, refunded)},
             )
+        if has_lost_some:
+            self._correct(goal)  # for the case that all are repeats
 
     def _tell(
         self,
