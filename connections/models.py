@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from connections.encryption import Unreadable, decrypt
 from notifications.age import describe_old_news
 from notifications.new_emails import UnsentState
 from notifications.states.outcomes import WITHHELD
@@ -51,7 +52,7 @@ class ShopConnection(models.Model):
     # Statuses of the shop's plug-ins -> `Order.Status`, or "" to ignore one.
     statuses = models.JSONField(default=dict, blank=True)
     last_post_at = models.DateTimeField(null=True, editable=False)  # at most `EVERY` too early
-    # The last comparison with the shop's API, and why it failed, or "".
+    # The last comparison with the shop's API that worked, and why the next one failed, or "".
     checked_at = models.DateTimeField(null=True, editable=False)
     check_problem = models.TextField(default="", db_default="", editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -77,6 +78,15 @@ class ShopConnection(models.Model):
     def __str__(self) -> str:
         return self.source
 
+    def is_readable(self) -> bool:
+        """Return whether CONNECTION_KEY decrypts the secrets."""
+        try:
+            for secret in filter(None, (self.secret, self.api_key, self.api_secret)):
+                decrypt(secret)
+        except Unreadable:
+            return False
+        return True
+
     def unsent_state(self, at: dt.datetime) -> UnsentState | None:
         """Return the state of the e-mail about a change at this time by the shop's clock, if none is sent.
 
@@ -93,7 +103,7 @@ class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
         return self.filter(done_at=None, reason="", is_missing=False)
 
     def unusable(self) -> ConnectionPostQuerySet:
-        return self.filter(done_at=None).exclude(reason="")
+        return self.filter(done_at=None, is_missing=False).exclude(reason="")
 
     def missing(self) -> ConnectionPostQuerySet:
         """Return the orders that the shop's API has otherwise than they are here."""

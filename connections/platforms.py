@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from connections.models import ShopConnection
 from connections.translation import Translation
-from connections.woocommerce import order, signature, translate
+from connections.woocommerce import client, order, signature, translate
 from connections.woocommerce.own_emails import OWN_EMAILS
 
 
@@ -22,6 +22,8 @@ class Platform(NamedTuple):
     read_order_id: Callable[[bytes], str | None]
     #: translate(body, stored=, source=, mapping=, received_at=) is what the order owes. Raises `Rejected`.
     translate: Callable[..., Translation]
+    #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=): bodies for `translate`.
+    read_orders: Callable[..., Iterable[bytes]]
     #: The e-mails that the platform itself sends, by the event of ours that takes their place.
     own_emails: Mapping[str, str]
 
@@ -33,6 +35,7 @@ PLATFORMS: dict[str, Platform] = {
         is_signed=signature.is_signed,
         read_order_id=order.read_order_id,
         translate=translate.translate,
+        read_orders=client.read_orders,
         own_emails=OWN_EMAILS,
     )
 }

@@ -129,7 +129,7 @@ def _process(post: ConnectionPost, shop: ShopConnection) -> None:
     post.order_id = id
     translation = platform.translate(
         body,
-        stored=_stored(order) if order is not None and order.source == shop.source else None,
+        stored=stored_of(order) if order is not None and order.source == shop.source else None,
         source=shop.source,
         mapping=shop.statuses,
         received_at=post.received_at,
@@ -143,7 +143,7 @@ def _process(post: ConnectionPost, shop: ShopConnection) -> None:
     Order.objects.filter(id=id, source=shop.source).update(reported_at=newest)
 
 
-def _stored(order: Order) -> Stored:
+def stored_of(order: Order) -> Stored:
     return Stored(
         status=order.status,
         version=order.version,

@@ -1,13 +1,17 @@
-"""Wake a worker for stored posts. The task has no argument, because PostgreSQL has the posts."""
+"""The tasks of connections, and how a worker is woken. They have no argument: PostgreSQL has the posts."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from celery import current_app, shared_task
 from django.conf import settings
 
+from connections.missing import compare
+from connections.models import ShopConnection
 from connections.posts import process_waiting
+from connections.woocommerce.client import ShopUnreachable
 from runtime.process.waker import Waker
 
 #: How long one task works. Then it makes way for drains and polls, and queues the next.
@@ -21,6 +25,14 @@ def take_posts(**_: Any) -> None:
     """Process the posts of connected shops."""
     if process_waiting(seconds=LONGEST_SECONDS):
         waker.wake(in_seconds=AGAIN_SECONDS)
+
+
+@shared_task(name="compare_shops")
+def compare_shops(**_: Any) -> None:
+    """Compare the orders of each shop that gave a key of its API. One that fails stops no other."""
+    for shop in ShopConnection.objects.active().exclude(api_key=""):
+        with contextlib.suppress(ShopUnreachable):  # its page says why
+            compare(shop)
 
 
 def wake() -> None:

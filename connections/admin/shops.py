@@ -17,7 +17,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from connections.encryption import KeyMissing, Unreadable, decrypt, encrypt
+from connections import tasks
+from connections.encryption import KeyMissing, encrypt
+from connections.missing import repair
 from connections.models import TRIAL_STATE, ConnectionPost, ShopConnection
 from connections.platforms import platform_of
 from connections.services import ShopRefusal, change_state, check_source, clean_address, make_secret
@@ -30,6 +32,8 @@ from web.admin.menu import MenuItem
 S = ShopConnection.State
 #: How many e-mails of the trial a page shows, and seconds between two refreshes of an open page.
 SHOWN_EMAILS, REFRESH_SECONDS = 20, 5
+#: How many missing orders a page names.
+SHOWN_MISSING = 50
 #: The form of `datetime-local`.
 MINUTE = "%Y-%m-%dT%H:%M"
 COLOURS = {S.WAITING: "pending", S.TRIAL: "processing", S.LIVE: "sent", S.OFF: "discarded"}
@@ -186,6 +190,12 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
                 "guide": f"admin/connections/shopconnection/_{obj.platform}.html",
                 "turn_off": _to_turn_off(obj),
                 "emails": _trial_emails(obj) if _may_view_emails(request) else None,
+                "missing_orders": list(
+                    ConnectionPost.objects.filter(source=obj.source)
+                    .missing()
+                    .order_by("id")
+                    .defer("body")[:SHOWN_MISSING]
+                ),
                 "default_live_at": (timezone.now() + dt.timedelta(minutes=10)).strftime(MINUTE),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
@@ -204,7 +214,9 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             "live_at": format_time(shop.live_at) if shop.live_at else "",
             "unusable": posts.unusable().count(),
             "waiting": posts.waiting().count(),
-            "is_readable": _is_readable(shop),
+            "is_readable": shop.is_readable(),
+            "missing": posts.missing().count(),
+            "checked_at": format_time(shop.checked_at) if shop.checked_at else "",
             "may_change": self.has_change_permission(request, shop),
         }
 
@@ -233,6 +245,10 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             shop.save(update_fields=["secret"])
             _show_secret(request, secret)
             return "Made another secret."
+        if action == "repair":
+            count = repair(source=shop.source)
+            tasks.wake()
+            return f"Process {count} missing orders."
         if action not in (S.LIVE, S.TRIAL, S.OFF):
             raise Http404
         changed = change_state(id=shop.id, to=action, live_at=_time(request.POST.get("live_at", "")))
@@ -255,15 +271,6 @@ def _time(text: str) -> dt.datetime | None:
         return dt.datetime.strptime(text, MINUTE).replace(tzinfo=dt.UTC) if text else None
     except ValueError as error:
         raise ShopRefusal("The time must be like 2026-12-01T09:30.") from error
-
-
-def _is_readable(shop: ShopConnection) -> bool:
-    try:
-        for secret in filter(None, (shop.secret, shop.api_key, shop.api_secret)):
-            decrypt(secret)
-    except Unreadable:
-        return False
-    return True
 
 
 def _may_view_emails(request: HttpRequest) -> bool:

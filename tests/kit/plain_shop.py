@@ -69,7 +69,7 @@ def translate(
     return Translation(document["id"], events, modified_at, reference=document["id"])
 
 
-PLAIN = Platform(is_ping, is_signed, read_order_id, translate, {"order.paid": "Paid"})
+PLAIN = Platform(is_ping, is_signed, read_order_id, translate, lambda **_: (), {"order.paid": "Paid"})
 
 
 def lift_limit(monkeypatch: pytest.MonkeyPatch) -> None:

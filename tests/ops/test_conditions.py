@@ -21,6 +21,8 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from connections.encryption import encrypt
+from connections.models import ConnectionPost, ShopConnection
 from events.transports import Lag
 from outbox import cdc
 from retention.conditions import AHEAD_ALARM
@@ -51,9 +53,10 @@ MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 #: Each code once, the most severe first.
 CODES = [
     *("Paused", "BrokerDown", "EmailProvidersDown", "ProcessGone", "EmailProviderDown"),
-    *("EmailNearlyTooOld", "EmailSenderRefused", "PollMissing", "EmailTextOutdated"),
+    *("EmailNearlyTooOld", "EmailSenderRefused", "ConnectionUnreadable", "PollMissing", "EmailTextOutdated"),
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
-    *("DeadEvents", "OrdersStuck", "JobsFailed", "RelayBlocked", "RelayLag", "ConsumerLag", "CdcLag"),
+    *("DeadEvents", "PostsUnusable", "ChangesMissed", "OrdersStuck", "JobsFailed"),
+    *("RelayBlocked", "RelayLag", "PostsLate", "ConsumerLag", "CdcLag"),
     *("EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
     *("PartitionHeld", "SumsLate", "ReplicaBehind", "UpkeepLate", "DatabaseConnectionsLow"),
 ]
@@ -97,6 +100,13 @@ def fail_a_job() -> None:
     BulkJob.objects.fail(id=job.id, error="a defect")
 
 
+def connect_shop() -> None:
+    secret = encrypt("the shop's")
+    ShopConnection.objects.create(
+        source="tea", address="https://tea.example.com", secret=secret, state="live"
+    )
+
+
 class Breaks:
     """What makes each condition hold: a method named as its code."""
 
@@ -109,6 +119,25 @@ class Breaks:
     def BrokerDown(self) -> None:
         self.settings.REDIS_URL = "redis://127.0.0.1:1/0"
         drain.reset()
+
+    def ConnectionUnreadable(self) -> None:
+        self.settings.CONNECTION_KEY = ["k" * 40]
+        connect_shop()
+        self.settings.CONNECTION_KEY = ["x" * 40]
+
+    def _post(self, **values: Any) -> None:
+        self.settings.CONNECTION_KEY = ["k" * 40]
+        connect_shop()
+        ConnectionPost.objects.create(source="tea", body="{}", **values)
+
+    def PostsLate(self) -> None:
+        self._post(received_at=Now() - dt.timedelta(minutes=6))
+
+    def PostsUnusable(self) -> None:
+        self._post(reason="it has no id")
+
+    def ChangesMissed(self) -> None:
+        self._post(is_missing=True)
 
     def EmailProvidersDown(self) -> None:
         drain.gate().force("sendgrid", "open", reason="test")

@@ -1,0 +1,169 @@
+"""Compare a shop's orders with ours, and send what is missing through the translator.
+
+Some platforms repeat no lost post. Each hour, and by `manage.py connections check`, the orders that the shop
+saved since the last comparison are read from its API. What the translator would make an event of is missing
+here. The order's body is stored and waits for a person, who sends all of them on by one click. The worker
+translates them again, under the lock of their orders, so that nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from connections.encryption import Unreadable, decrypt
+from connections.models import ConnectionPost, ShopConnection
+from connections.platforms import platform_of
+from connections.posts import stored_of
+from connections.woocommerce.client import ShopUnreachable
+from events.consuming.envelope import Rejected
+from events.models import ProcessedEvent
+from orders.inbound.external import own_id
+from orders.models import Order
+from orders.subscriptions import NAME
+from runtime.database.transactions import after_commit
+from runtime.texts import make_storable
+
+log = structlog.get_logger(__name__)
+
+#: How far the first comparison looks back, and by how much a later one overlaps the one before.
+FIRST, OVERLAP = dt.timedelta(days=2), dt.timedelta(hours=1)
+#: The posts of younger changes may still come.
+YOUNGEST = dt.timedelta(minutes=10)
+#: How many missing orders of a shop are stored. The next comparisons find the others.
+MOST_MISSING = 1000
+
+
+class Missing(NamedTuple):
+    """An order that is otherwise in the shop than here. Without events it cannot be used, for the reason."""
+
+    order_id: str
+    reference: str
+    body: str
+    topics: tuple[str, ...]
+    reason: str = ""
+
+
+class Comparison(NamedTuple):
+    read: int  # orders of the shop
+    missing: list[Missing]
+
+
+def compare(
+    shop: ShopConnection, *, since: dt.datetime | None = None, sleep: Callable[[float], object] | None = None
+) -> Comparison:
+    """Read the shop's orders saved since a time, or since the last comparison, and store those missing here.
+
+    Those that were missing before and still are stay. Raise `ShopUnreachable`, which the page then shows.
+    """
+    now = timezone.now()
+    if since is None:
+        since = shop.checked_at - OVERLAP if shop.checked_at else now - FIRST
+    bodies: dict[str, bytes] = {}
+    read = 0
+    earlier = ConnectionPost.objects.filter(source=shop.source).missing()
+    try:
+        for post in earlier:
+            _keep(shop, post.body.encode(), bodies)
+        for body in _read(shop, since, now - YOUNGEST, sleep):
+            read += 1
+            _keep(shop, body, bodies)
+    except ShopUnreachable as problem:
+        text = make_storable(str(problem))[:1000]
+        ShopConnection.objects.filter(id=shop.id).update(check_problem=text)
+        log.warning("shop not compared", source=shop.source, problem=text)
+        raise
+    missing = [
+        each for order_id, body in bodies.items() if (each := _find_missing(shop, order_id, body, now))
+    ]
+    _store(shop, missing, now)
+    return Comparison(read, missing)
+
+
+def repair(*, source: str) -> int:
+    """Have a worker process the missing orders of a shop. Return their number."""
+    rows = ConnectionPost.objects.filter(source=source).missing()
+    return rows.update(is_missing=False, reason="", received_at=Now())
+
+
+def _read(
+    shop: ShopConnection, since: dt.datetime, until: dt.datetime, sleep: Callable[[float], object] | None
+) -> Iterable[bytes]:
+    if not shop.api_key:
+        raise ShopUnreachable("The connection has no key of the shop's API.")
+    try:
+        key, secret = decrypt(shop.api_key), decrypt(shop.api_secret)
+    except Unreadable as error:
+        raise ShopUnreachable(str(error)) from error
+    more: dict[str, Any] = {} if sleep is None else {"sleep": sleep}
+    return platform_of(shop).read_orders(
+        address=shop.address,
+        key=key,
+        secret=secret,
+        since=since,
+        until=until,
+        is_private_allowed=settings.CONNECTIONS_PRIVATE,
+        **more,
+    )
+
+
+def _keep(shop: ShopConnection, body: bytes, bodies: dict[str, bytes]) -> None:
+    """Keep the newest body of each order."""
+    try:
+        order_id = platform_of(shop).read_order_id(body)
+    except Rejected:
+        return  # no order of the shop's API is like this
+    if order_id is not None:
+        bodies[order_id] = body
+
+
+def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.datetime) -> Missing | None:
+    """Return what is missing of an order, or None. It is not locked: repairing it compares once more."""
+    order = Order.objects.filter(id=own_id(source=shop.source, id=order_id), source=shop.source).first()
+    text = make_storable(body.decode("utf-8", "replace"))
+    try:
+        translation = platform_of(shop).translate(
+            body,
+            stored=stored_of(order) if order is not None else None,
+            source=shop.source,
+            mapping=shop.statuses,
+            received_at=now,
+        )
+    except Rejected as reason:
+        return Missing(order_id, order.reference if order else "", text, (), str(reason)[:1000])
+    ids = [event["eventId"] for event in translation.events]
+    done = ProcessedEvent.objects.filter(event_id__in=ids, consumer=NAME, source=shop.source)
+    done_ids = {str(id) for id in done.values_list("event_id", flat=True)} if ids else set()
+    topics = tuple(
+        event["eventType"] for event in translation.events if str(event["eventId"]) not in done_ids
+    )
+    return Missing(order_id, translation.reference, text, topics) if topics else None
+
+
+def _store(shop: ShopConnection, missing: list[Missing], now: dt.datetime) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Two comparisons at once: the later one replaces what the earlier one stored.
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('missing'), hashtext(%s))", [shop.source])
+        ConnectionPost.objects.filter(source=shop.source).missing().delete()
+        ConnectionPost.objects.bulk_create(
+            ConnectionPost(
+                source=shop.source,
+                body=each.body,
+                is_missing=True,
+                reason=each.reason,
+                order_id=own_id(source=shop.source, id=each.order_id),
+                reference=each.reference[:100],
+            )
+            for each in missing[:MOST_MISSING]
+        )
+        ShopConnection.objects.filter(id=shop.id).update(checked_at=now, check_problem="")
+        count = len(missing)
+        after_commit(functools.partial(log.info, "shop compared", source=shop.source, missing=count))

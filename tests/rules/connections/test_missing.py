@@ -1,0 +1,161 @@
+"""Lost posts: the comparison with the shop's API names them, and each is made up for once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from connections.encryption import encrypt
+from connections.missing import compare, repair
+from connections.models import ConnectionPost, ShopConnection
+from connections.posts import process_waiting
+from connections.tasks import compare_shops
+from connections.woocommerce.client import ShopUnreachable
+from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.woocommerce import FakeShop
+from tests.kit.words import EmailNotification, Order, conditions, own_id
+from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL, send, state_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
+    settings.CONNECTION_KEY, settings.FAST_PATH, settings.NOTIFY_ON = [KEY], False, EVERY_EMAIL
+    settings.CONNECTIONS_PRIVATE = True
+    lift_limit(monkeypatch)
+    shop = FakeShop(seed=7)
+    with shop.serve() as address:
+        connect(
+            secret=encrypt(shop.secret),
+            address=address,
+            api_key=encrypt(shop.key),
+            api_secret=encrypt(shop.key_secret),
+            state="live",
+            live_at=timezone.now() - dt.timedelta(days=1),
+        )
+        yield shop
+
+
+def row() -> ShopConnection:
+    return ShopConnection.objects.get(source=SOURCE)
+
+
+def deliver(shop: FakeShop) -> None:
+    for post in shop.deliveries():
+        assert send(*post) == 202
+    process_waiting(seconds=60)
+
+
+def active_codes() -> dict[str, float]:
+    facts = conditions.read_facts(now=timezone.now())
+    return {active.code: active.number for active in conditions.decide(facts) if active.subject == SOURCE}
+
+
+def test_a_shop_without_lost_posts_has_nothing_missing(shop):
+    for _ in range(5):
+        shop.complete(shop.place())
+    deliver(shop)
+    assert compare(row()).missing == []
+    assert row().checked_at is not None
+    assert "ChangesMissed" not in active_codes()
+
+
+def test_lost_posts_are_named_and_made_up_for_once(shop):
+    lost, half, whole = (shop.place() for _ in range(3))
+    shop.waiting = [(topic, id) for topic, id in shop.waiting if id != lost]
+    deliver(shop)
+    shop.complete(half)
+    shop.refund(lost, "1.00")
+    shop.waiting.clear()
+    compare_shops()
+    assert active_codes()["ChangesMissed"] == 2
+    missing = ConnectionPost.objects.missing()
+    assert {post.reference for post in missing} == {str(lost), str(half)}
+    assert not Order.objects.filter(id=own_id(source=SOURCE, id=str(lost))).exists()
+    assert repair(source=SOURCE) == 2
+    process_waiting(seconds=60)
+    for id in (lost, half, whole):
+        assert state_of(id) == shop.truth(id)[:3]
+    assert compare(row()).missing == []
+    assert repair(source=SOURCE) == 0
+    assert "ChangesMissed" not in active_codes()
+    assert set(EmailNotification.objects.values_list("status", flat=True)) == {"pending"}
+
+
+def test_what_is_missing_stays_until_it_is_made_up_for(shop):
+    id = shop.place()
+    shop.waiting.clear()
+    compare(row())
+    shop.orders[id]["date_modified_gmt"] = "2020-01-01T00:00:00"  # no later list has it
+    assert len(compare(row(), sleep=lambda _: None).missing) == 1
+    assert ConnectionPost.objects.missing().count() == 1
+
+
+def test_a_post_that_comes_late_makes_up_for_it(shop):
+    id = shop.place()
+    posts = shop.deliveries()
+    assert len(compare(row()).missing) == 1
+    for post in posts:
+        send(*post)
+    process_waiting(seconds=60)
+    assert compare(row()).missing == []
+    assert repair(source=SOURCE) == 0
+    assert state_of(id) == ("paid", 0, ("order.paid",))
+
+
+def test_an_email_that_is_too_old_becomes_a_dead_letter(shop, settings):
+    settings.EMAIL_MAX_AGE_HOURS = 1
+    shop.place()
+    shop.waiting.clear()
+    compare(row())
+    repair(source=SOURCE)
+    process_waiting(seconds=60)
+    email = EmailNotification.objects.get()
+    assert email.status == "dead_lettered" and email.last_error.startswith("too old: its change came 5 hours")
+
+
+def test_a_shop_that_refuses_our_key_is_named_and_keeps_what_was_missing(shop):
+    shop.place()
+    shop.waiting.clear()
+    compare(row())
+    shop.key_secret = "cs_other"
+    with pytest.raises(ShopUnreachable):
+        compare(row(), sleep=lambda _: None)
+    assert row().check_problem
+    assert ConnectionPost.objects.missing().count() == 1
+
+
+class TestTheCommand:
+    def run(self, *arguments: str) -> tuple[str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        call_command("connections", *arguments, stdout=out, stderr=err)
+        return out.getvalue(), err.getvalue()
+
+    def test_it_lists_and_repairs(self, shop):
+        id = shop.place()
+        shop.waiting.clear()
+        out, err = self.run("check", SOURCE, "--since", "1d")
+        assert out == f"{id}  order.order.paid.v1\n" and "1 orders read, 1 missing" in err
+        assert "1 missing" in self.run("list")[0]
+        self.run("check", SOURCE, "--repair")
+        process_waiting(seconds=60)
+        assert state_of(id) == ("paid", 0, ("order.paid",))
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (("check", SOURCE, "--since", "soon"), "must be like"),
+            (("check", "shop-x"), "no connection shop-x"),
+            (("try", SOURCE, "--seconds", "0"), "No valid post came"),
+        ],
+    )
+    def test_it_explains_what_is_wrong(self, shop, arguments, words):
+        with pytest.raises(CommandError, match=words):
+            self.run(*arguments)
