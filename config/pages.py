@@ -1,4 +1,4 @@
-"""Lead requests of the API and of webhooks past the middleware that only the admin's pages need.
+"""Lead requests of the API, of webhooks and of shops past the middleware that only the admin's pages need.
 
 They have a token or a signature instead of a cookie. Their requests have no `session`, `user` or messages,
 and no static file is looked for. Django puts the middleware together from the last one to the first, which is
@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponseBase
 
 Handler = Callable[[HttpRequest], HttpResponseBase]
 
-WITHOUT_PAGES = ("/api/", "/webhooks/")
+WITHOUT_PAGES = ("/api/", "/webhooks/", "/connect/")
 _views: list[Handler] = []
 
 

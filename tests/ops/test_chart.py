@@ -490,7 +490,7 @@ def test_the_ingress_opens_the_api_and_the_webhooks_and_what_is_named():
         )
         return [path["path"] for path in ingress["spec"]["rules"][0]["http"]["paths"]]
 
-    assert paths() == ["/api", "/webhooks"]
+    assert paths() == ["/api", "/webhooks", "/connect"]
     assert paths("--set", "ingress.paths={/api,/admin,/static}") == ["/api", "/admin", "/static"]
     refused = helm("template", "--set", "ingress.paths={api}", values=FULL)
     assert refused.returncode != 0 and "paths" in refused.stderr

@@ -263,7 +263,7 @@ def test_the_inside_is_not_reachable(front: Front, probe: str, written: str) -> 
     assert (answer.status, "orderpost_" in body) == (404, False), body
 
 
-@pytest.mark.parametrize("path", ["/api/v1/orders", "/webhooks/sendgrid"])
+@pytest.mark.parametrize("path", ["/api/v1/orders", "/webhooks/sendgrid", "/connect/shop-a"])
 def test_a_body_over_the_limit_gets_the_webs_problem_from_the_proxy(front: Front, path: str) -> None:
     for size in (1_000_001, 5_000_000):
         answer = front.authorized().post(
