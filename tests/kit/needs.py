@@ -23,6 +23,7 @@ TOOLS = {
     "podman": "as root: apt-get install podman runc debootstrap netavark iptables golang",
     "prometheus": "apt-get install prometheus",
     "prometheus-alertmanager": "apt-get install prometheus-alertmanager",
+    "woocommerce": "apt-get install php-cli, and set LIVE_WORDPRESS to a WordPress with WooCommerce",
     "network namespaces": "apt-get install iproute2; the kernel must allow them",
 }
 

@@ -6,117 +6,17 @@ import datetime as dt
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from connections.translation import Stored, StoredShipment
 from connections.woocommerce.order import read_order_id
 from connections.woocommerce.signature import is_ping, is_signed, sign
 from connections.woocommerce.translate import translate
-from events.consuming.envelope import Rejected, envelope_of
-from orders.events import EVENTS
-from orders.inbound.external import BODIES, SHIPPED
-from orders.inbound.fallbacks import use_fallbacks
-from orders.inbound.reading import read_data
+from events.consuming.envelope import Rejected
 from runtime.personal_data import ERASED_ADDRESS
+from tests.kit.translated import SOURCE, Here
 from tests.kit.woocommerce import FakeShop
-
-NAMES = {EVENTS[name].topic: name for name in BODIES} | {SHIPPED: "order.shipped"}
-SOURCE = "tea-shop"
-
-
-class Here:
-    """The order here, as its events make it, and its e-mails."""
-
-    def __init__(self, **mapping: str) -> None:
-        self.stored: Stored | None = None
-        self.mapping = {name.replace("_", "-"): status for name, status in mapping.items()}
-        self.emails: list[str] = []
-        self.ids: set[str] = set()
-        self.repeats = 0
-        self.details: list[dict[str, Any]] = []
-
-    def take(self, body: bytes) -> list[str]:
-        """Take a post, and return its e-mails and, in brackets, its events without an e-mail."""
-        if read_order_id(body) is None:
-            return []
-        translation = translate(
-            body,
-            stored=self.stored,
-            source=SOURCE,
-            mapping=self.mapping,
-            received_at=dt.datetime.now(dt.UTC),
-        )
-        told = [self.apply(event) for event in translation.events if not self.is_repeat(event)]
-        if self.stored is not None:
-            newest = max(filter(None, [self.stored.modified_at, translation.modified_at]))
-            self.change(modified_at=newest)
-        return told
-
-    def take_all(self, shop: FakeShop) -> list[str]:
-        return [told for _, body in shop.deliveries() for told in self.take(body)]
-
-    def change(self, **values: Any) -> None:
-        assert self.stored is not None
-        fields = {name: getattr(self.stored, name) for name in Stored.__slots__}
-        self.stored = Stored(**fields | values)
-
-    def is_repeat(self, event: Mapping[str, Any]) -> bool:
-        """Return whether the inbox has the event."""
-        self.repeats += event["eventId"] in self.ids
-        return event["eventId"] in self.ids
-
-    def apply(self, event: Mapping[str, Any]) -> str:
-        topic, data = event["eventType"], event["data"]
-        envelope_of(json.loads(json.dumps(event)), topic=topic)
-        name, is_silent = NAMES[topic], data.get("notify") is False
-        assert event["metadata"]["sequence"] > (self.stored.version if self.stored else 0)
-        self.ids.add(event["eventId"])
-        self.details.append(data)
-        row = self._row(name, data)
-        before = self.stored
-        shipments = dict(before.shipments) if before else {}
-        if "shipment" in data:
-            shipment = data["shipment"]
-            if "deliveredAt" in shipment and shipment["reference"] in shipments:
-                name = "order.delivered"
-            shipments[shipment["reference"]] = StoredShipment(
-                carrier=shipment.get("carrier", ""),
-                tracking_url=shipment.get("trackingUrl", ""),
-                is_delivered="deliveredAt" in shipment,
-            )
-        self.stored = Stored(
-            version=event["metadata"]["sequence"],
-            is_paid=(before is not None and before.is_paid) or (name == "order.paid" and not is_silent),
-            is_completed=(before is not None and before.is_completed)
-            or (name == "order.completed" and not is_silent),
-            modified_at=before.modified_at if before else None,
-            shipments=shipments,
-            **row,
-        )
-        if is_silent:
-            return f"({name})"
-        self.emails.append(name)
-        return name
-
-    def _row(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the columns as the reader of such events makes them. A warning would be news to the shop."""
-        body, statuses, _ = BODIES[name]
-        values, warnings = use_fallbacks(read_data(body, data, strict=False))
-        if "shipment" in values:
-            warnings += use_fallbacks(values["shipment"])[1]
-        assert values["status"] in statuses
-        assert not [line for line in warnings if not line.startswith("email")]
-        columns = ("status", "total_amount", "refunded_amount", "currency", "reference", "items")
-        row = {column: values[column] for column in columns}
-        return row | {"email": values.get("email", ""), "name": values.get("name", "")}
-
-    @property
-    def state(self) -> tuple[str, int]:
-        assert self.stored is not None
-        return self.stored.status, self.stored.refunded_amount
 
 
 @pytest.fixture
@@ -296,6 +196,29 @@ class TestStatuses:
         id = shop.place()
         with pytest.raises(Rejected, match="'packing' is not one of WooCommerce's: say in the connection"):
             here.take(post_of(shop, id, status="packing"))
+
+    def test_an_order_on_hold_that_was_paid_stays_paid(self, shop, here):
+        id = shop.place()
+        here.take_all(shop)
+        shop.edit(id, status="on-hold")
+        assert here.take_all(shop) == []
+
+    def test_a_plug_ins_status_of_a_part_refund_is_that_of_the_refunds(self, shop):
+        here = Here(partly_back="part_refunded")
+        id = shop.place()
+        shop.refund(id, "1.00")
+        shop.edit(id, status="partly-back")
+        assert here.take_all(shop)[-2:] == ["order.paid", "order.part_refunded"]
+        assert here.state == ("part_refunded", 100)
+
+    def test_an_ignored_status_of_a_part_refunded_order_leaves_it(self, shop):
+        here = Here(archived="")
+        id = shop.place()
+        shop.complete(id)
+        shop.refund(id, "1.00")
+        here.take_all(shop)
+        shop.edit(id, status="archived")
+        assert here.take_all(shop) == [] and here.state == ("part_refunded", 100)
 
     def test_a_checkout_can_be_an_order_if_the_connection_says_so(self, shop):
         here = Here(pending="pending")
@@ -501,6 +424,15 @@ class TestParcels:
             "trackingUrl": "https://dhl.example/?n=JD0001",
         }
 
+    def test_a_parcel_that_does_not_move_the_orders_date_is_told(self, shop, here):
+        """WooCommerce keeps the date if only meta of a legacy order changes."""
+        id = shop.place()
+        here.take_all(shop)
+        date = shop.orders[id]["date_modified_gmt"]
+        shop.ship(id, "JD0001")
+        shop.orders[id]["date_modified_gmt"] = date
+        assert here.take_all(shop) == ["order.shipped"]
+
     def test_a_parcel_that_was_deleted_and_entered_again_is_the_same(self, shop, here):
         id = shop.place()
         shop.ship(id, "JD0001")
@@ -692,6 +624,12 @@ class TestUnusable:
     def test_what_is_no_json_object_is_refused(self, body):
         with pytest.raises(Rejected):
             read_order_id(body)
+
+    def test_a_body_about_no_order_has_no_translation(self):
+        with pytest.raises(Rejected, match="about no order"):
+            translate(
+                b'{"id":7}', stored=None, source=SOURCE, mapping={}, received_at=dt.datetime.now(dt.UTC)
+            )
 
     def test_deep_nesting_is_refused(self):
         with pytest.raises(Rejected, match="nested too deeply"):
