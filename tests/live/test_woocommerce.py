@@ -1,7 +1,7 @@
 """WooCommerce itself posts its orders, and lists them in its API, as we read them.
 
 LIVE_WORDPRESS is the folder of a WordPress with WooCommerce, whose database answers. The tests need php-cli,
-and leave orders and products there. They passed with WooCommerce 10.5.2 on WordPress 6.9.1.
+and leave orders and products there. They passed with WooCommerce 9.8.3 and 10.5.2 on WordPress 6.9.1.
 """
 
 from __future__ import annotations
@@ -151,5 +151,7 @@ def _listens(port: int) -> bool:
 
 
 def _read(address: str, since: dt.datetime) -> list[bytes]:
-    keys = {"key": "ck_live", "secret": "cs_live"}
-    return list(read_orders(address=address, since=since, is_private_allowed=True, **keys))
+    orders = read_orders(
+        address=address, key="ck_live", secret="cs_live", since=since, is_private_allowed=True
+    )
+    return list(orders)

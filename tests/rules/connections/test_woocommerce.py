@@ -93,6 +93,14 @@ class TestLife:
         assert here.take(json.dumps(same).encode()) == ["order.paid"]
         assert here.take(early) == [] and here.state == ("paid", 0)
 
+    def test_within_one_second_no_refund_is_taken_back(self, shop, here):
+        id = shop.place()
+        shop.refund(id, "1.00")
+        early = post_of(shop, id)
+        shop.refund(id, "2.00")
+        here.take(post_of(shop, id, date_modified_gmt=json.loads(early)["date_modified_gmt"]))
+        assert here.take(early) == [] and here.state == ("part_refunded", 300)
+
 
 class TestStatuses:
     @pytest.mark.parametrize("status", ["pending", "failed", "checkout-draft", "auto-draft", "trash"])
@@ -170,6 +178,35 @@ class TestStatuses:
         assert here.take_all(shop) == []
         shop.complete(id)
         assert here.take_all(shop) == ["order.completed"]
+
+    def test_an_order_that_was_imported_as_history_is_not_told_again(self, shop, here):
+        """History has no times of its own, because it is from before the connection."""
+        for change in (shop.complete, shop.cancel, lambda id: shop.refund(id, "49.90"), shop.edit):
+            id = shop.place()
+            shop.complete(id)
+            change(id)
+            here = Here()
+            here.take_all(shop)
+            here.change(is_paid=False, is_completed=False)
+            here.ids.clear()
+            shop.edit(id)
+            assert here.take_all(shop) == []
+
+    def test_an_order_with_a_refund_is_restored_from_its_cancellation_without_an_email(self, shop, here):
+        id = shop.place()
+        shop.cancel(id)
+        shop.refund(id, "10.00")
+        here.take_all(shop)
+        here.change(is_paid=False)
+        here.ids.clear()
+        shop.edit(id, status="processing")
+        assert here.take_all(shop) == ["(order.part_refunded)"]
+
+    def test_a_paid_order_that_loses_its_date_of_payment_stays_paid(self, shop, here):
+        id = shop.place()
+        here.take_all(shop)
+        shop.edit(id, date_paid_gmt=None)
+        assert here.take_all(shop) == []
 
     def test_a_plug_ins_status_means_what_the_connection_says(self, shop):
         here = Here(packing="paid", wc_ready="confirmed", shipped="completed", archived="")
@@ -333,6 +370,22 @@ class TestMoney:
         assert here.take_all(shop) == ["(order.refunded)"]
         assert here.state == ("refunded", 2000)
 
+    @pytest.mark.parametrize("status", ["processing", "completed", "cancelled"])
+    def test_a_total_below_what_was_refunded_comes_with_any_other_change(self, shop, here, status):
+        id = shop.place()
+        shop.refund(id, "30.00")
+        here.take_all(shop)
+        shop.ship(id, "JD0001")
+        shop.edit(id, total="20.00", status=status)
+        here.take_all(shop)
+        assert here.state == ("cancelled" if status == "cancelled" else "refunded", 2000)
+
+    def test_a_refund_above_the_total_is_of_the_total(self, shop, here):
+        id = shop.place()
+        shop.refund(id, "30.00")
+        assert here.take(post_of(shop, id, total="20.00")) == ["order.paid", "order.refunded"]
+        assert here.details[-1]["amount"] == 2000
+
     def test_another_currency_is_corrected_without_an_email(self, shop, here):
         id = shop.place(status="on-hold")
         here.take_all(shop)
@@ -452,6 +505,21 @@ class TestParcels:
         assert here.take_all(shop) == ["(order.shipped)"]
         shop.edit(id)
         assert here.take_all(shop) == []
+
+    def test_a_parcel_that_loses_its_carrier_keeps_it(self, shop, here):
+        id = shop.place()
+        shop.ship(id, "JD0001")
+        here.take_all(shop)
+        shop._meta(id, "_wc_shipment_tracking_items")[0]["tracking_provider"] = ""
+        shop.edit(id)
+        assert here.take_all(shop) == []
+
+    def test_a_parcel_left_no_later_than_the_shop_said_so(self, shop, here):
+        id = shop.place()
+        shop.ship(id, "JD0001")
+        shop._meta(id, "_wc_shipment_tracking_items")[0]["date_shipped"] = "4000000000"
+        here.take_all(shop)
+        assert here.details[-1]["shipment"]["shippedAt"].startswith(shop._now())
 
     def test_a_delivery_is_told_once(self, shop, here):
         id = shop.place()
