@@ -65,8 +65,8 @@ def compare(
     Those that were missing before and still are stay. Raise `ShopUnreachable`, which the page then shows.
     """
     now = timezone.now()
-    if since is None:
-        since = shop.checked_at - OVERLAP if shop.checked_at else now - FIRST
+    if since is None:  # what was saved before there was a connection is no loss
+        since = max(shop.checked_at - OVERLAP if shop.checked_at else now - FIRST, shop.created_at)
     bodies: dict[str, bytes] = {}
     read = 0
     earlier = ConnectionPost.objects.filter(source=shop.source).missing()

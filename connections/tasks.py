@@ -29,8 +29,8 @@ def take_posts(**_: Any) -> None:
 
 @shared_task(name="compare_shops")
 def compare_shops(**_: Any) -> None:
-    """Compare the orders of each shop that gave a key of its API. One that fails stops no other."""
-    for shop in ShopConnection.objects.active().exclude(api_key=""):
+    """Compare the orders of each shop that posts and gave a key of its API. One that fails stops no other."""
+    for shop in ShopConnection.objects.active().exclude(api_key="").exclude(last_post_at=None):
         with contextlib.suppress(ShopUnreachable):  # its page says why
             compare(shop)
 

@@ -79,7 +79,7 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         model = MailProfile
         fields = COLUMNS
         help_texts = {
-            "source": "Whose orders have this profile: those of one of ORDER_SOURCES, or own orders.",
+            "source": "Whose orders have this profile: those of a shop, or own orders.",
             "from_email": "Such as Shop &lt;orders@example.com&gt;. Each provider must have verified it.",
             "reply_to": "Where customers' answers go. Empty for the sender.",
             "postal_address": "In the footer of each e-mail.",

@@ -20,7 +20,6 @@ from connections import tasks
 from connections.models import ConnectionPost, ConnectionPostQuerySet, ShopConnection
 from connections.posts import retry
 from web.admin.base import ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
-from web.admin.menu import MenuItem
 from web.admin.period import PeriodFilter
 
 
@@ -47,7 +46,6 @@ class PostShopFilter(ChoiceFilter):
 
 @admin.register(ConnectionPost)
 class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
-    menu = MenuItem(61, "Shop posts")
     change_form_template = "admin/connections/connectionpost/change_form.html"
     empty_text = "No connected shop has posted anything. Each post stays for 14 days."
     list_display = ["shown", "source", "state", "short", "received"]

@@ -39,6 +39,8 @@ def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
             api_secret=encrypt(shop.key_secret),
             state="live",
             live_at=timezone.now() - dt.timedelta(days=1),
+            last_post_at=timezone.now(),
+            created_at=timezone.now() - dt.timedelta(days=3),
         )
         yield shop
 
@@ -130,6 +132,20 @@ def test_a_shop_that_refuses_our_key_is_named_and_keeps_what_was_missing(shop):
         compare(row(), sleep=lambda _: None)
     assert row().check_problem
     assert ConnectionPost.objects.missing().count() == 1
+
+
+def test_orders_of_the_time_before_the_connection_are_no_loss(shop):
+    shop.place()
+    shop.waiting.clear()
+    ShopConnection.objects.update(created_at=timezone.now(), checked_at=None)
+    assert compare(row()).missing == []
+    assert compare_shops() is None and row().checked_at is not None
+
+
+def test_a_shop_that_has_not_posted_yet_is_not_compared(shop):
+    ShopConnection.objects.update(last_post_at=None)
+    compare_shops()
+    assert shop.requests == []
 
 
 class TestTheCommand:

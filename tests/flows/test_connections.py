@@ -1,0 +1,148 @@
+"""A shop of WooCommerce over real processes: posts shuffled, doubled and lost, and processes killed.
+
+After one comparison with the shop's API, every order is what it is in the shop, and each of its e-mails
+exists once. The drill takes 500 orders.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from connections.encryption import _keys
+from local.machine import HOST
+from tests.kit.shop import Shop
+from tests.kit.woocommerce import FakeShop, Post
+from tests.kit.words import own_id
+from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL
+
+pytestmark = pytest.mark.flow
+KEY, SOURCE = "k" * 40, "tea-shop"
+#: Seconds between two posts, so that no shop posts more than it may.
+PAUSE_SECONDS = 0.025
+
+
+def connect(shop: Shop, fake: FakeShop, address: str) -> None:
+    secret, key, key_secret = (
+        _keys((KEY,)).encrypt(text.encode()).decode() for text in (fake.secret, fake.key, fake.key_secret)
+    )
+    live_at = fake.now - dt.timedelta(hours=1)
+    shop.query(
+        "INSERT INTO shop_connections (id, source, platform, address, secret, api_key, api_secret, state,"
+        " live_at, statuses) VALUES"
+        f" (uuidv7(), '{SOURCE}', 'woocommerce', '{address}', '{secret}', '{key}', '{key_secret}', 'live',"
+        f" '{live_at.isoformat()}', '{{}}')"
+    )
+
+
+def posts_of(fake: FakeShop, orders: int, chance: random.Random) -> Iterator[Post]:
+    """Yield the posts of many orders that change at the same time, in the order in which they arrive."""
+    lives: list[Iterator[str]] = []
+    near: list[Post] = []
+    left = orders
+    while left or lives:
+        if left and (not lives or chance.random() < 0.3):
+            lives.append(fake.live(fake.place_any()))
+            left -= 1
+        else:
+            life = chance.choice(lives)
+            if next(life, None) is None:
+                lives.remove(life)
+        for post in fake.deliveries():
+            if chance.random() < 0.05:
+                continue
+            near += [post] * (2 if chance.random() < 0.1 else 1)
+        while len(near) > 5:
+            yield near.pop(chance.randrange(len(near)))
+    chance.shuffle(near)
+    yield from near
+
+
+def send(shop: Shop, post: Post) -> bool:
+    """Post once, as the shop does. What a killed process does not answer is lost, or was stored."""
+    headers, body = post
+    try:
+        url = f"http://{HOST}:{shop.port}/connect/{SOURCE}"
+        return requests.post(url, data=body, headers=headers, timeout=10).status_code == 202
+    except requests.RequestException:
+        return False
+
+
+def play(*, orders: int, kills: int, seed: int) -> None:
+    chance, fake = random.Random(seed), FakeShop(seed=seed)
+    fake.now -= dt.timedelta(hours=50)
+    settings = {
+        "CONNECTION_KEY": KEY,
+        "CONNECTIONS_PRIVATE": "on",
+        "NOTIFY_ON": ",".join(EVERY_EMAIL),
+        "EMAIL_MAX_AGE_HOURS": "200",
+    }
+    with fake.serve() as address, Shop(**settings) as shop:
+        connect(shop, fake, address)
+        shop.start("web", "worker", "beat")
+        answers: Counter[bool] = Counter()
+        posts = list(posts_of(fake, orders, chance))
+        killing = sorted(chance.sample(range(len(posts)), kills))
+        for number, post in enumerate(posts):
+            if number in killing:
+                for name in ("worker", "web", "beat"):
+                    shop.kill(name)
+                answers[send(shop, post)] += 1  # lost
+                shop.start("web", "worker", "beat")
+                continue
+            answers[send(shop, post)] += 1
+            time.sleep(PAUSE_SECONDS)
+        assert answers[False] < len(posts) / 10, answers
+        waiting = (
+            "SELECT count(*) FROM connection_posts WHERE done_at IS NULL AND reason = '' AND NOT is_missing"
+        )
+        shop.until(lambda: shop.query(waiting) == [(0,)], "every post is processed")
+        shop.manage("connections", "check", SOURCE, "--since", "10d", "--repair")
+        shop.until(lambda: shop.query(waiting) == [(0,)], "what was lost is processed")
+        assert shop.query("SELECT reason FROM connection_posts WHERE reason <> ''") == []
+        assert shop.manage("connections", "check", SOURCE, "--since", "10d") == ""
+        compare(shop, fake)
+        unsent = (
+            "SELECT count(*) FROM email_notifications WHERE status IN ('pending', 'processing', 'failed')"
+        )
+        shop.until(lambda: shop.query(unsent) == [(0,)], "every e-mail is sent, or was overtaken")
+        ended = dict(shop.query("SELECT status, count(*) FROM email_notifications GROUP BY status"))
+        assert set(ended) <= {"sent", "discarded"}, ended
+
+
+def compare(shop: Shop, fake: FakeShop) -> None:
+    """Check each order's state, and that each e-mail that it owes exists once."""
+    stored = {
+        id: (status, refunded)
+        for id, status, refunded in shop.query("SELECT id, status, refunded_amount FROM orders")
+    }
+    emails: dict[object, Counter[str]] = {}
+    for id, event in shop.query("SELECT order_id, event_type FROM email_notifications"):
+        emails.setdefault(id, Counter())[event] += 1
+    wrong = {}
+    for id in fake.orders:
+        truth, own = fake.truth(id), own_id(source=SOURCE, id=str(id))
+        has = emails.get(own, Counter())
+        owed = Counter(truth.owed)
+        # A parcel whose first post was lost may be first seen once it arrived.
+        owed["order.shipped"] -= has["order.delivered"]
+        is_right = stored.get(own, (None, 0)) == (truth.status, truth.refunded)
+        if not is_right or has - Counter(truth.emails) or owed - has:
+            wrong[id] = (truth, stored.get(own), has)
+    assert wrong == {}
+
+
+def test_every_order_is_that_of_the_shop_after_kills_and_lost_posts():
+    play(orders=8, kills=1, seed=3)
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("seed", [1, 2])
+def test_five_hundred_orders_are_those_of_the_shop(seed: int) -> None:
+    play(orders=500, kills=8, seed=seed)
