@@ -65,32 +65,46 @@ def read_orders(
 ) -> Iterator[bytes]:
     """Yield each order that was saved since then, as JSON for `translate`. Raise `ShopUnreachable`.
 
-    An order may come twice if the shop changes others meanwhile. `is_private_allowed` also allows http.
+    Leave out those that were saved after `until`. An order may come twice if the shop changes others
+    meanwhile. `is_private_allowed` also allows http.
     """
     query = {
         "modified_after": _written(since - dt.timedelta(seconds=1)),  # it leaves out the second itself
         "dates_are_gmt": "true",
         "status": "any",
-        # By modification, an order that is saved meanwhile would move the next page away from its place.
+        # An order that is saved meanwhile keeps its place, so no other moves to a page that was read. By its
+        # time, or with modified_before, it would leave.
         "orderby": "id",
         "order": "asc",
         "per_page": str(_PAGE_SIZE),
         "_fields": _FIELDS,
     }
-    if until is not None:
-        query["modified_before"] = _written(until)
     reader = _Reader(key, secret, is_private_allowed=is_private_allowed, sleep=sleep)
-    for number in range(1, _MOST_PAGES + 1):
-        url = f"{address.rstrip('/')}{_PATH}?{urlencode({**query, 'page': str(number)})}"
-        page = reader.get(url)
+    number, total = 1, 0
+    for _ in range(_MOST_PAGES):
+        page = reader.get(f"{address.rstrip('/')}{_PATH}?{urlencode({**query, 'page': str(number)})}")
         orders = _read_list(page.body)
         try:
-            yield from [json.dumps(order).encode() for order in orders]
+            yield from [json.dumps(order).encode() for order in orders if not _is_after(order, until)]
         except RecursionError:
             raise ShopUnreachable("An order of the shop is nested too deeply.") from None
-        if len(orders) < _PAGE_SIZE or page.headers.get("x-wp-totalpages") == str(number):
+        before, total = total, _whole(page.headers.get("x-wp-total", ""))
+        if number > 1 and total < before:  # an order went to the trash, and the next one moved up a page
+            number -= 1
+        elif len(orders) < _PAGE_SIZE or page.headers.get("x-wp-totalpages") == str(number):
             return
+        else:
+            number += 1
     raise ShopUnreachable(f"The shop has more than {_MOST_PAGES} pages of orders. Ask for fewer days.")
+
+
+def _is_after(order: Any, until: dt.datetime | None) -> bool:
+    modified = order.get("date_modified_gmt") if isinstance(order, dict) else None
+    return until is not None and isinstance(modified, str) and modified > _written(until)
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
 
 
 def _written(time: dt.datetime) -> str:

@@ -93,15 +93,22 @@ class TestPages:
         with serve(lambda path, headers, body: (200, pages.pop(0), {})) as address:
             assert len(read(address)) == 100
 
-    def test_an_order_that_is_saved_meanwhile_hides_no_other(self, shop):
+    @pytest.mark.parametrize("change", ["complete", "trash"])
+    def test_an_order_that_changes_meanwhile_hides_no_other(self, shop, change):
         ids = [shop.place() for _ in range(120)]
+        until = shop.now.replace(tzinfo=dt.UTC) + dt.timedelta(seconds=1)
         seen = []
         for body in read_orders(
-            address=shop.address, key="ck_fake", secret="cs_fake", since=LONG_AGO, is_private_allowed=True
+            address=shop.address,
+            key="ck_fake",
+            secret="cs_fake",
+            since=LONG_AGO,
+            until=until,
+            is_private_allowed=True,
         ):
             seen.append(json.loads(body)["id"])
-            if len(seen) % 10 == 0:
-                shop.complete(seen[-1])
+            if seen[-1] % 10 == 0 and shop.orders[seen[-1]]["status"] == "processing":
+                getattr(shop, change)(seen[-1])
         assert sorted(set(seen)) == ids
 
 
