@@ -40,6 +40,7 @@ SMALLEST, FULL, HPA = (CHART / "ci" / f"{name}-values.yaml" for name in ("smalle
 SECRETS = {
     "SECRET_KEY": "s" * 50,
     "PRIVACY_KEY": "p" * 50,
+    "CONNECTION_KEY": "c" * 50,
     "DATABASE_URL": "postgresql://app:x@db.example.com/orderpost",
     "DIRECT_DATABASE_URL": "postgresql://app:x@db.example.com/orderpost",
     "REDIS_URL": "redis://valkey.example.com:6379/0",

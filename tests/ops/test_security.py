@@ -40,6 +40,7 @@ UNAUTHENTICATED = {
     "/api/asyncapi",  # made once of the schemas
     "/api/problems",  # fixed texts, like its pages
     "/api/problems/<str:slug>",
+    "/connect/<str:source>",  # 404 without a connection; tests/api/test_connect.py has the others
     "/admin/login/",
     "/admin/logout/",
     "/healthz",

@@ -164,6 +164,11 @@ class TestTheCommand:
         process_waiting(seconds=60)
         assert state_of(id) == ("paid", 0, ("order.paid",))
 
+    def test_it_waits_for_a_post_and_says_what_it_was(self, shop, monkeypatch):
+        id = shop.place()
+        monkeypatch.setattr("time.sleep", lambda _: deliver(shop))
+        assert self.run("try", SOURCE)[0] == f"Connected: order {id}.\n"
+
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
