@@ -438,15 +438,22 @@ def correct_address(*, order_id: uuid.UUID, email: str) -> OrderChange:
     return change
 
 
-def erase(*, orders: Sequence[Order]) -> int:
-    """Erase the personal data of orders that the caller has locked in id order. Return their number."""
+def erase(*, orders: Sequence[Order]) -> dict[str, int]:
+    """Erase the personal data of orders that the caller has locked in id order.
+
+    Return the number of changed rows by table.
+    """
     require_transaction("an erasure")
     for order in orders:
         order.items = erase_items(order.items)
     Order.objects.bulk_update(orders, ["items"])
     ids = [order.id for order in orders]
-    Shipment.objects.filter(order_id__in=ids).update(**dict.fromkeys(TRACKING, ""))
-    return Order.objects.filter(id__in=ids).update(**ERASED_VALUES, updated_at=Now())
+    empty = dict.fromkeys(TRACKING, "")
+    parcels = Shipment.objects.filter(order_id__in=ids).exclude(**empty)
+    return {
+        "shipments": parcels.update(**empty),
+        "orders": Order.objects.filter(id__in=ids).update(**ERASED_VALUES, updated_at=Now()),
+    }
 
 
 def apply_reported_state(

@@ -251,7 +251,7 @@ def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
         withdraw_emails(ids=emails.filter(status__in=UNFINISHED).values_list("id", flat=True))
         for model in partitioned_models():
             counts[model._meta.db_table] = erase_rows(model=model, person=person, using="default", orders=ids)
-        counts["orders"] = services.erase(orders=[order for order in orders if order.id in mine])
+        counts.update(services.erase(orders=[order for order in orders if order.id in mine]))
     return counts
 
 

@@ -284,7 +284,9 @@ class TestAPerson:
         api.request("PATCH", place, {"tracking_number": "SECRET-43"}, **{"Idempotency-Key": "l"})
         api.post(f"{place}/delivered", key="m")
         kept = ship(paid(email="b@example.com"), **self.TRACKING)
-        erase_person(email="a@example.com", report=Steps(), force=True)
+        ship(paid())  # it has no tracking
+        counts = erase_person(email="a@example.com", report=Steps(), force=True).counts
+        assert (counts["shipments"], counts["orders"]) == (1, 2)
         row = Shipment.objects.get(id=parcel["id"])
         assert (row.carrier, row.tracking_number, row.tracking_url) == ("", "", "")
         assert row.lines == lines["lines"] and row.delivered_at
