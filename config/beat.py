@@ -35,8 +35,6 @@ def schedule() -> dict[str, tuple[str, dt.timedelta]]:
     """Return every periodic task with its interval, by its name in the admin."""
     return {
         "poll the outbox": ("poll_outbox", dt.timedelta(seconds=settings.POLL_INTERVAL)),
-        "take the posts of shops": ("take_posts", dt.timedelta(seconds=settings.POLL_INTERVAL)),
-        "compare with shops": ("compare_shops", dt.timedelta(hours=1)),
         "sum the minutes": ("sum_minutes", dt.timedelta(minutes=1)),
     }
 

@@ -17,12 +17,16 @@ class ConnectionsConfig(AppConfig):
     }
 
     def ready(self) -> None:
+        from connections import missing, posts
         from connections.models import ShopConnection
         from connections.privacy import erase_posts, export_posts
         from notifications import connected
         from orders.privacy.stored_answers import OTHER_TEXTS, OtherTexts
+        from runtime.jobs.work import WORK, Work
 
         OTHER_TEXTS.append(OtherTexts(erase_posts, export_posts))
+        WORK.append(Work(is_waiting=posts.is_waiting, do=posts.process_some))
+        WORK.append(Work(missing.is_due, missing.compare_all, waits_for_others=True))
         shops = ShopConnection.objects
         connected.find_shop = lambda source: shops.active().filter(source=source).first()
         connected.read_names = lambda: shops.active().values_list("source", flat=True)

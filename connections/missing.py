@@ -8,6 +8,7 @@ translates them again, under the lock of their orders, so that nothing comes twi
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 from collections.abc import Callable, Iterable
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -30,12 +32,15 @@ from orders.inbound.external import own_id
 from orders.models import Order
 from orders.subscriptions import NAME
 from runtime.database.transactions import after_commit
+from runtime.models import Heartbeat
 from runtime.texts import make_storable
 
 log = structlog.get_logger(__name__)
 
 #: How far the first comparison looks back, and by how much a later one overlaps the one before.
 FIRST, OVERLAP = dt.timedelta(days=2), dt.timedelta(hours=1)
+#: How often all shops are compared, and the heartbeat of the last time.
+EVERY, COMPARED = dt.timedelta(hours=1), "shops compared"
 #: The posts of younger changes may still come.
 YOUNGEST = dt.timedelta(minutes=10)
 #: How many missing orders of a shop are stored. The next comparisons find the others.
@@ -86,6 +91,27 @@ def compare(
     ]
     _store(shop, missing, now)
     return Comparison(read, missing)
+
+
+def is_due() -> bool:
+    """Return whether an hour has passed since the last comparison, and a shop can be compared."""
+    recent = Heartbeat.objects.filter(name=COMPARED, beat_at__gt=Now() - EVERY)
+    return _comparable().exists() and not recent.exists()
+
+
+def compare_all() -> bool:
+    """Compare the orders of each shop, if it is due. One that fails stops no other. Return False."""
+    if is_due():
+        Heartbeat.beat(name=COMPARED)
+        for shop in _comparable():
+            with contextlib.suppress(ShopUnreachable):  # its page says why
+                compare(shop)
+    return False
+
+
+def _comparable() -> QuerySet[ShopConnection]:
+    """Return the connections that have posted and have a key of the shop's API."""
+    return ShopConnection.objects.active().exclude(api_key="").exclude(last_post_at=None)
 
 
 def repair(*, source: str) -> int:

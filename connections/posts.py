@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 import structlog
+from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
 from django.db.models import Value
 from django.db.models.functions import Greatest, Now
@@ -32,32 +33,60 @@ from orders.subscriptions import NAME
 from runtime.database.away import is_refusing
 from runtime.database.save import lock_row
 from runtime.database.transactions import after_commit
+from runtime.jobs.start import waker
 from runtime.models import Pause
 from runtime.process import cached_rows
 from runtime.texts import make_storable
 
 log = structlog.get_logger(__name__)
 
+#: How long one task works. Then it makes way for drains and jobs, and queues the next.
+LONGEST_SECONDS = 5.0
+#: When a worker looks again that met another one at work.
+AGAIN_SECONDS = 1.0
 Step = Literal["done", "unusable", "none", "busy"]
 
 
-def process_waiting(*, seconds: float) -> bool:
-    """Process the waiting posts of all connections for about so long. Return whether some are left.
+def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
+    """Process the waiting posts of all connections for about so long. Return what is left.
 
-    An error of the database leaves a post for the next time.
+    It is "busy" if other workers process the rest. An error of the database leaves a post for the next time.
     """
     if Pause.objects.filter(part=Pause.Part.CONSUMERS).exists():
-        return False  # the poll looks again
+        return "none"  # the poll looks again
     until = time.monotonic() + seconds
     cached_rows.load()  # a handler must not wait for other reads while it holds a lock
     sources = ConnectionPost.objects.waiting().order_by("source").values_list("source", flat=True).distinct()
-    is_left = False
+    left: set[Step] = set()
     for source in sources:
         step: Step = "done"
         while step in ("done", "unusable") and time.monotonic() < until:
             step = process_next(source)
-        is_left |= step != "none"
-    return is_left
+        left.add(step)
+    if left & {"done", "unusable"}:
+        return "more"
+    return "busy" if "busy" in left else "none"
+
+
+def is_waiting() -> bool:
+    """Return whether a post of an active connection waits."""
+    active = ShopConnection.objects.active().values("source")
+    return ConnectionPost.objects.waiting().filter(source__in=active).exists()
+
+
+def process_some() -> bool:
+    """Process waiting posts for some seconds. Return whether more are left to process at once."""
+    left = process_waiting(seconds=LONGEST_SECONDS)
+    if left == "busy":
+        # The other worker may have looked for posts before the last one came.
+        waker.wake(in_seconds=AGAIN_SECONDS)
+    return left == "more"
+
+
+def wake() -> None:
+    """Have a worker process stored posts. Call this after the commit that stores one."""
+    if settings.FAST_PATH:
+        waker.wake()
 
 
 def process_next(source: str) -> Step:

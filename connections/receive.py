@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from connections import metrics, tasks
+from connections import metrics, posts
 from connections.encryption import Unreadable, decrypt
 from connections.models import ShopConnection
 from connections.platforms import platform_of
@@ -102,7 +102,7 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
         detail = f"{MOST_WAITING:,} posts of this shop wait for a worker. Nothing was stored."
         raise refusal(OVERLOADED, detail, **{"Retry-After": "60"})
     metrics.POSTS.labels(connection.source, "stored").inc()
-    tasks.wake()
+    posts.wake()
     return HttpResponse(status=202)
 
 

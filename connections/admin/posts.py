@@ -16,9 +16,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from connections import tasks
 from connections.models import ConnectionPost, ConnectionPostQuerySet, ShopConnection
-from connections.posts import retry
+from connections.posts import retry, wake
 from web.admin.base import ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
 from web.admin.period import PeriodFilter
 
@@ -75,7 +74,7 @@ class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
             changed = retry(ids=ids)
             for post in ConnectionPost.objects.filter(id__in=changed).defer("body"):
                 self.log_change(request, post, "Tried again.")
-        tasks.wake()
+        wake()
         self.message_user(
             request, f"To be tried again: {len(changed)}. Left alone: {len(ids) - len(changed)}."
         )

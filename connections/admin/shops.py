@@ -17,7 +17,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from connections import tasks
+from connections import posts
 from connections.encryption import KeyMissing, encrypt
 from connections.missing import repair
 from connections.models import TRIAL_STATE, ConnectionPost, ShopConnection
@@ -247,7 +247,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             return "Made another secret."
         if action == "repair":
             count = repair(source=shop.source)
-            tasks.wake()
+            posts.wake()
             return f"Process {count} missing orders."
         if action not in (S.LIVE, S.TRIAL, S.OFF):
             raise Http404

@@ -42,6 +42,7 @@ from runtime.jobs.actions import (
     rows_of,
 )
 from runtime.jobs.start import waker
+from runtime.jobs.work import is_waiting
 from runtime.models import BulkJob
 from runtime.models.jobs import MAX_TRIES
 from runtime.personal_data import without_addresses
@@ -281,11 +282,11 @@ def _log(job: BulkJob, action: BulkAction, lines: Iterable[tuple[uuid.UUID, str]
 
 
 def wake_for_unfinished() -> None:
-    """Wake a worker for due jobs that had no batch since the last poll. Each poll calls this.
+    """Wake a worker for due jobs that had no batch since the last poll, or other work. Each poll calls this.
 
     A job in progress needs no wake-up: each of its tasks enqueues the next while rows are left. Another
     wake-up at each poll would add tasks until they occupy all of the worker's threads.
     """
     neglected = dt.timedelta(seconds=settings.POLL_INTERVAL)
-    if _due_jobs().filter(updated_at__lte=Now() - neglected).exists():
+    if _due_jobs().filter(updated_at__lte=Now() - neglected).exists() or is_waiting():
         waker.wake()

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 WAKEUPS = counter(
     "orderpost_wakeups",
-    "wake-ups for `drain`, `due` (retries), `relay`, `bulk` or `posts`: `sent` or `lost`",
+    "wake-ups for `drain`, `due` (retries), `relay` or `bulk`: `sent` or `lost`",
     ["target", "result"],
 )
 

@@ -10,10 +10,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from connections import tasks
 from connections.missing import compare, repair
 from connections.models import ConnectionPost, ShopConnection
+from connections.posts import wake
 from connections.woocommerce.client import ShopUnreachable
+from runtime.jobs.start import waker
 
 _UNITS = {"m": dt.timedelta(minutes=1), "h": dt.timedelta(hours=1), "d": dt.timedelta(days=1)}
 
@@ -104,6 +105,6 @@ class Command(BaseCommand):
         )
         if is_repair:
             count = repair(source=shop.source)
-            tasks.wake()
-            tasks.waker.finish(seconds=5.0)  # else the wake-up ends with this process
+            wake()
+            waker.finish(seconds=5.0)  # else the wake-up ends with this process
             self.stderr.write(f"{count} are processed by a worker now.")

@@ -18,6 +18,7 @@ from outbox.conditions import explain_provider
 from outbox.drain import SHORT_PAUSE_SECONDS, DrainReport
 from outbox.gate.breaker import BreakerState
 from runtime.jobs.run import run_batch
+from runtime.jobs.work import do_work
 from runtime.process.backoff import RetryPolicy
 from runtime.process.cached_rows import keep_fresh
 from runtime.process.loop import run_until_stopped, stop_on_signals
@@ -126,7 +127,7 @@ def _describe_outage() -> str:
 def _work(
     stopped: threading.Event, send: Callable[[], DrainReport | None]
 ) -> tuple[bool, DrainReport | None]:
-    """Call `send`, which sends for at most half a minute, then do one batch of a bulk job.
+    """Call `send`, which sends for at most half a minute, then do one batch of a bulk job, and other work.
 
     E-mails come first, and do not wait for a job that fails or that has a million rows. A worker or
     `manage.py privacy` does the jobs on a person's data, each of which is one long batch. Return whether to
@@ -138,4 +139,5 @@ def _work(
         log.info("drained", settled=done.settled)
     if stopped.is_set():
         return False, done
-    return run_batch(persons=False) or (done is not None and done.has_more), done
+    is_left = run_batch(persons=False)
+    return do_work(is_standby=True) or is_left or (done is not None and done.has_more), done

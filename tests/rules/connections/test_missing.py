@@ -12,10 +12,9 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from connections.encryption import encrypt
-from connections.missing import compare, repair
+from connections.missing import compare, compare_all, repair
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import process_waiting
-from connections.tasks import compare_shops
 from connections.woocommerce.client import ShopUnreachable
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.woocommerce import FakeShop
@@ -76,7 +75,7 @@ def test_lost_posts_are_named_and_made_up_for_once(shop):
     shop.complete(half)
     shop.refund(lost, "1.00")
     shop.waiting.clear()
-    compare_shops()
+    compare_all()
     assert active_codes()["ChangesMissed"] == 2
     missing = ConnectionPost.objects.missing()
     assert {post.reference for post in missing} == {str(lost), str(half)}
@@ -139,12 +138,12 @@ def test_orders_of_the_time_before_the_connection_are_no_loss(shop):
     shop.waiting.clear()
     ShopConnection.objects.update(created_at=timezone.now(), checked_at=None)
     assert compare(row()).missing == []
-    assert compare_shops() is None and row().checked_at is not None
+    assert compare_all() is False and row().checked_at is not None
 
 
 def test_a_shop_that_has_not_posted_yet_is_not_compared(shop):
     ShopConnection.objects.update(last_post_at=None)
-    compare_shops()
+    compare_all()
     assert shop.requests == []
 
 
