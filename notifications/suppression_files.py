@@ -1,0 +1,185 @@
+"""Read the lists of addresses to which a provider no longer sends, as its pages and its API export them.
+
+Only hard bounces and complaints count. Whoever left a newsletter still wants to hear of an order.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from notifications.models import Suppression
+from notifications.providers.webhook import blames_address
+from notifications.suppressions import SuppressionReason, suppress
+from runtime.addresses import NotAnAddress, read_address
+from runtime.personal_data import address_hash
+
+#: JSON is read at once, and needs ten times its size of memory.
+MOST_JSON_BYTES = 100_000_000
+BATCH = 1000
+#: A summary names at most so many lines.
+MOST_LINES = 10
+R = Suppression.Reason
+Row = Mapping[str, str]
+#: A reason, or words for what is left out.
+Judged = R | str
+OTHER_CAUSE = "bounces that say nothing about the address"
+BY_HAND = "addresses suppressed by hand, or unsubscribed"
+
+
+class UnknownFile(ValueError):
+    """The file is none of the known lists. The text says which are known."""
+
+
+class Format(NamedTuple):
+    """A list of a provider, known by its columns in lower case, without spaces and underscores."""
+
+    provider: str
+    columns: frozenset[str]  # that it has
+    address: str
+    judge: Callable[[Row], Judged]
+    lacks: frozenset[str] = frozenset()
+
+
+def _bounce(*columns: str) -> Callable[[Row], Judged]:
+    """Judge by the codes and texts in these columns, as the webhooks' bounces are judged."""
+
+    def judge(row: Row) -> Judged:
+        return R.HARD_BOUNCE if blames_address(*(row.get(name, "") for name in columns)) else OTHER_CAUSE
+
+    return judge
+
+
+def _by_word(column: str, words: Mapping[str, R]) -> Callable[[Row], Judged]:
+    return lambda row: words.get(row[column].lower(), BY_HAND)
+
+
+def _complaint(row: Row) -> Judged:
+    return R.COMPLAINT
+
+
+#: The first one that fits counts.
+FORMATS = (
+    Format(
+        "postmark",
+        frozenset({"emailaddress", "suppressionreason"}),
+        "emailaddress",
+        _by_word("suppressionreason", {"hardbounce": R.HARD_BOUNCE, "spamcomplaint": R.COMPLAINT}),
+    ),
+    Format(
+        "ses",
+        frozenset({"emailaddress", "reason", "lastupdatetime"}),
+        "emailaddress",
+        _by_word("reason", {"bounce": R.HARD_BOUNCE, "complaint": R.COMPLAINT}),
+    ),
+    Format("sendgrid", frozenset({"email", "status", "reason"}), "email", _bounce("status", "reason")),
+    Format("sendgrid", frozenset({"email", "ip", "created"}), "email", _complaint),
+    Format("mailgun", frozenset({"address", "code", "error"}), "address", _bounce("code", "error")),
+    Format("mailgun", frozenset({"address", "createdat"}), "address", _complaint, frozenset({"tag", "tags"})),
+)
+_KNOWN = (
+    "Use an export of SendGrid (bounces, spam reports), Amazon SES (list-suppressed-destinations), Postmark"
+    " (suppressions dump) or Mailgun (bounces, complaints), as CSV or JSON. Lists of unsubscribed addresses"
+    " are not read: whoever left a newsletter still wants to hear of an order."
+)
+
+
+class Summary:
+    """What a file has, and what became of it."""
+
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+        self.reasons: Counter[str] = Counter()
+        self.new = 0
+        self.left_out: Counter[str] = Counter()
+        self.unusable = 0
+        self.first_unusable: list[int] = []  # the numbers of lines or entries
+
+
+def load_file(path: Path, *, dry_run: bool) -> Summary:
+    """Suppress the addresses of a file, a thousand at a time, and return what it had.
+
+    Addresses that are suppressed already keep their reason. Raise `UnknownFile` before anything is written.
+    A file that is read again after a crash changes nothing that the first time changed.
+    """
+    rows = _read(path)
+    first = next(rows, None)
+    if first is None:
+        raise UnknownFile(f"The file has no entries. {_KNOWN}")
+    format = _format_of(first[1])
+    summary = Summary(format.provider)
+    rows = itertools.chain([first], rows)
+    while batch := list(itertools.islice(rows, BATCH)):
+        _load(batch, format, summary, dry_run=dry_run)
+    return summary
+
+
+def _load(batch: Iterable[tuple[int, Row]], format: Format, summary: Summary, *, dry_run: bool) -> None:
+    causes: dict[str, SuppressionReason] = {}
+    for number, row in batch:
+        try:
+            email = read_address(row.get(format.address, "").strip())
+        except NotAnAddress:
+            summary.unusable += 1
+            summary.first_unusable += [number] if summary.unusable <= MOST_LINES else []
+            continue
+        judged = format.judge(row)
+        if isinstance(judged, R):
+            summary.reasons[judged] += 1
+            causes.setdefault(address_hash(email), SuppressionReason(email, judged, format.provider))
+        else:
+            summary.left_out[judged] += 1
+    before = Suppression.objects.filter(address_hash__in=causes).values_list("address_hash", flat=True)
+    new = [cause for hash, cause in causes.items() if hash not in set(before)]
+    summary.new += len(new)
+    if not dry_run:
+        suppress(new)
+
+
+def _format_of(row: Row) -> Format:
+    for format in FORMATS:
+        if format.columns <= row.keys() and not format.lacks & row.keys():
+            return format
+    raise UnknownFile(f"The file has the columns {', '.join(row)[:200] or 'of none'}. {_KNOWN}")
+
+
+def _read(path: Path) -> Iterator[tuple[int, Row]]:
+    """Yield each entry with its number: that of its line in a CSV file, or its place in a list, from 1."""
+    try:
+        with path.open("rb") as file:
+            is_json = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"[", b"{")
+        yield from _read_json(path) if is_json else _read_csv(path)
+    except UnicodeDecodeError:
+        raise UnknownFile("The file is not in UTF-8.") from None
+    except (csv.Error, json.JSONDecodeError) as error:
+        raise UnknownFile(f"The file cannot be read: {error}.") from None
+
+
+def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file)
+        names = [_plain(name) for name in next(reader, [])]
+        for values in reader:
+            if values:
+                yield reader.line_num, dict(zip(names, values, strict=False))
+
+
+def _read_json(path: Path) -> Iterator[tuple[int, Row]]:
+    if path.stat().st_size > MOST_JSON_BYTES:
+        raise UnknownFile(f"A JSON file has at most {MOST_JSON_BYTES:,} bytes. Split it.")
+    document = json.loads(path.read_text(encoding="utf-8-sig"))
+    if isinstance(document, dict):  # an answer of an API: its list is its only one
+        lists = [value for value in document.values() if isinstance(value, list)]
+        document = lists[0] if len(lists) == 1 else []
+    for number, entry in enumerate(document, 1):
+        values: Mapping[str, Any] = entry if isinstance(entry, dict) else {}
+        yield number, {_plain(name): "" if value is None else str(value) for name, value in values.items()}
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "").replace(" ", "")
