@@ -7,6 +7,7 @@ OWN_EMAILS = {
     "order.paid": "Processing order",
     "order.confirmed": "Processing order",
     "order.completed": "Completed order",
+    "order.cancelled": "Cancelled order, to the customer",
     "order.refunded": "Refunded order",
     "order.part_refunded": "Refunded order",
     "order.shipped": "the e-mail of your tracking plug-in",
