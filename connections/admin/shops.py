@@ -26,7 +26,14 @@ from connections.services import ShopRefusal, change_state, check_source, clean_
 from notifications.models import CONTENT, EmailNotification
 from orders.models import Order
 from runtime.database.ids import parse_uuid
-from web.admin.base import EstimatingPaginator, ListAdmin, format_time, pill, show_time
+from web.admin.base import (
+    EstimatingPaginator,
+    ListAdmin,
+    describe_distance,
+    format_time,
+    pill,
+    show_time,
+)
 from web.admin.menu import MenuItem
 
 S = ShopConnection.State
@@ -209,7 +216,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             "pill": self.shown_state(shop),
             "last": last,
             "last_at": show_time(last.done_at) if last else "",
-            "seconds_ago": round((timezone.now() - last.received_at).total_seconds()) if last else None,
+            "ago": describe_distance(last.received_at) if last else "",
             "is_future": bool(shop.live_at and shop.live_at > timezone.now()),
             "live_at": format_time(shop.live_at) if shop.live_at else "",
             "unusable": posts.unusable().count(),

@@ -15,7 +15,11 @@ import uuid
 
 import pytest
 from django.db.models.functions import Now
+from django.test import Client
 
+from connections.encryption import encrypt
+from connections.models import ShopConnection
+from connections.posts import process_waiting
 from local.docs import DIAGRAMS, diagrams, drawing
 from local.machine import PROJECT
 from local.sandbox.sandbox import Sandbox
@@ -28,6 +32,7 @@ from tests.browser.test_texts import PAID, TEXTS
 from tests.kit.months import tidy
 from tests.kit.orders import pay_order, place_order, ship_order
 from tests.kit.texts import READY
+from tests.kit.woocommerce import FakeShop
 from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, drain, minutes
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -135,6 +140,28 @@ def test_make_the_pictures_of_a_parcel(mailbox, make_page):
         page = make_page(mailbox.url, width=390, height=750, dark=dark)
         page.goto(paths[to])
         page.screenshot(path=FOLDER / f"{name}.png")
+
+
+def test_make_the_pictures_of_a_connection(settings, open_page):
+    """Show the page of a connection before its first post, and in its trial."""
+    settings.CONNECTION_KEY, settings.FAST_PATH = ["k" * 40], False
+    shop = FakeShop(seed=3)
+    row = ShopConnection.objects.create(
+        source="tea-shop", address="https://tea.example.com", secret=encrypt(shop.secret)
+    )
+    path = f"/admin/connections/shopconnection/{row.id}/change/"
+
+    open_page(path, width=WIDTH, height=680).screenshot(path=FOLDER / "connection-new.png")
+    for _ in range(3):
+        shop.complete(shop.place())
+        for headers, body in shop.deliveries():
+            sent = {name: value for name, value in headers.items() if name != "Content-Type"}
+            answer = Client().post(
+                "/connect/tea-shop", body, content_type=headers["Content-Type"], headers=sent
+            )
+            assert answer.status_code == 202
+    process_waiting(seconds=60)
+    open_page(path, width=WIDTH, height=900).screenshot(path=FOLDER / "connection-trial.png")
 
 
 def test_make_the_pictures_of_the_texts(open_page):

@@ -219,20 +219,24 @@ def format_time(at: dt.datetime) -> str:
     return f"{at.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def show_time(when: dt.datetime | None) -> SafeString | str:
-    """Return a time, with how long ago or how soon it is on hover."""
-    if when is None:
-        return "–"
+def describe_distance(when: dt.datetime) -> str:
+    """Return how long ago or how soon a time is, such as "12 s ago" or "in 3 h"."""
     seconds = (timezone.now() - when).total_seconds()
     span = abs(seconds)
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
         if span >= size or size == 1:
             text = f"{span // size:.0f} {unit}"
             break
-    said = f"{text} ago" if seconds >= 0 else f"in {text}"
+    return f"{text} ago" if seconds >= 0 else f"in {text}"
+
+
+def show_time(when: dt.datetime | None) -> SafeString | str:
+    """Return a time, with how long ago or how soon it is on hover."""
+    if when is None:
+        return "–"
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         when.isoformat(timespec="seconds"),
-        said,
+        describe_distance(when),
         format_time(when),
     )
