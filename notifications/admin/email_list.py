@@ -57,9 +57,15 @@ class ShopFilter(ChoiceFilter):
 
     title, parameter_name = "shop", "shop"
 
+    def __init__(self, request: HttpRequest, params: Any, model: Any, model_admin: Any) -> None:
+        # A page may make its list twice.
+        if "order_sources" not in request.__dict__:
+            request.__dict__["order_sources"] = order_sources()
+        self.sources: list[str] = request.__dict__["order_sources"]
+        super().__init__(request, params, model, model_admin)
+
     def choices_of(self) -> Iterable[str]:
-        sources = order_sources()
-        return [OWN_ORDERS, *sources] if sources else []
+        return [OWN_ORDERS, *self.sources] if self.sources else []
 
 
 class ParameterFilter(ChoiceFilter):

@@ -80,7 +80,7 @@ class ChoiceFilter(admin.SimpleListFilter):
         return [(value, value.replace("_", " ")) for value in self.choices_of()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Row]) -> QuerySet[Row]:
-        if self.value() in list(self.choices_of()):
+        if self.value() in dict(self.lookup_choices):
             return queryset.filter(**{str(self.parameter_name): self.value()})
         return queryset
 
