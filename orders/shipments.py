@@ -181,8 +181,9 @@ def report(
 ) -> None:
     """Add the parcel of another system's order to the change that `apply_reported_state` made of `reported`.
 
-    The report with the highest sequence decides what the parcel is. Its first report sends an e-mail, in
-    whatever order they arrive, and so does the first one that has its delivery. History sends none.
+    The report with the highest sequence decides what the parcel is, except that a delivery stays. Its first
+    report sends an e-mail, in whatever order they arrive, and so does the first one that has its delivery.
+    History sends none.
     """
     order, now = change.order, change.now
     shipments = read_shipments(order)
@@ -197,10 +198,11 @@ def report(
         shipment.sequence = reported.version
         shipment.lines = [dict(line) for line in lines]
         shipment.shipped_at = min(shipped_at or at or now, now)
-        shipment.delivered_at = delivered_at and min(delivered_at, now)
         shipment.returned_at = returned_at and min(returned_at, now)
         if order.email != ERASED_ADDRESS:
             _set_tracking(shipment, dict.fromkeys(TRACKING, "") | tracking)
+    if delivered_at is not None:  # the earliest time counts, as of a payment
+        shipment.delivered_at = min(filter(None, [shipment.delivered_at, delivered_at, now]))
     order.fulfilment = compute_fulfilment(order, shipments)
     change.rows.append(shipment)
     if is_history:

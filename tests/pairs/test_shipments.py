@@ -122,20 +122,22 @@ class TestAfterAnErasure:
 class TestEmails:
     def test_rendering_again_shows_the_parcel_of_the_email_and_no_later_one(self):
         order = paid()
-        first = ship_order(order_id=order.id, lines=[{"item": 0, "quantity": 1}], tracking_number="41")
+        first = ship_order(order_id=order.id, lines=[{"item": 0, "quantity": 1}], tracking_number="TRACK-41")
         email = EmailNotification.objects.get(event_type="order.shipped")
         EmailNotification.objects.filter(id=email.id).update(status="dead_lettered")
-        correct_shipment(order_id=order.id, shipment_id=first.id, tracking_number="42")
-        ship_order(order_id=order.id, tracking_number="99")
+        correct_shipment(order_id=order.id, shipment_id=first.id, tracking_number="TRACK-42")
+        ship_order(order_id=order.id, tracking_number="TRACK-99")
         ((copy,), _) = rendered_again(email)
-        assert "42" in copy.body_text and "41" not in copy.body_text and "99" not in copy.body_text
+        assert [text for text in ("TRACK-41", "TRACK-42", "TRACK-99") if text in copy.body_text] == [
+            "TRACK-42"
+        ]
 
     def test_the_shops_copy_names_the_parcel_too(self):
         save_profile(SHOP, copy_to="shop@example.com")
-        tell("shipped", new_id(), 2, shipment={"reference": "P-1", "trackingNumber": "42"})
+        tell("shipped", new_id(), 2, shipment={"reference": "P-1", "trackingNumber": "TRACK-42"})
         sent = EmailNotification.objects.filter(event_type="order.shipped").order_by("id")
         assert [row.recipient_email for row in sent] == ["ann@example.com", "shop@example.com"]
-        assert all("42" in row.body_text for row in sent)
+        assert all("TRACK-42" in row.body_text for row in sent)
 
     def test_a_parcel_of_an_imported_order_is_mailed_and_those_of_the_past_are_not(self):
         id = new_id()

@@ -214,6 +214,18 @@ class TestOtherSystems:
             is_news = min(order.index(2), order.index(4)) < order.index(5)
             assert sorted(sent) == ["order.delivered"] + ["order.shipped"] * (2 if is_news else 1)
 
+    @pytest.mark.usefixtures("mailed")
+    @pytest.mark.parametrize("reports", list(itertools.permutations((3, 4, 5))))
+    def test_a_delivery_is_a_fact_whichever_report_tells_of_it(self, reports):
+        id = new_id()
+        tell("shipped", id, 2, **parcel())
+        for sequence in reports:
+            ended = {} if sequence == 4 else {"deliveredAt": f"2026-11-2{sequence}T10:00:00Z"}
+            tell("shipped", id, sequence, **parcel(**ended))
+        row = Shipment.objects.get()
+        assert row.delivered_at == dt.datetime(2026, 11, 23, 10, tzinfo=dt.UTC)
+        assert [name for name, _ in mails(id)] == ["order.shipped", "order.delivered"]
+
     def test_history_sends_nothing(self):
         id = new_id()
         tell("shipped", id, 2, notify=False, **parcel(lines=[{"item": 0, "quantity": 2}]))

@@ -392,10 +392,10 @@ class TestEmails:
     def test_the_shop_gets_its_copy(self):
         save_profile("", copy_to="office@example.com")
         order = paid()
-        ship(order, tracking_number="42")
+        ship(order, tracking_number="TRACK-42")
         mine, copy = emails(order)
         assert (copy.recipient_email, copy.shop_copy_of) == ("office@example.com", mine.id)
-        assert "42" in copy.body_text
+        assert "TRACK-42" in copy.body_text
 
     def test_an_erased_persons_email_says_nothing(self):
         order = paid()
