@@ -85,8 +85,8 @@ class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
 
     @admin.display(description="order")
     def order(self, post: ConnectionPost) -> SafeString | str:
-        if post.order_id is None:
-            return "–"
+        if post.order_id is None or post.done_at is None:
+            return post.reference or "–"
         url = reverse("admin:orders_order_change", args=[post.order_id])
         return format_html('<a href="{}">{}</a>', url, post.reference or post.order_id)
 
@@ -94,9 +94,9 @@ class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
     def state(self, post: ConnectionPost) -> SafeString:
         if post.done_at:
             return pill("sent", "processed")
-        if post.reason:
-            return pill("dead_lettered", "unusable")
-        return pill("failed", "missing here") if post.is_missing else pill("pending", "waiting")
+        if post.is_missing:
+            return pill("failed", "missing here")
+        return pill("dead_lettered", "unusable") if post.reason else pill("pending", "waiting")
 
     @admin.display(description="reason")
     def short(self, post: ConnectionPost) -> str:
@@ -123,5 +123,6 @@ class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
     ) -> HttpResponse:
         """Add whether the user may have the post tried again."""
         post: ConnectionPost = context["original"]
-        context["may_retry"] = bool(post.reason) and not post.done_at and self.has_retry_permission(request)
+        is_unusable = bool(post.reason) and not post.done_at and not post.is_missing
+        context["may_retry"] = is_unusable and self.has_retry_permission(request)
         return super().render_change_form(request, context, *args, **kwargs)

@@ -182,6 +182,20 @@ class TestItsPosts:
         assert "processed" in operator.get(f"{POSTS}{row.id}/change/").content.decode()
         assert not EmailNotification.objects.exists()
 
+    def test_a_missing_order_is_named_and_processed_by_one_click(self, operator, plain_shop):
+        for number in range(2):
+            body = body_of(f"M-{number}", "placed").decode()
+            ConnectionPost.objects.create(
+                source="shop-w", body=body, is_missing=True, reference=f"M-{number}"
+            )
+        assert "Missing here" in page(operator, plain_shop) and "M-1" in page(operator, plain_shop)
+        row = ConnectionPost.objects.latest("id")
+        assert "missing here" in operator.get(f"{POSTS}{row.id}/change/").content.decode()
+        assert "Process 2 missing orders" in act(operator, plain_shop, "repair")
+        process_waiting(seconds=60)
+        assert Order.objects.count() == 2
+        assert "Missing here" not in page(operator, plain_shop)
+
     def test_a_viewer_may_not_have_it_tried_again(self, plain_shop):
         post(b"no JSON")
         process_waiting(seconds=60)
