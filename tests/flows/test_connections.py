@@ -11,6 +11,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import requests
@@ -77,7 +78,7 @@ def send(shop: Shop, post: Post) -> bool:
 def play(*, orders: int, kills: int, seed: int) -> None:
     chance, fake = random.Random(seed), FakeShop(seed=seed)
     fake.now -= dt.timedelta(hours=50)
-    settings = {
+    settings: dict[str, Any] = {
         "CONNECTION_KEY": KEY,
         "CONNECTIONS_PRIVATE": "on",
         "NOTIFY_ON": ",".join(EVERY_EMAIL),

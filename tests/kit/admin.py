@@ -56,10 +56,10 @@ def every_page() -> list[str]:
     make_mail(order_id=order.id, status="sent", provider="sendgrid")
     event = dead_event(aggregate_id=order.id)
     dead_letter()
-    rows = (f"{ORDERS}{order.id}/change/", f"{MAILS}{mail.id}/change/", f"{EVENTS}{event.id}/change/")
+    rows = [f"{ORDERS}{order.id}/change/", f"{MAILS}{mail.id}/change/", f"{EVENTS}{event.id}/change/"]
     shop = ShopConnection.objects.create(source="tea", address="https://tea.example.com", state="trial")
     post = ConnectionPost.objects.create(source="tea", body="{}", reason="it has no id")
-    rows += (f"{SHOPS}{shop.id}/change/", f"{POSTS}{post.id}/change/")
+    rows += [f"{SHOPS}{shop.id}/change/", f"{POSTS}{post.id}/change/"]
     publish_texts()
     editor = "/admin/notifications/emailtext/edit/order.paid/en/"
     of_order = [f"{ORDERS}{order.id}/emails/", f"{ORDERS}{order.id}/address/", f"{ORDERS}copies/{mail.id}/"]

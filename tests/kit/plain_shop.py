@@ -93,7 +93,7 @@ def connect(source: str = SOURCE, **fields: Any) -> ShopConnection:
 
 def body_of(order_id: str, *changes: str, at: dt.datetime | None = None, **more: Any) -> bytes:
     """Return the body of a post about an order's changes, saved at this time, or now."""
-    document = {
+    document: dict[str, Any] = {
         "id": order_id,
         "modified_at": (at or dt.datetime.now(dt.UTC)).isoformat(),
         "changes": [(change, {}) for change in changes],

@@ -14,12 +14,17 @@ from tests.kit.words import wake_for_unfinished
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Register two kinds of work, of which one waits for other hosts. Return the list of what was done."""
     names: list[str] = []
+
+    def note(name: str) -> bool:
+        names.append(name)
+        return name == "here"
+
     monkeypatch.setattr(
         work,
         "WORK",
         [
-            Work(lambda: True, lambda: names.append("here") is None),
-            Work(lambda: False, lambda: names.append("elsewhere") is not None, waits_for_others=True),
+            Work(lambda: True, lambda: note("here")),
+            Work(lambda: False, lambda: note("elsewhere"), waits_for_others=True),
         ],
     )
     return names

@@ -148,7 +148,7 @@ def parcel(reference: str = "P-1", **values: Any) -> dict[str, Any]:
     return {"shipment": {"reference": reference} | values}
 
 
-def mails(order_id: str) -> list[tuple[str, int]]:
+def mails(order_id: str) -> list[tuple[str, int | None]]:
     rows = EmailNotification.objects.filter(
         order_id=order_id, event_type__in=("order.shipped", "order.delivered")
     )

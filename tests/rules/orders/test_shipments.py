@@ -54,6 +54,7 @@ def done(service, order: Order, **values) -> Shipment:
         change, shipment = service(order_id=order.id, **values)
         change.save()
     order.refresh_from_db()
+    assert isinstance(shipment, Shipment)
     return shipment
 
 
