@@ -79,6 +79,9 @@ class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
             request, f"To be tried again: {len(changed)}. Left alone: {len(ids) - len(changed)}."
         )
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ConnectionPost]:
+        return super().get_queryset(request).defer("body")  # a list shows none
+
     @admin.display(description="order")
     def shown(self, post: ConnectionPost) -> str:
         return post.reference or f"…{str(post.id)[-8:]}"

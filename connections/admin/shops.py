@@ -210,7 +210,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
     def _read(self, request: HttpRequest, shop: ShopConnection) -> dict[str, Any]:
         """Return what the page says of the state of a connection."""
         posts = ConnectionPost.objects.filter(source=shop.source)
-        last = posts.exclude(done_at=None).exclude(reference="").order_by("-done_at").first()
+        last = posts.defer("body").exclude(done_at=None).exclude(reference="").order_by("-done_at").first()
         return {
             "original": shop,
             "pill": self.shown_state(shop),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import process_waiting, retry
 from notifications.copies import NotCopied, copy_email
 from notifications.turns import find_overtaken
-from tests.kit.api import Api, make_token
+from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import told
 from tests.kit.plain_shop import SOURCE, body_of, connect, plain_shop, post
 from tests.kit.words import EmailNotification, Order, Pause, Status, give_up, own_id, resend
@@ -148,6 +150,22 @@ class TestOneAtATime:
         assert process_waiting(seconds=60) == "none"
         assert Order.objects.exists()
 
+    def test_several_workers_process_each_post_once_and_in_order(self, plain_shop):
+        for number in range(10):
+            for change in ("placed", "paid", "completed"):
+                post(body_of(f"A-{number}", change))
+
+        def work(_: int) -> None:
+            while process_waiting(seconds=60) == "busy":
+                time.sleep(0.01)
+            connection.close()
+
+        with ThreadPoolExecutor(4) as workers:
+            list(workers.map(work, range(4)))
+        assert ConnectionPost.objects.exclude(done_at=None).count() == 30
+        assert {state_of(f"A-{number}") for number in range(10)} == {"completed"}
+        assert EmailNotification.objects.count() == 20
+
     def test_a_pause_of_the_consumers_and_a_connection_that_is_off_leave_posts_waiting(self, plain_shop):
         post(body_of("A-1001", "placed"))
         Pause.objects.create(part=Pause.Part.CONSUMERS)
@@ -198,6 +216,19 @@ class TestTrial:
         assert give_up(ids=[email.id])[0] == []
         with transaction.atomic(), pytest.raises(NotCopied, match="it is not sent: trial"):
             copy_email(id=email.id)
+        assert list(EmailNotification.objects.values_list("status")) == [("discarded",)]
+
+    def test_no_way_leads_to_a_second_try(self, plain_shop, admin_client):
+        take(body_of("A-1001", "placed", "paid"))
+        email = EmailNotification.objects.get()
+        api = Api(make_token())
+        for path, slug in (("resend", "not-resendable"), ("copies", "not-copyable")):
+            answer = api.post(f"/api/v1/notifications/{email.id}/{path}", {} if path == "copies" else None)
+            assert assert_problem(answer, 409, slug)["detail"].count("not sent: trial") == 1
+        page = f"/admin/notifications/emailnotification/{email.id}/"
+        text = admin_client.get(f"{page}change/").content.decode()
+        assert "Not sent: trial." in text and 'value="resend"' not in text
+        admin_client.post(f"{page}act/", {"action": "resend"})
         assert list(EmailNotification.objects.values_list("status")) == [("discarded",)]
 
     def test_it_overtakes_no_email_that_was_live(self, plain_shop):
