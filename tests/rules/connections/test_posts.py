@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 from django.utils import timezone
 
 from connections.models import ConnectionPost, ShopConnection
@@ -18,6 +17,7 @@ from notifications.turns import find_overtaken
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import told
 from tests.kit.plain_shop import SOURCE, body_of, connect, plain_shop, post
+from tests.kit.races import together
 from tests.kit.words import EmailNotification, Order, Pause, Status, give_up, own_id, resend
 
 __all__ = ["plain_shop"]
@@ -158,10 +158,8 @@ class TestOneAtATime:
         def work(_: int) -> None:
             while process_waiting(seconds=60) == "busy":
                 time.sleep(0.01)
-            connection.close()
 
-        with ThreadPoolExecutor(4) as workers:
-            list(workers.map(work, range(4)))
+        together(4, work)
         assert ConnectionPost.objects.exclude(done_at=None).count() == 30
         assert {state_of(f"A-{number}") for number in range(10)} == {"completed"}
         assert EmailNotification.objects.count() == 20
