@@ -33,7 +33,7 @@ ifneq ($(file <.venv/.origin),$(ORIGIN))
 .venv/.installed-run .venv/.installed-dev .venv/.installed-bench: again
 endif
 
-run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000 KAFKA=1)
+run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000 KAFKA=1 DEMO=1)
 	@exec setpriv --pdeathsig KILL $(PYTHON) -m local
 
 test: setup ## Run the tests, or some of them (TESTS=tests/rules/orders ARGS="-x -q")

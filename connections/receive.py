@@ -98,7 +98,7 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
     if count_request(f"connect:{connection.source}") > MOST_A_SECOND:
         detail = f"A shop may post {MOST_A_SECOND} webhooks a second."
         raise refusal(TOO_MANY_REQUESTS, detail, **{"Retry-After": "1"})
-    if not _store(connection, body):
+    if not store_post(connection, body):
         detail = f"{MOST_WAITING:,} posts of this shop wait for a worker. Nothing was stored."
         raise refusal(OVERLOADED, detail, **{"Retry-After": "60"})
     metrics.POSTS.labels(connection.source, "stored").inc()
@@ -106,7 +106,7 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
     return HttpResponse(status=202)
 
 
-def _store(connection: ShopConnection, body: bytes) -> bool:
+def store_post(connection: ShopConnection, body: bytes) -> bool:
     """Store a post in a commit of its own. Return False if too many are waiting."""
     values: dict[str, Any] = {
         "id": new_id(),

@@ -27,6 +27,7 @@ from runtime.process.redis_client import make_client
 VAR = PROJECT / "var"
 #: The files of the web's worker processes, from which the web serves their metrics as one.
 WEB_METRICS = VAR / "run" / "metrics"
+DEMO_LOG = VAR / "log" / "demo.log"
 READY_SECONDS = 240  # a start takes 10 s of CPU; 90 s were too few on two cores shared with ten others
 
 
@@ -51,6 +52,7 @@ class Stack:
             "KAFKA_BOOTSTRAP_SERVERS", environ=os.environ
         )
         self.kafka = EmbeddedKafka(data=VAR / "kafka", port=free_port()) if wants_kafka else None
+        self.wants_demo = roles.switch_from("DEMO", environ=os.environ)
         self.sandbox_port = free_port(wished=port + 1) if environment.played(environ=os.environ) else None
         first = int(os.environ.get("METRICS_PORT") or port + 2)
         self.metrics_ports = {name: free_port(wished=first + n) for n, name in enumerate(PROCESSES)}
@@ -201,10 +203,30 @@ class Stack:
                 )
             time.sleep(0.05)
 
+    def start_demo(self) -> subprocess.Popen[bytes]:
+        """Start `manage.py demo`, which writes into a file: the logs would tear its lines apart."""
+        with DEMO_LOG.open("wb") as log:
+            return subprocess.Popen(
+                guarded([sys.executable, "manage.py", "demo"]),
+                cwd=PROJECT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+
     def follow(self) -> None:
-        """Print the logs, and each exit and restart of a program, until supervisord exits."""
+        """Print the logs, and each exit and restart of a program, until supervisord exits.
+
+        With DEMO=1, fill the database meanwhile, and print what there is to click.
+        """
+        filling = self.start_demo() if self.wants_demo else None
         while not self.supervisor.has_ended():
             self.console.pump()
+            if filling is not None and filling.poll() is not None:
+                self.console.say(DEMO_LOG.read_text())
+                filling = None
             for line in self.supervisor.news():
                 self.console.say(line, program="supervisord")
             self.supervisor.rotate_logs()

@@ -229,6 +229,16 @@ def _date(day: dt.date, locale: Locale) -> str:
     return format_date(day, "long", locale)
 
 
+def _write_date(when: dt.datetime, locale: Locale) -> str:
+    # A no-break space keeps the day and the month on one line.
+    return _date(when.astimezone(dt.UTC).date(), locale).replace(" ", _NO_BREAK, 1)
+
+
+def write_date(when: dt.datetime, *, locale: str) -> str:
+    """Return a day as the e-mails of a language write it."""
+    return _write_date(when, _reader(locale))
+
+
 @functools.lru_cache(maxsize=8192)  # prices repeat, also within one e-mail
 def _money(amount: int, currency: str, locale: Locale) -> str:
     digits = minor_digits(currency)
@@ -249,8 +259,7 @@ def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> o
         case int() if key.endswith("_amount"):
             return _money(value, currency, locale)
         case dt.datetime() if key.endswith("_at"):
-            # A no-break space keeps the day and the month on one line.
-            return _date(value.astimezone(dt.UTC).date(), locale).replace(" ", _NO_BREAK, 1)
+            return _write_date(value, locale)
         case list():
             return [
                 {k: _presentable(k, v, currency=currency, locale=locale) for k, v in entry.items()}

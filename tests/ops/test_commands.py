@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import re
 import subprocess
 import threading
 from types import SimpleNamespace
@@ -13,14 +14,21 @@ import redis
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import OperationalError, connections
+from django.db.models import Count
 from django.urls import reverse
 
+from connections.models import ConnectionPost, ShopConnection
+from notifications.failure_causes import dead_causes
+from notifications.models import MailProfile
+from notifications.rendering import write_date
 from operations.management.commands import demo
+from orders.models import STUCK, Shipment
 from runtime.database.partitions import attached
 from tests.kit.commands import handlers_kept, provider, sent, stopped_when
 from tests.kit.mails import make_mail
 from tests.kit.months import make_partition, states
 from tests.kit.orders import make_order, pay_order
+from tests.kit.profiles import save_profile
 from tests.kit.shop import PAYMENT, payment_event
 from tests.kit.words import (
     ApiToken,
@@ -28,6 +36,7 @@ from tests.kit.words import (
     EmailNotification,
     Heartbeat,
     Order,
+    TrafficSum,
     consumer,
     keep_partitions,
     read_database_time,
@@ -182,31 +191,98 @@ def polling(monkeypatch):
 
 
 def test_the_demo_ends_when_each_email_is_sent_dead_or_waits_for_a_retry(provider, polling, capsys):
-    call_command("demo", "--orders", "27")
-    assert Order.objects.count() == 27
+    call_command("demo", "--orders", "135")
+    assert Order.objects.count() == 135
+    now = EmailNotification.objects.filter(
+        order_id__in=Order.objects.filter(reference__startswith="D-").values("id")
+    )
     assert not EmailNotification.objects.filter(status="processing").exists()
     waiting = EmailNotification.objects.filter(status__in=["pending", "failed"])
     assert {mail.recipient_email for mail in waiting} == {"down-1@example.com"}
-    dead = EmailNotification.objects.filter(status="dead_lettered")
+    dead = now.filter(status="dead_lettered")
     assert {mail.recipient_email for mail in dead} == {"refused-0@example.com", "refused-25@example.com"}
     said = capsys.readouterr()
     assert said.err == ""
+    dead = EmailNotification.objects.filter(status="dead_lettered")
     for line in (
-        "27 orders placed and changed.",
         f"{sent():6} e-mails are sent",
         f"{dead.count():6} e-mails are dead letters",
         f"{waiting.exclude(last_error='').count():6} e-mail waits for a retry",
         f"{waiting.filter(last_error='').count():6} e-mail waits for its turn",
     ):
         assert line in said.out.splitlines()
+    assert said.out.startswith("135 orders placed and changed, 108 of them since ")
+
+
+def test_the_demo_prints_ten_pages_that_open(provider, polling, settings, admin_client, capsys):
+    settings.CONNECTION_KEY = ["k" * 40]
+    call_command("demo", "--orders", "300")
+    lines = [line for line in capsys.readouterr().out.splitlines() if re.match(r" *\d+\.  ", line)]
+    assert len(lines) == 10
+    assert lines[-1].split()[1] == f"{provider.api_url.partition('/v3')[0]}/"
+    for line in lines[:-1]:
+        assert admin_client.get(line.split()[1]).status_code == 200, line
+
+
+def test_the_demo_has_a_month_with_parcels_an_outage_and_dead_letters_by_cause(provider, polling, settings):
+    settings.CONNECTION_KEY = ["k" * 40]
+    call_command("demo", "--orders", "300")
+    now, oldest = read_database_time(), attached(model=EmailNotification)[0].since
+    first = Order.objects.order_by("created_at").first()
+    assert first.created_at < max(now - dt.timedelta(days=29), oldest + dt.timedelta(days=1))
+    mails = EmailNotification.objects.filter(order_id=first.id).order_by("id")
+    assert mails[0].created_at - first.created_at < dt.timedelta(minutes=10)
+    assert all(mail.sent_at < mail.delivered_at < now for mail in mails)
+    assert write_date(mails[0].created_at, locale=first.locale) in mails[0].body_text
+    assert not DomainEvent.objects.filter(created_at__lt=attached(model=DomainEvent)[0].since).exists()
+    for column in ("returned_at", "delivered_at"):
+        assert Shipment.objects.filter(**{f"{column}__lt": now}).exists()
+    assert Order.objects.annotate(parcels=Count("shipment")).filter(parcels=2).exists()
+    delayed = EmailNotification.objects.exclude(errors=[]).filter(status="sent")
+    assert delayed.count() >= 10
+    assert all(mail.sent_at - mail.created_at > dt.timedelta(seconds=4) for mail in delayed)
+    outage = TrafficSum.objects.filter(span=TrafficSum.MINUTE, samples__has_key="open:sendgrid")
+    assert outage.count() in (50, 51)
+    assert len(dead_causes()) == 4
+    assert not any(Order.objects.stuck(state).exists() for state in STUCK)
+
+
+def test_the_demo_has_two_brands_and_a_connection_in_trial(provider, polling, settings):
+    settings.CONNECTION_KEY = ["k" * 40]
+    for _ in range(2):
+        call_command("demo", "--orders", "5")
+    assert set(MailProfile.objects.values_list("source", "shop_name")) == {
+        ("", "Leaf & Cup"),
+        ("beans", "Beans & Co"),
+    }
+    assert ShopConnection.objects.get().state == "trial"
+    assert ConnectionPost.objects.exclude(done_at=None).count() == 5
+    withheld = EmailNotification.objects.filter(profile="beans")
+    assert withheld.count() == 5 and set(withheld.values_list("last_error")) == {("not sent: trial",)}
+    assert not [mail for mail in provider.mails if "beans" in mail.from_email]
+
+
+def test_the_demo_keeps_a_profile_that_is_there(provider, polling):
+    save_profile("", shop_name="Mine")
+    call_command("demo", "--orders", "1")
+    assert MailProfile.objects.get(source="").shop_name == "Mine"
+
+
+def test_the_demo_refuses_a_database_with_orders_that_it_did_not_make(provider):
+    call_command("demo", "--one")
+    make_order(reference="R-7")
+    with pytest.raises(CommandError, match=r"orders that the demo did not make, such as R-7.*make clean"):
+        call_command("demo", "--orders", "1")
+    assert Order.objects.count() == 2 and not MailProfile.objects.exists() and provider.faults.all() == []
 
 
 def test_the_demo_says_what_to_click_next(provider, polling, capsys):
     call_command("demo", "--orders", "1")
     said = capsys.readouterr().out
-    assert f"Open {provider.api_url.partition('/v3')[0]}/ and click" in said
+    assert f"{provider.api_url.partition('/v3')[0]}/  the mailbox" in said
     assert reverse("admin:notifications_emailnotification_causes") in said
     assert "Click Heal" in said
+    assert "No shop is connected, because CONNECTION_KEY is not set." in said
     assert "correlation id demo-" in said
 
 
@@ -223,10 +299,11 @@ def test_the_demo_speaks_of_one_order_and_one_email(provider, polling, settings,
     assert lines[:2] == ["1 order placed and changed.", "     1 e-mail is a dead letter"]
 
 
-def test_the_demo_logs_nothing_below_a_warning(provider, polling, caplog):
+def test_the_demo_logs_nothing_of_its_past(provider, polling, caplog):
     with caplog.at_level(logging.DEBUG):
-        call_command("demo", "--orders", "1")
+        call_command("demo", "--orders", "50")
         assert not [line for line in caplog.records if line.levelno < logging.WARNING]
+        assert not [line for line in caplog.records if "5.1.1" in str(line.msg)]
         logging.getLogger("shop").info("after the demo")
     assert caplog.messages[-1] == "after the demo"
 

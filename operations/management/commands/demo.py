@@ -1,4 +1,4 @@
-"""`manage.py demo`: place orders on a stack with a mailbox.
+"""`manage.py demo`: fill a stack with a mailbox: two shops, a month of orders, and a connection in trial.
 
 `--one` prints a token and an order for a shell: `eval "$(.venv/bin/python manage.py demo --one)"`.
 
@@ -8,6 +8,7 @@ Mailpit, the mailbox of docker/compose.yaml, refuses none.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections import Counter
@@ -22,18 +23,37 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Now
 from django.urls import reverse
 from rich.progress import Progress
 
+from connections.models import ShopConnection
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
 from notifications.states.transitions import DUE_STATES, LABELS, Status
-from operations.demo import DOWN, REFUSED, place_and_move, place_one
+from operations.demo import (
+    DOWN,
+    FIRST_EMAIL,
+    MARK,
+    REFUSED,
+    SHOP,
+    OtherOrders,
+    Past,
+    check_only_demo,
+    connect_shop,
+    place_and_move,
+    place_one,
+    place_past,
+    save_brands,
+    sum_past,
+)
+from orders.models import Order
 from runtime.telemetry import context
 
 MAILPIT_PORT = 8025
+#: How many orders of the past a transaction writes.
+AT_ONCE = 60
 #: How long the token of `--one` is valid.
 TOKEN_DAYS = 7
 #: Due e-mails without an attempt. Every failed attempt writes `last_error`, but not each uses up a retry.
@@ -41,10 +61,10 @@ UNTRIED = Q(status__in=DUE_STATES, last_error="", next_attempt_at__lte=Now())
 
 
 @contextmanager
-def only_warnings() -> Iterator[None]:
-    """Log nothing below a warning. Each order would log lines between those of the command."""
+def log_above(level: int) -> Iterator[None]:
+    """Log nothing up to this level. Each order would log lines between those of the command."""
     before = logging.root.manager.disable
-    logging.disable(max(before, logging.INFO))
+    logging.disable(max(before, level))
     try:
         yield
     finally:
@@ -53,8 +73,10 @@ def only_warnings() -> Iterator[None]:
 
 class Command(BaseCommand):
     help = (
-        "Place and change orders on the running stack. Exit as soon as each e-mail is sent, is a dead"
-        " letter, or waits for a retry. Count the e-mails by state and print what to open and click next. "
+        "Fill the running stack with two shops, a month of orders with parcels, an outage, dead letters and a"
+        " connection in trial. One order in five is of now. Exit as soon as each e-mail is sent, is a dead"
+        " letter, or waits for a retry. Count the e-mails by state and print ten things to click. "
+        "A database with orders that no demo made is refused. "
         "This works only if the provider is a mailbox: that of `make run`, or Mailpit. "
         "With --one, place one order and print it and a new token as lines for a shell."
     )
@@ -69,7 +91,7 @@ class Command(BaseCommand):
         parser.add_argument("--orders", type=int, help="number of orders (default 300)")
         parser.add_argument("--wait", type=float, default=60, help="seconds to wait at most (default 60)")
 
-    @only_warnings()
+    @log_above(logging.INFO)
     def handle(self, *args: Any, is_one: bool, orders: int | None, wait: float, **options: Any) -> None:
         if is_one:
             if orders is not None:
@@ -96,23 +118,40 @@ class Command(BaseCommand):
     def place(self, *, orders: int, wait: float) -> None:
         """Place orders. Wait for at most `wait` seconds until each e-mail ended or waits for a retry."""
         mailbox = find_mailbox()
+        try:
+            check_only_demo()
+        except OtherOrders as error:
+            raise CommandError(str(error)) from error
         if mailbox:
             add_faults(mailbox)
-        run = new_run()
+        run, past = new_run(), Past.read()
+        count = orders * 4 // 5
         emails = EmailNotification.objects.filter(correlation_id=run)
         busy = emails.filter(UNTRIED | Q(status=Status.PROCESSING))
         bars = Progress(transient=True, disable=not self.stdout.isatty())
         with bars, context.working_for(context.Context(run)):
-            for number in bars.track(range(orders), description="Orders placed and changed"):
+            save_brands()
+            numbers = iter(bars.track(range(count), description="Orders of the past month written"))
+            while chunk := list(itertools.islice(numbers, AT_ONCE)):
+                with log_above(logging.ERROR), transaction.atomic():  # dead letters of the past are no news
+                    for number in chunk:
+                        place_past(number, of=count, past=past)
+            if count:
+                sum_past(past)
+            for number in bars.track(range(orders - count), description="Orders placed and changed"):
                 place_and_move(number)
+            shop = connect_shop()
             total, deadline = emails.count(), time.monotonic() + wait
             handled = bars.add_task("E-mails handled", total=total)
             while (left := busy.count()) and time.monotonic() < deadline:
                 bars.update(handled, completed=total - left)
                 time.sleep(0.2)
-        self.stdout.write(f"{orders:,} {'order' if orders == 1 else 'orders'} placed and changed.")
+        since = f", {count:,} of them since {past.since:%d %B}" if count else ""
+        self.stdout.write(f"{orders:,} {'order' if orders == 1 else 'orders'} placed and changed{since}.")
         for line in count_ends(emails):
             self.stdout.write(line)
+        if shop is None:
+            self.stdout.write("No shop is connected, because CONNECTION_KEY is not set.")
         self.stdout.write(next_steps(mailbox))
         self.stdout.write(
             f"The rows of this run and the log lines of its e-mails have the correlation id {run}."
@@ -143,29 +182,60 @@ def _end(status: str, error: str) -> tuple[str, str]:
 
 def next_steps(mailbox: str) -> str:
     """Return what to open and click now. `mailbox` is the bundled mailbox's URL, or "" for Mailpit."""
-    causes = reverse("admin:notifications_emailnotification_causes")
-    if not mailbox:
-        return (
-            "\nNext, open the mailbox and click an e-mail. It is Mailpit, on port "
-            f"{MAILPIT_PORT}, and refuses no e-mail.\nThen open /admin/, click Orders, and click an order to"
-            " see its timeline.\n"
+    web, told = "", f"port {MAILPIT_PORT}: the mailbox, which is Mailpit and refuses no e-mail"
+    if mailbox:
+        address = urlsplit(mailbox)
+        web = f"{address.scheme}://{address.hostname}:{(address.port or 1) - 1}"
+        if not _ask(f"{web}/readyz"):  # `make run` took another port for the mailbox than the one after PORT
+            web = ""
+        told = (
+            f"{mailbox}/  the mailbox: it refuses the addresses {REFUSED}-…, and answers 503 for {DOWN}-….\n"
+            f"{'':5}Click Heal there, then Resend all on the page of causes. Those to {DOWN}-… leave at their"
+            " next retry"
         )
-    address = urlsplit(mailbox)
-    web = f"{address.scheme}://{address.hostname}:{(address.port or 1) - 1}"
-    if not _ask(f"{web}/readyz"):  # `make run` took another port for the mailbox than the one after PORT
-        web = ""
-    return (
-        f"\nThe mailbox refuses the addresses {REFUSED}-…, and answers 503 for {DOWN}-….\n"
-        f"1. Open {mailbox}/ and click an e-mail to read it.\n"
-        f"2. Open {web}{causes} to see the dead letters (user admin, password admin).\n"
-        "3. Click Heal in the mailbox, then Resend all in the admin. The e-mails arrive in the mailbox.\n"
-        f"Each e-mail to {DOWN}-… is sent at its next retry after Heal.\n"
-    )
+    places = [
+        (
+            f"{reverse('admin:index')}?range=day",
+            "the first page: a month of two shops, with an outage some hours ago",
+        ),
+        (reverse("admin:notifications_emailnotification_causes"), "the dead letters by cause"),
+        *_pages(),
+        (reverse("admin:providers"), "the providers"),
+        (
+            reverse("admin:notifications_emailtext_page", args=[FIRST_EMAIL, "en"]),
+            "a text, to change a sentence",
+        ),
+        (reverse("docs"), "the API, which you can try"),
+    ]
+    lines = [*(f"{web}{path}  {words}" for path, words in places), told]
+    numbered = "\n".join(f"{number:2}.  {line}" for number, line in enumerate(lines, start=1))
+    password = " (of `make run`: user admin, password admin)" if mailbox else ""
+    return f"\nOpen{password}:\n{numbered}\n"
+
+
+def _pages() -> Iterator[tuple[str, str]]:
+    """Yield the pages of single rows, as far as there are such rows, with their words."""
+    dead = EmailNotification.objects.filter(status=Status.DEAD_LETTERED, correlation_id__startswith=MARK)
+    if mail := dead.order_by("-id").first():
+        yield reverse("admin:notifications_emailnotification_change", args=[mail.id]), "a dead letter"
+    parcels = Order.objects.filter(correlation_id__startswith=MARK, shipment__isnull=False)
+    for words, orders in (
+        ("an order that left in two parcels", parcels.annotate(parcels=Count("shipment")).filter(parcels=2)),
+        (
+            "the timeline of an order of which a parcel came back",
+            parcels.filter(shipment__returned_at__isnull=False),
+        ),
+    ):
+        if order := orders.order_by("-created_at").first():
+            yield reverse("admin:orders_order_change", args=[order.id]), words
+    if shop := ShopConnection.objects.filter(source=SHOP).first():
+        path = reverse("admin:connections_shopconnection_change", args=[shop.id])
+        yield path, "a connection in trial, with the e-mails that it withholds"
 
 
 def new_run() -> str:
     """Return a correlation id for the rows of this run."""
-    return f"demo-{context.new_correlation_id()[:8]}"
+    return f"{MARK}{context.new_correlation_id()[:8]}"
 
 
 def find_mailbox() -> str:
