@@ -71,16 +71,16 @@ PRODUCTS = (
     ("Matcha whisk", 1890),
     ("Tea towel", 990),
 )
-#: Courses of an order: the changes after it was placed.
+#: Courses of orders of now: the changes after it was placed.
 COURSES: tuple[tuple[str, ...], ...] = (
+    ("order.paid", "parcel"),
+    ("order.paid", "order.confirmed", "parcel"),
     ("order.paid", "order.completed"),
-    ("order.paid", "order.confirmed", "order.completed"),
-    ("order.paid", "order.completed"),
-    (),
+    ("order.paid", "first parcel"),
     ("order.cancelled",),
-    ("order.paid", "order.completed", "order.part_refunded"),
+    ("order.paid", "parcel", "order.part_refunded"),
     ("order.paid", "order.cancelled", "order.refunded"),
-    ("order.paid",),
+    (),
 )
 REFUND = 500
 #: The event of the first e-mail of most orders.

@@ -21,7 +21,7 @@ from django.db import connections, transaction
 from django.db.models import Model
 from django.db.models.expressions import DatabaseDefault
 
-from operations.demo import COURSES, REFUND, sample_purchase
+from operations.demo import REFUND, sample_purchase
 from orders.events import event_payload
 from retention.partitioned import partitioned_models
 from runtime.database.partitions import attached
@@ -49,6 +49,17 @@ from tests.kit.words import (
 
 MARK, DOMAIN = "demo-history", "demo.example.com"
 HOUR = dt.timedelta(hours=1)
+#: Courses of an order: the changes after it was placed.
+COURSES: tuple[tuple[str, ...], ...] = (
+    ("order.paid", "order.completed"),
+    ("order.paid", "order.confirmed", "order.completed"),
+    ("order.paid", "order.completed"),
+    (),
+    ("order.cancelled",),
+    ("order.paid", "order.completed", "order.part_refunded"),
+    ("order.paid", "order.cancelled", "order.refunded"),
+    ("order.paid",),
+)
 #: For each of `COURSES` a weight, and for each change the hours since the change before. The last course gets
 #: orders stuck.
 PACES: tuple[tuple[float, tuple[float, ...]], ...] = (

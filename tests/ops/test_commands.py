@@ -191,8 +191,8 @@ def polling(monkeypatch):
 
 
 def test_the_demo_ends_when_each_email_is_sent_dead_or_waits_for_a_retry(provider, polling, capsys):
-    call_command("demo", "--orders", "135")
-    assert Order.objects.count() == 135
+    call_command("demo", "--orders", "270")
+    assert Order.objects.count() == 270
     now = EmailNotification.objects.filter(
         order_id__in=Order.objects.filter(reference__startswith="D-").values("id")
     )
@@ -211,7 +211,7 @@ def test_the_demo_ends_when_each_email_is_sent_dead_or_waits_for_a_retry(provide
         f"{waiting.filter(last_error='').count():6} e-mail waits for its turn",
     ):
         assert line in said.out.splitlines()
-    assert said.out.startswith("135 orders placed and changed, 108 of them since ")
+    assert said.out.startswith("270 orders placed and changed, 243 of them since ")
 
 
 def test_the_demo_prints_ten_pages_that_open(provider, polling, settings, admin_client, capsys):
