@@ -167,6 +167,18 @@ def test_a_taken_port_is_named_with_a_way_out(checkout: Checkout) -> None:
     assert "make run" in checkout.said()
 
 
+def test_with_a_demo_it_prints_what_to_click(checkout: Checkout) -> None:
+    run = checkout.start(without_settings(PORT=str(free_port()), DEMO="1"))
+    checkout.wait_until_up()
+    until(lambda: "correlation id demo-" in checkout.said() or checkout.has_ended())
+    said = checkout.said()
+    pages = re.findall(r"^ *(\d+)\.  \S*/", said, re.MULTILINE)
+    assert pages == [str(number) for number in range(1, 11)], said
+    run.terminate()
+    assert run.wait(60) == 0
+    assert checkout.processes() == []
+
+
 @pytest.mark.drill
 def test_with_a_kafka_of_its_own_events_pass_it_and_the_next_start_finds_them(checkout: Checkout) -> None:
     brokers.require()
