@@ -106,6 +106,14 @@ def test_a_row_is_a_card_on_a_phone(open_page):
     expect(page.locator("#result_list thead")).not_to_be_in_viewport(ratio=1)
 
 
+def test_a_long_state_stays_in_its_card_on_a_phone(open_page):
+    page = open_page("/admin/providers/", width=390)
+    pill = page.locator(".as-cards .pill").first
+    pill.evaluate("(pill) => pill.textContent = 'working, but the last 2 failed'")
+    card, box = pill.locator("xpath=ancestor::tr").bounding_box(), pill.bounding_box()
+    assert box["x"] + box["width"] < card["x"] + card["width"]
+
+
 def test_what_is_paused_stands_above_everything_else_on_the_first_page(open_page):
     every_page()
     page = open_page("/admin/")
