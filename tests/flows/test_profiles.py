@@ -54,5 +54,12 @@ def test_a_refused_sender_waits_while_other_senders_go_on_and_is_sent_once_verif
     assert "circuit opened" not in shop.log("worker")
 
     shop.sandbox.heal()
+    # As if the minute had passed for which the sender rests, in the worker and in its rows.
+    shop.kill("worker")
+    shop.query(
+        "UPDATE email_notifications SET next_attempt_at = statement_timestamp() WHERE status <> 'sent'"
+    )
+    shop.start("worker")
+    assert pays_as(shop, ours)  # which wakes the worker
     shop.until(lambda: shop.all_sent(len(shop.rows("id"))), "the e-mails of the verified sender are sent")
     assert shop.sandbox.stats()["doubled"] == {}
