@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 
 from django.http import HttpResponse
@@ -37,6 +38,15 @@ TOO_MANY_SHIPMENTS = declare_type(
     advice="Put the rest into one of the parcels that have not left.",
 )
 Service = Callable[..., tuple[OrderChange, Shipment]]
+shipment_operation = functools.partial(
+    operation,
+    scope=WRITE,
+    has_body=True,
+    ids=("id", "shipment_id"),
+    answer=ShipmentSerializer,
+    conflict=ShipmentProblemSerializer,
+    tags=TAGS,
+)
 
 
 class ShipmentView(ApiView):
@@ -69,19 +79,14 @@ class ShipmentView(ApiView):
 class Shipments(ShipmentView):
     body_serializer = ShipmentBody
 
-    @operation(
+    @shipment_operation(
         name="ship_order",
         summary="Send a parcel of an order",
-        scope=WRITE,
+        ids=("id",),
         more="Without `lines` the parcel has all that is left. A `reference` that the order has returns that"
         " shipment, and fills in the tracking that it lacks.",
         body={"application/json": ShipmentBody},
-        has_body=True,
-        ids=("id",),
-        answer=ShipmentSerializer,
         status=201,
-        conflict=ShipmentProblemSerializer,
-        tags=TAGS,
         example={
             "reference": "P-1",
             "carrier": "DHL",
@@ -113,16 +118,10 @@ class OneShipment(ShipmentView):
             raise not_found(NO_SUCH_ID)
         return json_response(present(ShipmentSerializer, shipment))
 
-    @operation(
+    @shipment_operation(
         name="correct_shipment",
         summary="Correct the tracking of a parcel",
-        scope=WRITE,
         body={"application/json": TrackingBody},
-        has_body=True,
-        ids=("id", "shipment_id"),
-        answer=ShipmentSerializer,
-        conflict=ShipmentProblemSerializer,
-        tags=TAGS,
         example={
             "tracking_number": "00340434161095",
             "tracking_url": "https://parcels.example.com/00340434161095",
@@ -134,31 +133,16 @@ class OneShipment(ShipmentView):
 
 
 class DeliveredShipment(ShipmentView):
-    @operation(
-        name="deliver_shipment",
-        summary="Record that a parcel was delivered",
-        scope=WRITE,
-        has_body=True,
-        ids=("id", "shipment_id"),
-        answer=ShipmentSerializer,
-        conflict=ShipmentProblemSerializer,
-        tags=TAGS,
-    )
+    @shipment_operation(name="deliver_shipment", summary="Record that a parcel was delivered")
     def post(self, request: Request, id: str, shipment_id: str) -> HttpResponse:
         return self.change(id, shipments.deliver, shipment_id=shipment_id)
 
 
 class ReturnedShipment(ShipmentView):
-    @operation(
+    @shipment_operation(
         name="return_shipment",
         summary="Record that a parcel came back",
-        scope=WRITE,
         more="Its items can be shipped again.",
-        has_body=True,
-        ids=("id", "shipment_id"),
-        answer=ShipmentSerializer,
-        conflict=ShipmentProblemSerializer,
-        tags=TAGS,
     )
     def post(self, request: Request, id: str, shipment_id: str) -> HttpResponse:
         return self.change(id, shipments.take_return, shipment_id=shipment_id)
