@@ -27,6 +27,7 @@ from tests.kit.words import (
     new_id,
     pauses,
     suppress,
+    transitions,
 )
 
 pytestmark = pytest.mark.django_db
@@ -364,7 +365,7 @@ class TestOneEmail:
     def test_refreshes_itself_until_its_state_is_final(self, admin_client, status):
         mail = make_mail(status=status)
         part = admin_client.get(f"{MAILS}{mail.id}/change/?part=1").content.decode()
-        waits = status in ("pending", "processing", "failed")
+        waits = status not in transitions.ENDED
         assert ("data-refresh" in self.page(admin_client, mail)) is waits
         assert ("data-waits" in part) is waits and "<html" not in part
         assert staff_client().get(f"{MAILS}{mail.id}/change/?part=1").status_code == 403
