@@ -33,7 +33,7 @@ _SELECT = """
 
 
 class ShopPosts(NamedTuple):
-    """What a person should know of a shop's posts."""
+    """The state of a shop's secrets and posts."""
 
     is_readable: bool  # CONNECTION_KEY decrypts its secrets
     unusable: int

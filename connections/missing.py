@@ -67,10 +67,10 @@ def compare(
 ) -> Comparison:
     """Read the shop's orders saved since a time, or since the last comparison, and store those missing here.
 
-    Those that were missing before and still are stay. Raise `ShopUnreachable`, which the page then shows.
+    Keep those that are still missing. Raise `ShopUnreachable`, which the page then shows.
     """
     now = timezone.now()
-    if since is None:  # what was saved before there was a connection is no loss
+    if since is None:  # changes from before the connection were not lost
         since = max(shop.checked_at - OVERLAP if shop.checked_at else now - FIRST, shop.created_at)
     bodies: dict[str, bytes] = {}
     read = 0

@@ -12,7 +12,7 @@ from connections.woocommerce.own_emails import OWN_EMAILS
 
 
 class Platform(NamedTuple):
-    """What a platform's folder offers. No function writes anything."""
+    """The functions of a platform's folder. None of them writes anything."""
 
     #: is_ping(body=, content_type=): whether an unsigned post only tries whether the address answers.
     is_ping: Callable[..., bool]

@@ -1,4 +1,4 @@
-"""What a person does with a connection: new, live, back to trial, off, another secret."""
+"""Create a connection, take it live, back to trial or off, and give it another secret."""
 
 from __future__ import annotations
 

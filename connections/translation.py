@@ -1,4 +1,4 @@
-"""What a platform's folder makes of a post: the events that the order, as it is stored here, still owes."""
+"""The types of a post's translation: the stored order, and the events that it lacks."""
 
 from __future__ import annotations
 

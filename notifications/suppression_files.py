@@ -90,7 +90,7 @@ _KNOWN = (
 
 
 class Summary:
-    """What a file has, and what became of it."""
+    """The counts of a file's entries, by what was done with them."""
 
     def __init__(self, provider: str) -> None:
         self.provider = provider

@@ -104,7 +104,7 @@ class Order(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     status = models.CharField(max_length=20, choices=Status, default=Status.PENDING)
-    # What orders.shipments made of the shipments. An order without any has "none", whatever its status.
+    # Computed by orders.shipments. An order without shipments has "none", whatever its status.
     fulfilment = models.CharField(
         max_length=20, choices=Fulfilment, default=Fulfilment.NONE, db_default="none", editable=False
     )
@@ -293,7 +293,7 @@ class Shipment(models.Model):
     tracking_url = models.CharField(max_length=2000, default="", blank=True)
     # A list of {item, quantity}, `item` is the index of an order's item. Empty: nobody said what it has.
     lines = models.JSONField(default=list, blank=True)
-    # For a shipment of another system's order, the highest sequence that told of it.
+    # For a shipment of another system's order, the highest sequence of the events about it.
     sequence = models.PositiveIntegerField(null=True)
     # NULL while only the delivery or the return of the parcel was told.
     shipped_at = models.DateTimeField(null=True)

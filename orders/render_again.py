@@ -159,7 +159,7 @@ def _change(
     is_needed = email.event_type in NEED_EVENT
     shipment = None
     if email.event_type in OF_SHIPMENTS:
-        # The row of another system's shipment names the newest event that told of it.
+        # The row of another system's shipment has the sequence of the newest event about it.
         name, value = ("id", uuid.UUID(payload["shipmentId"])) if payload else ("sequence", first.event[1])
         shipment = next((other for other in shipments if getattr(other, name) == value), None)
         is_needed = shipment is None

@@ -150,7 +150,7 @@ def note_end(
 ) -> tuple[OrderChange, Shipment]:
     """Record that the parcel with this reference was delivered or returned: `column` says which.
 
-    If nobody has told of the parcel before, remember the end, and make neither an event nor an e-mail.
+    If the parcel is not known yet, remember the end, and make neither an event nor an e-mail.
     """
     change = lock_order(order_id)
     _check_own(change.order)

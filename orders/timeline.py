@@ -129,7 +129,7 @@ def _of_shipments(order: Order, events: Iterable[Row]) -> Iterator[TimelineEntry
                 yield TimelineEntry(at=at, kind="change", what=name, text=text)
 
 
-#: What happened to a parcel.
+#: The word for each change of a parcel.
 _PARCELS = {
     "order.shipped": "left",
     "order.shipment_updated": "corrected",

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 import runtime.database.ids
 
-#: What groups that exist get. `migrate` makes missing groups at its end.
+#: The permissions that existing groups get. `migrate` makes missing groups at its end.
 GRANTED = {
     ("shopconnection", "view", "Can view connection"): ["viewer", "support", "operator"],
     ("connectionpost", "view", "Can view post of a shop"): ["viewer", "support", "operator"],

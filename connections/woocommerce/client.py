@@ -28,7 +28,7 @@ from web.api.bodies import NotStrict, parse_json
 
 _PATH = "/wp-json/wc/v3/orders"
 _PAGE_SIZE = 50
-#: What connections.woocommerce.order reads. The shop sends no more of its customers than that.
+#: The fields that connections.woocommerce.order reads. The shop sends nothing else about its customers.
 _FIELDS = (
     "id,number,status,currency,total,prices_include_tax,customer_id,payment_method,billing,line_items,refunds,"
     "meta_data,date_created_gmt,date_modified_gmt,date_paid_gmt,date_completed_gmt"

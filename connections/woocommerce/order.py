@@ -33,7 +33,7 @@ class ShopRefund(NamedTuple):
 
 
 class ShopOrder(NamedTuple):
-    """What a body says of its order. Amounts are in minor units, and texts fit the columns of `orders`."""
+    """The order in a body. Amounts are in minor units, and texts fit the columns of `orders`."""
 
     id: str
     number: str

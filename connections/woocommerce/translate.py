@@ -29,7 +29,7 @@ from orders.shipments import SHIPPABLE
 from runtime.personal_data import ERASED_ADDRESS
 
 S = Order.Status
-#: What WooCommerce's own statuses mean; "" leaves the order as it is here. A connection can say otherwise.
+#: Our status for each of WooCommerce's own; "" leaves the order unchanged. A connection may override it.
 STATUSES: Mapping[str, str] = {
     "pending": S.PENDING,
     "failed": S.PENDING,
@@ -87,7 +87,7 @@ def translate(
 
 
 class _Goal:
-    """What the order must become. `base` is its status without its refunds."""
+    """The state that the order must get. `base` is its status without its refunds."""
 
     def __init__(self, order: ShopOrder, base: str) -> None:
         refunded = min(sum(refund.amount for refund in order.refunds), order.total)

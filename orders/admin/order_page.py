@@ -36,7 +36,7 @@ class OrderStatusFilter(ChoiceFilter):
 
 
 class FulfilmentFilter(ChoiceFilter):
-    """What left in parcels. The rows of *none* would be those of every shop without parcels."""
+    """Filters by what left in parcels. *None* is no choice: it would list all orders of many shops."""
 
     title, parameter_name = "shipped", "fulfilment"
 

@@ -1,4 +1,4 @@
-"""What replaces the unusable values of other systems' facts. docs/reference/events.md has the table.
+"""Replace unusable values of other systems' facts. docs/reference/events.md has the table.
 
 What happened elsewhere is a fact, and one odd value is no reason to refuse it.
 """

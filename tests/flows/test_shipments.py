@@ -167,14 +167,14 @@ def check(shop: Shop, orders: int) -> None:
     assert len(emails) == 2 * orders and set(emails.values()) == {1}
     own = "SELECT id FROM orders WHERE source = ''"
     mailed = "SELECT count(*) FROM email_notifications WHERE event_type ="
-    # Ours are mailed as their events say. A parcel whose delivery was told first is no news.
+    # Each event about our parcels has an e-mail, except for a parcel whose delivery arrived first.
     for email, events in (
         ("order.shipped", "'order.shipment.created.v1' AND NOT payload ? 'deliveredAt'"),
         ("order.delivered", "'order.shipment.delivered.v1'"),
     ):
         news = shop.query(f"SELECT count(*) FROM outbox_events WHERE event_type = {events}")
         assert shop.query(f"{mailed} '{email}' AND order_id IN ({own})") == news
-    # Of theirs, P-1 is delivered once, and each is told of once, unless its delivery was told first.
+    # Each of their parcels has one e-mail, and P-1 one more about its delivery, unless that arrived first.
     theirs = shop.query(
         "SELECT count(*) FILTER (WHERE event_type = 'order.shipped'),"
         " count(*) FILTER (WHERE event_type = 'order.delivered') FROM email_notifications"

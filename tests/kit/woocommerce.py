@@ -38,8 +38,9 @@ class Truth(NamedTuple):
     status: str | None
     refunded: int
     emails: tuple[str, ...]  # in the order of their changes
-    #: Those that a later post makes up for. That the order is here, or was confirmed or sent, is no news once
-    #: it was paid or completed, or cancelled without a payment. A parcel may be first seen once it arrived.
+    #: The e-mails that a later post still sends if the first one was lost. An order that was paid, completed
+    #: or cancelled meanwhile gets none about its arrival or confirmation, and a delivered parcel none about
+    #: its way.
     owed: tuple[str, ...]
 
 
@@ -58,7 +59,7 @@ class FakeShop:
         self._random = random.Random(seed)
         self.now = dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(hours=6)
 
-    # What people do in the shop
+    # Actions of people in the shop
 
     def place(
         self,
@@ -241,7 +242,7 @@ class FakeShop:
                     getattr(self, change)(id)
             yield change
 
-    # What the shop sends
+    # Posts to orderpost
 
     def deliveries(self) -> list[Post]:
         """Return the posts that wait, each with its order as it is now, and forget them."""
@@ -289,7 +290,7 @@ class FakeShop:
         local = {name.removesuffix("_gmt"): self._local(order[name]) for name in dates}
         return {**order, **local}
 
-    # What the shop's orders are
+    # The truth about its orders
 
     def truth(self, id: int) -> Truth:
         order = self.orders[id]

@@ -133,7 +133,10 @@ class Command(BaseCommand):
             save_brands()
             numbers = iter(bars.track(range(count), description="Orders of the past month written"))
             while chunk := list(itertools.islice(numbers, AT_ONCE)):
-                with log_above(logging.ERROR), transaction.atomic():  # dead letters of the past are no news
+                with (
+                    log_above(logging.ERROR),
+                    transaction.atomic(),
+                ):  # the past's dead letters need no log lines
                     for number in chunk:
                         place_past(number, of=count, past=past)
             if count:

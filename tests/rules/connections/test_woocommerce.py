@@ -1,4 +1,4 @@
-"""What a shop of WooCommerce posts, compared with the order as it is here."""
+"""Translate the posts of a WooCommerce shop into events that the stored order lacks."""
 
 from __future__ import annotations
 

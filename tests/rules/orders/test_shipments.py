@@ -1,4 +1,4 @@
-"""What a parcel changes: its own row, the order's fulfilment and version, and one event."""
+"""A change of a parcel: its own row, the order's fulfilment and version, and one event."""
 
 from __future__ import annotations
 
