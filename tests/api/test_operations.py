@@ -114,10 +114,13 @@ def test_readyz_fails_if_no_partition_takes_an_id_of_this_hosts_clock(db, monkey
 
 
 def test_readyz_fails_if_a_partition_takes_the_id_and_refuses_the_time(db, monkeypatch):
-    """The partitions of events are of a day, so a clock three days ahead has one of them."""
+    """The partitions of events are of a day, so a clock three days ahead has one of them.
+
+    Near the end of a month the e-mails' partition is another one, too.
+    """
     wrong = dt.datetime.now(dt.UTC) + dt.timedelta(days=3)
     monkeypatch.setattr(probes, "new_id", lambda: id_floor(wrong))
-    assert _failing()["partitions"].endswith(" from the database's: outbox_events")
+    assert " from the database's: outbox_events" in _failing()["partitions"]
 
 
 def test_readyz_allows_what_the_partitions_allow(db, monkeypatch):
