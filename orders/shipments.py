@@ -40,7 +40,9 @@ class MoreThanOrdered(ChangeRefused):
 
     def __init__(self, *, left: Sequence[int]) -> None:
         self.left = [{"item": item, "quantity": quantity} for item, quantity in enumerate(left)]
-        super().__init__("This is more than is left to ship.")
+        super().__init__(
+            "The lines have more of an item than is left to ship, or an item that the order does not have."
+        )
 
 
 class TooManyShipments(ChangeRefused):

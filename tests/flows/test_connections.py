@@ -1,4 +1,4 @@
-"""A shop of WooCommerce over real processes: posts shuffled, doubled and lost, and processes killed.
+"""A shop of WooCommerce over real processes: posts shuffled, doubled and lost, and everything killed.
 
 After one comparison with the shop's API, every order is what it is in the shop, and each of its e-mails
 exists once. The drill takes 500 orders.
@@ -84,7 +84,7 @@ def play(*, orders: int, kills: int, seed: int) -> None:
         "NOTIFY_ON": ",".join(EVERY_EMAIL),
         "EMAIL_MAX_AGE_HOURS": "200",
     }
-    with fake.serve() as address, Shop(**settings) as shop:
+    with fake.serve() as address, Shop(durable_valkey=True, **settings) as shop:
         connect(shop, fake, address)
         shop.start("web", "worker", "beat")
         answers: Counter[bool] = Counter()
@@ -92,6 +92,8 @@ def play(*, orders: int, kills: int, seed: int) -> None:
         killing = sorted(chance.sample(range(len(posts)), kills))
         for number, post in enumerate(posts):
             if number in killing:
+                shop.restart_postgres_hard()
+                shop.restart_valkey_hard()
                 for name in ("worker", "web", "beat"):
                     shop.kill(name)
                 answers[send(shop, post)] += 1  # lost

@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import confluent_kafka
 import pytest
 import redis
 import requests
 
 from tests.flows.test_turns import find_disorder, find_doubled
+from tests.kit import kafka
 from tests.kit.events import SHOP, envelope, told
 from tests.kit.shop import Shop
 from tests.kit.waiting import until
@@ -43,6 +45,8 @@ class Reporter:
     def __init__(self, shop: Shop, chance: random.Random) -> None:
         self.shop, self.chance = shop, chance
         self.client = redis.Redis.from_url(shop.valkey.url)
+        servers = shop.settings.get("KAFKA_BOOTSTRAP_SERVERS")
+        self.producer = confluent_kafka.Producer({"bootstrap.servers": servers}) if servers else None
 
     def call(self, path: str, body: Any, key: str) -> dict[str, Any]:
         """Post with a key until it is answered: a web process may have been killed."""
@@ -63,8 +67,12 @@ class Reporter:
         return answers[-1]
 
     def write(self, event: dict[str, Any]) -> None:
-        value: dict[Any, Any] = {"key": event["data"]["orderId"], "value": json.dumps(event)}
-        self.client.xadd(event["eventType"], value)
+        topic, value = event["eventType"], {"key": event["data"]["orderId"], "value": json.dumps(event)}
+        if self.producer is None:
+            self.client.xadd(topic, dict(value))
+            return
+        self.producer.produce(topic, **value)
+        assert self.producer.flush(30) == 0
 
     def tell(self, event: dict[str, Any]) -> None:
         """Send an event over HTTP or by the broker, and half of them both ways."""
@@ -197,3 +205,13 @@ def test_parcels_by_three_ways_are_counted_and_mailed_once_while_processes_are_k
 def test_hundred_orders_of_each_owner():
     with Shop() as shop:
         play(shop, orders=100, kills=60)
+
+
+@pytest.mark.drill
+def test_they_are_over_kafka_too():
+    with (
+        kafka.cluster() as broker,
+        Shop(EVENT_TRANSPORT="kafka", KAFKA_BOOTSTRAP_SERVERS=broker.url) as shop,
+    ):
+        shop.manage("make_topics", *kafka.ONE_BROKER_OPTIONS)
+        play(shop, orders=30, kills=15)

@@ -292,6 +292,18 @@ def test_a_second_demo_adds_no_fault_to_those_of_the_first(provider, polling):
     assert sorted(fault.to for fault in provider.faults.all()) == ["^down-", "^refused-"]
 
 
+def test_a_second_demo_places_orders_only_if_told_how_many(provider, polling, capsys):
+    call_command("demo", "--orders", "5")
+    places = [line for line in capsys.readouterr().out.splitlines() if re.match(r" *\d+\.  ", line)]
+    call_command("demo")
+    assert Order.objects.count() == 5
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "An earlier demo filled this database. With --orders you get more orders."
+    assert [line for line in said if re.match(r" *\d+\.  ", line)] == places
+    call_command("demo", "--orders", "2")
+    assert Order.objects.count() == 7
+
+
 def test_the_demo_speaks_of_one_order_and_one_email(provider, polling, settings, capsys):
     settings.NOTIFY_ON = ["order.paid"]
     call_command("demo", "--orders", "1")

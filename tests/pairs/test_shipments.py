@@ -94,6 +94,28 @@ class TestAtTheSameMoment:
             last = DomainEvent.objects.filter(aggregate_id=order.id).latest("position").event_type
             assert bool(order.warnings) == (last == "order.shipment.created.v1")
 
+    @pytest.mark.parametrize("is_own", [True, False], ids=["own", "another system's"])
+    def test_an_erasure_and_a_late_event_leave_nothing_of_the_person(self, is_own: bool):
+        secret = {"trackingNumber": "SECRET-42", "trackingUrl": "https://x.example/SECRET-42"}
+        for number in range(5):
+            id, email = new_id(), f"ann{number}@example.com"
+            order = paid(email=email) if is_own else None
+            if order is None:
+                tell("paid", id, 2, email=email)
+
+            def do(which: int, order: Order | None = order, id: str = id, email: str = email) -> object:
+                if which:
+                    return erase_person(email=email, report=Steps(), force=True)
+                if order is not None:
+                    return give_about(CREATED, order, reference="P-1", **secret)
+                return tell("shipped", id, 3, email=email, shipment={"reference": "P-1", **secret})
+
+            together(2, do)
+            assert Shipment.objects.count() == number + 1
+            for model in (Shipment, DomainEvent, EmailNotification, Order):
+                assert "SECRET" not in str(list(model.objects.values())), model
+                assert email not in str(list(model.objects.values())), model
+
 
 class TestAfterAnErasure:
     def test_a_late_event_about_a_parcel_leads_to_nobody(self):

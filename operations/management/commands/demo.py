@@ -88,7 +88,9 @@ class Command(BaseCommand):
             dest="is_one",
             help=f"place one order; print `export TOKEN=…` (for {TOKEN_DAYS} days) and `export ORDER=…`",
         )
-        parser.add_argument("--orders", type=int, help="number of orders (default 300)")
+        parser.add_argument(
+            "--orders", type=int, help="number of orders (default 300, or none after an earlier demo)"
+        )
         parser.add_argument("--wait", type=float, default=60, help="seconds to wait at most (default 60)")
 
     @log_above(logging.INFO)
@@ -98,8 +100,7 @@ class Command(BaseCommand):
                 raise CommandError("--one does not allow --orders.")
             self.place_one()
             return
-        orders = 300 if orders is None else orders
-        if not 1 <= orders <= 100_000:
+        if orders is not None and not 1 <= orders <= 100_000:
             raise CommandError("--orders must be from 1 to 100000.")
         self.place(orders=orders, wait=wait)
 
@@ -115,8 +116,11 @@ class Command(BaseCommand):
         said = f"order {order.reference} placed; token valid {TOKEN_DAYS} days"
         self.stderr.write(said, style_func=str)  # not in the red of errors
 
-    def place(self, *, orders: int, wait: float) -> None:
-        """Place orders. Wait for at most `wait` seconds until each e-mail ended or waits for a retry."""
+    def place(self, *, orders: int | None, wait: float) -> None:
+        """Place orders. Wait for at most `wait` seconds until each e-mail ended or waits for a retry.
+
+        Without a number, place 300, but none if an earlier demo did.
+        """
         mailbox = find_mailbox()
         try:
             check_only_demo()
@@ -124,6 +128,13 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if mailbox:
             add_faults(mailbox)
+        if orders is None and Order.objects.filter(
+            correlation_id__startswith=MARK, reference__startswith="P-"
+        ):
+            self.stdout.write("An earlier demo filled this database. With --orders you get more orders.")
+            self.stdout.write(next_steps(mailbox))
+            return
+        orders = 300 if orders is None else orders
         run, past = new_run(), Past.read()
         count = orders * 9 // 10
         emails = EmailNotification.objects.filter(correlation_id=run)
