@@ -43,6 +43,8 @@ FIRST, OVERLAP = dt.timedelta(days=2), dt.timedelta(hours=1)
 EVERY, COMPARED = dt.timedelta(hours=1), "shops compared"
 #: The posts of younger changes may still come.
 YOUNGEST = dt.timedelta(minutes=10)
+#: How many seconds a shop has to answer whether it takes a new key of its API.
+KEY_SECONDS = 5.0
 #: How many missing orders of a shop are stored. The next comparisons find the others.
 MOST_MISSING = 1000
 
@@ -82,15 +84,33 @@ def compare(
             read += 1
             _keep(shop, body, bodies)
     except ShopUnreachable as problem:
-        text = make_storable(str(problem))[:1000]
-        ShopConnection.objects.filter(id=shop.id).update(check_problem=text)
-        log.warning("shop not compared", source=shop.source, problem=text)
+        log.warning("shop not compared", source=shop.source, problem=_store_problem(shop, str(problem)))
         raise
     missing = [
         each for order_id, body in bodies.items() if (each := _find_missing(shop, order_id, body, now))
     ]
     _store(shop, missing, now)
     return Comparison(read, missing)
+
+
+def try_key(shop: ShopConnection) -> str:
+    """Ask the shop for the orders of this moment. Return why it does not tell them, or "".
+
+    The page shows it, too, until the next comparison.
+    """
+    now = timezone.now()
+    try:
+        for _ in _read(shop, now, now, None, seconds=KEY_SECONDS):
+            break
+    except ShopUnreachable as problem:
+        return _store_problem(shop, str(problem))
+    return _store_problem(shop, "")
+
+
+def _store_problem(shop: ShopConnection, problem: str) -> str:
+    text = make_storable(problem)[:1000]
+    ShopConnection.objects.filter(id=shop.id).update(check_problem=text)
+    return text
 
 
 def is_due() -> bool:
@@ -121,7 +141,11 @@ def repair(*, source: str) -> int:
 
 
 def _read(
-    shop: ShopConnection, since: dt.datetime, until: dt.datetime, sleep: Callable[[float], object] | None
+    shop: ShopConnection,
+    since: dt.datetime,
+    until: dt.datetime,
+    sleep: Callable[[float], object] | None,
+    seconds: float | None = None,
 ) -> Iterable[bytes]:
     if not shop.api_key:
         raise ShopUnreachable("The connection has no key of the shop's API.")
@@ -137,6 +161,7 @@ def _read(
         since=since,
         until=until,
         is_private_allowed=settings.CONNECTIONS_PRIVATE,
+        seconds=seconds,
         **more,
     )
 

@@ -22,7 +22,8 @@ class Platform(NamedTuple):
     read_order_id: Callable[[bytes], str | None]
     #: translate(body, stored=, source=, mapping=, received_at=) is what the order owes. Raises `Rejected`.
     translate: Callable[..., Translation]
-    #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=): bodies for `translate`.
+    #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=): bodies for
+    #: `translate`.
     read_orders: Callable[..., Iterable[bytes]]
     #: The e-mails that the platform itself sends, by the event of ours that takes their place.
     own_emails: Mapping[str, str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -19,13 +20,14 @@ from django.utils.safestring import SafeString
 
 from connections import posts
 from connections.encryption import KeyMissing, encrypt
-from connections.missing import repair
+from connections.missing import repair, try_key
 from connections.models import TRIAL_STATE, ConnectionPost, ShopConnection
 from connections.platforms import platform_of
 from connections.services import ShopRefusal, change_state, check_source, clean_address, make_secret
 from notifications.models import CONTENT, EmailNotification
 from orders.models import Order
 from runtime.database.ids import parse_uuid
+from runtime.database.transactions import after_commit
 from web.admin.base import (
     EstimatingPaginator,
     ListAdmin,
@@ -35,6 +37,7 @@ from web.admin.base import (
     show_time,
 )
 from web.admin.menu import MenuItem
+from web.admin.tiles import bounded, count_each
 
 S = ShopConnection.State
 #: How many e-mails of the trial a page shows, and seconds between two refreshes of an open page.
@@ -149,6 +152,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         """Write only what the form has, since a post may change the state meanwhile."""
         if key := form.cleaned_data["new_api_key"]:
             obj.api_key, obj.api_secret = encrypt(key), encrypt(form.cleaned_data["new_api_secret"])
+            after_commit(partial(_try_key, request, obj))  # a slow shop must not hold the transaction
         if not change:
             secret = make_secret(obj)
             obj.save()
@@ -196,13 +200,13 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
                 "address": request.build_absolute_uri(reverse("connect", args=[obj.source])),
                 "guide": f"admin/connections/shopconnection/_{obj.platform}.html",
                 "turn_off": _to_turn_off(obj),
-                "emails": _trial_emails(obj) if _may_view_emails(request) else None,
                 "missing_orders": list(
                     ConnectionPost.objects.filter(source=obj.source)
                     .missing()
                     .order_by("id")
                     .defer("body")[:SHOWN_MISSING]
                 ),
+                **(_trial_emails(obj) if _may_view_emails(request) else {"emails": None}),
                 "default_live_at": (timezone.now() + dt.timedelta(minutes=10)).strftime(MINUTE),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
@@ -268,6 +272,12 @@ def _page(id: uuid.UUID) -> HttpResponseRedirect:
     return HttpResponseRedirect(reverse("admin:connections_shopconnection_change", args=[id]))
 
 
+def _try_key(request: HttpRequest, shop: ShopConnection) -> None:
+    """Say if the shop refuses its new key. The key stays, because the shop may only be down."""
+    if problem := try_key(shop):
+        messages.warning(request, f"The API key is saved, but the shop's orders cannot be read. {problem}")
+
+
 def _show_secret(request: HttpRequest, secret: str) -> None:
     messages.warning(request, f"Copy the webhook's secret now, because it is shown only once: {secret}")
 
@@ -284,12 +294,14 @@ def _may_view_emails(request: HttpRequest) -> bool:
     return request.user.has_perm("notifications.view_emailnotification")
 
 
-def _trial_emails(shop: ShopConnection) -> list[EmailNotification]:
-    """Return the newest e-mails that were written and not sent, the newest first."""
+def _trial_emails(shop: ShopConnection) -> dict[str, Any]:
+    """Return the newest e-mails that were written and not sent, and of how many if there are more."""
     rows = EmailNotification.objects.filter(
         order__source=shop.source, shop_copy_of=None, **TRIAL_STATE
     ).defer(*CONTENT[1:])
-    return list(rows.order_by("-id")[:SHOWN_EMAILS])
+    (count,) = count_each([rows])
+    shown = list(rows.order_by("-id")[:SHOWN_EMAILS])
+    return {"emails": shown, "emails_of": bounded(count) if count > len(shown) else ""}
 
 
 def _to_turn_off(shop: ShopConnection) -> list[tuple[str, str]]:

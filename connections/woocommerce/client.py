@@ -62,11 +62,12 @@ def read_orders(
     until: dt.datetime | None = None,
     is_private_allowed: bool,
     sleep: Callable[[float], object] = time.sleep,
+    seconds: float | None = None,
 ) -> Iterator[bytes]:
     """Yield each order that was saved since then, as JSON for `translate`. Raise `ShopUnreachable`.
 
     Leave out those that were saved after `until`. An order may come twice if the shop changes others
-    meanwhile. `is_private_allowed` also allows http.
+    meanwhile. `is_private_allowed` also allows http. The shop has so many `seconds` for all its orders.
     """
     query = {
         "modified_after": _written(since - dt.timedelta(seconds=1)),  # it leaves out the second itself
@@ -79,7 +80,8 @@ def read_orders(
         "per_page": str(_PAGE_SIZE),
         "_fields": _FIELDS,
     }
-    reader = _Reader(key, secret, is_private_allowed=is_private_allowed, sleep=sleep)
+    seconds = _ALL_SECONDS if seconds is None else seconds
+    reader = _Reader(key, secret, is_private_allowed=is_private_allowed, sleep=sleep, seconds=seconds)
     number, total = 1, 0
     for _ in range(_MOST_PAGES):
         page = reader.get(f"{address.rstrip('/')}{_PATH}?{urlencode({**query, 'page': str(number)})}")
@@ -125,7 +127,13 @@ class _Reader:
     """Sends requests with the key, until the time for all of them is over."""
 
     def __init__(
-        self, key: str, secret: str, *, is_private_allowed: bool, sleep: Callable[[float], object]
+        self,
+        key: str,
+        secret: str,
+        *,
+        is_private_allowed: bool,
+        sleep: Callable[[float], object],
+        seconds: float,
     ) -> None:
         credentials = base64.b64encode(f"{key}:{secret}".encode()).decode()
         self._headers = {
@@ -136,7 +144,7 @@ class _Reader:
             "User-Agent": "orderpost",
         }
         self._is_private_allowed, self._sleep = is_private_allowed, sleep
-        self._ends_at = time.monotonic() + _ALL_SECONDS
+        self._seconds, self._ends_at = seconds, time.monotonic() + seconds
 
     def get(self, url: str) -> _Page:
         """Return the answer 200. Follow redirects on the host, and wait if the shop asks for it."""
@@ -176,7 +184,7 @@ class _Reader:
     def _request(self, parts: SplitResult) -> _Page:
         seconds = min(_PAGE_SECONDS, self._ends_at - time.monotonic())
         if seconds <= 0:
-            raise ShopUnreachable(f"The shop took longer than {_ALL_SECONDS:.0f} s for all its orders.")
+            raise ShopUnreachable(f"The shop took longer than {self._seconds:.0f} s for all its orders.")
         assert parts.hostname is not None
         is_tls = parts.scheme == "https"
         port = parts.port or (443 if is_tls else 80)
@@ -225,7 +233,7 @@ class _Reader:
         failure: OSError = OSError("no address")
         for family, kind, protocol, _, place in answers:
             sock = socket.socket(family, kind, protocol)
-            sock.settimeout(_CONNECT_SECONDS)
+            sock.settimeout(min(_CONNECT_SECONDS, max(0.01, self._ends_at - time.monotonic())))
             try:
                 sock.connect(place)
             except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from connections.posts import process_waiting
 from tests.kit.admin import POSTS, SHOPS
 from tests.kit.people import staff_client
 from tests.kit.plain_shop import KEY, body_of, connect, plain_shop, post
+from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order
 
 __all__ = ["plain_shop"]
@@ -108,6 +110,52 @@ class TestANewConnection:
         assert "CONNECTION_KEY has changed" in page(operator, shop)
 
 
+@pytest.mark.django_db(transaction=True)
+class TestANewKeyOfTheApi:
+    @pytest.fixture
+    def fake(self, settings: Any) -> Iterator[FakeShop]:
+        settings.CONNECTIONS_PRIVATE = True
+        fake = FakeShop()
+        with fake.serve():
+            yield fake
+
+    def save(self, client: Client, shop: ShopConnection, **fields: str) -> str:
+        """Save the form. Return the warnings."""
+        values = NEW | {"address": shop.address} | fields
+        answer = client.post(f"{SHOPS}{shop.id}/change/", values, follow=True)
+        shop.refresh_from_db()
+        return " ".join(str(said) for said in answer.context["messages"] if said.level_tag == "warning")
+
+    def test_one_that_the_shop_refuses_is_saved_with_a_warning(self, operator, fake):
+        shop = connect(address=fake.address)
+        said = self.save(operator, shop, new_api_key="ck_1", new_api_secret="cs_1")
+        assert "The shop refuses the API key" in said
+        assert decrypt(shop.api_key) == "ck_1" and len(fake.requests) == 1
+        assert "The shop refuses the API key" in page(operator, shop)
+
+    def test_one_that_the_shop_takes_ends_an_earlier_problem(self, operator, fake):
+        fake.place()
+        shop = connect(address=fake.address, check_problem="The shop refuses the API key.")
+        key = {"new_api_key": fake.key, "new_api_secret": fake.key_secret}
+        assert self.save(operator, shop, **key) == "" and len(fake.requests) == 1
+        assert shop.check_problem == "" and "within the hour" in page(operator, shop)
+
+    def test_one_of_a_shop_that_is_down_is_saved_at_once(self, operator, fake):
+        shop = connect(address=fake.address)
+        fake.api_answers = [(503, {"Retry-After": "30"})]
+        said = self.save(operator, shop, new_api_key=fake.key, new_api_secret=fake.key_secret)
+        assert "The shop asks to wait 30 s" in said and decrypt(shop.api_key) == fake.key
+
+    def test_a_new_connection_is_asked_too(self, operator, fake):
+        values = NEW | {"address": fake.address, "new_api_key": "ck_1", "new_api_secret": "cs_1"}
+        answer = operator.post(f"{SHOPS}add/", values, follow=True)
+        assert "The shop refuses the API key" in answer.content.decode()
+
+    def test_a_form_without_a_key_asks_nobody(self, operator, fake):
+        shop = connect(address=fake.address, api_key=encrypt("ck_1"), api_secret=encrypt("cs_1"))
+        assert self.save(operator, shop) == "" and fake.requests == []
+
+
 class TestItsState:
     def test_it_turns_green_with_the_first_order(self, operator, plain_shop):
         ShopConnection.objects.update(state="waiting")
@@ -125,7 +173,14 @@ class TestItsState:
         text = page(operator, plain_shop)
         assert text.count("Not sent: trial.") == 20
         assert text.count("/preview/") == 20
+        assert "The newest 20 of 22." in text
         assert "Paid</b> (order.paid)" in text  # to turn off in the shop
+
+    def test_a_trial_with_few_emails_counts_none(self, operator, plain_shop):
+        post(body_of("A-1", "placed", "paid"))
+        process_waiting(seconds=60)
+        text = page(operator, plain_shop)
+        assert text.count("Not sent: trial.") == 1 and "The newest" not in text
 
     def test_it_goes_live_at_a_time_and_returns(self, operator, plain_shop):
         post(body_of("A-1001", "placed"))
@@ -189,6 +244,7 @@ class TestItsPosts:
                 source="shop-w", body=body, is_missing=True, reference=f"M-{number}"
             )
         assert "Missing here" in page(operator, plain_shop) and "M-1" in page(operator, plain_shop)
+        assert re.search(r'class="triage-buttons">[^/]*Process what is missing', page(operator, plain_shop))
         row = ConnectionPost.objects.latest("id")
         assert "missing here" in operator.get(f"{POSTS}{row.id}/change/").content.decode()
         assert "Process 2 missing orders" in act(operator, plain_shop, "repair")

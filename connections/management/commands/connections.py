@@ -73,6 +73,11 @@ class Command(BaseCommand):
 
     def _try(self, shop: ShopConnection, seconds: float) -> None:
         """Wait for a post that comes from now on."""
+        if shop.state == ShopConnection.State.OFF:
+            raise CommandError(
+                f"{shop.source} is off, and its posts are answered 404. Begin a trial again on its page in"
+                " the admin."
+            )
         self.stderr.write(
             f"Waiting for a post to /connect/{shop.source}. The admin says what to do in the shop."
         )

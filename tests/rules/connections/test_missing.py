@@ -168,6 +168,12 @@ class TestTheCommand:
         monkeypatch.setattr("time.sleep", lambda _: deliver(shop))
         assert self.run("try", SOURCE)[0] == f"Connected: order {id}.\n"
 
+    def test_it_does_not_wait_for_one_that_is_off(self, shop, monkeypatch):
+        ShopConnection.objects.update(state="off")
+        monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it waits"))
+        with pytest.raises(CommandError, match="shop-w is off, and its posts are answered 404"):
+            self.run("try", SOURCE)
+
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [

@@ -326,3 +326,10 @@ class TestEndless:
         monkeypatch.setattr(client, "_ALL_SECONDS", 0.0)
         with pytest.raises(ShopUnreachable, match="for all its orders"):
             read(shop.address)
+
+    def test_a_caller_can_allow_it_less(self, shop):
+        shop.api_answers = [(429, {"Retry-After": "3"})]
+        with pytest.raises(ShopUnreachable, match="asks to wait 3 s"):
+            read(shop.address, seconds=2.0, sleep=pytest.fail)
+        with pytest.raises(ShopUnreachable, match="longer than 0 s for all its orders"):
+            read(shop.address, seconds=0.0)
