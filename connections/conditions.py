@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from connections.models import ShopConnection
 from runtime import conditions
-from runtime.conditions import Alert, Condition, Measurement, Query, Row
+from runtime.conditions import Alert, Condition, Counted, Measurement, Query, Row
 from runtime.models import Pause
 
 _SELECT = """
@@ -23,7 +23,13 @@ _SELECT = """
             SELECT FROM connection_posts AS post
             WHERE post.source = shop.source AND done_at IS NULL AND is_missing LIMIT {most}
         ) AS row
-    ) AS missing, coalesce((
+    ) AS missing, (
+        SELECT count(*) FROM (
+            SELECT FROM connection_posts AS post
+            WHERE post.source = shop.source AND done_at IS NULL AND NOT is_missing AND reason = ''
+            LIMIT {most}
+        ) AS row
+    ) AS waiting, coalesce((
         SELECT extract(epoch FROM statement_timestamp() - received_at)::float8 FROM connection_posts AS post
         WHERE post.source = shop.source AND done_at IS NULL AND NOT is_missing AND reason = ''
         ORDER BY id LIMIT 1
@@ -38,7 +44,8 @@ class ShopPosts(NamedTuple):
     is_readable: bool  # CONNECTION_KEY decrypts its secrets
     unusable: int
     missing: int
-    waiting_seconds: float  # since the first post came that waits for a worker
+    waiting: int  # for a worker
+    waiting_seconds: float  # since the first of them came
 
 
 def _read(rows: Sequence[Row], _: dt.datetime) -> dict[str, ShopPosts]:
@@ -49,6 +56,7 @@ def _read(rows: Sequence[Row], _: dt.datetime) -> dict[str, ShopPosts]:
             ).is_readable(),
             row["unusable"],
             row["missing"],
+            row["waiting"],
             row["waiting_seconds"],
         )
         for row in rows
@@ -77,11 +85,15 @@ POSTS_LATE = Condition(
     code="PostsLate",
     place=141,
     source=SHOPS,
-    measure=lambda shops: [Measurement(shop.waiting_seconds, source) for source, shop in shops.items()],
+    measure=lambda shops: [
+        Measurement(shop.waiting_seconds, source, {"waiting": Counted(shop.waiting)})
+        for source, shop in shops.items()
+    ],
     limit=300,
     paused_by=Pause.Part.CONSUMERS,
-    sentence="posts of {subject} have waited for more than five minutes",
-    do="check the workers",
+    sentence="{waiting:post of {subject} has|posts of {subject} wait, and the first has}"
+    " waited for more than five minutes",
+    do="start a worker or a standby, or read its log",
     alert=Alert("P2", "2m", "A post of a connected shop has waited for five minutes."),
     page="connections.connectionpost?state=waiting",
 )
@@ -90,7 +102,7 @@ POSTS_UNUSABLE = Condition(
     place=92,
     source=SHOPS,
     measure=lambda shops: [Measurement(shop.unusable, source) for source, shop in shops.items()],
-    sentence="{number} posts of {subject} cannot be used",
+    sentence="{number:post|posts} of {subject} cannot be used",
     do="remove the cause, and have them tried again",
     alert=Alert("P2", "10m", "Posts of a connected shop cannot be used."),
     page="connections.connectionpost?state=unusable",
@@ -100,7 +112,7 @@ CHANGES_MISSED = Condition(
     place=93,
     source=SHOPS,
     measure=lambda shops: [Measurement(shop.missing, source) for source, shop in shops.items()],
-    sentence="{number} orders of {subject} are otherwise in the shop than here",
+    sentence="{number:order|orders} of {subject} changed in the shop, and that is missing here",
     do="process what is missing, on the connection's page",
     alert=Alert(
         "P2", "10m", "Posts of a connected shop were lost: its API has changes that are missing here."

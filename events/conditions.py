@@ -11,7 +11,7 @@ from events.consuming.consumer import GROUP
 from events.models.events import last_id
 from events.transports import Lag
 from runtime import conditions
-from runtime.conditions import Alert, Condition, Measurement, Query, Row, Source, positive
+from runtime.conditions import Alert, Condition, Counted, Measurement, Query, Row, Source, positive
 from runtime.models import Pause
 from runtime.telemetry.metrics import gauge
 
@@ -83,24 +83,24 @@ DEAD_EVENTS = Condition(
     place=90,
     source=UNFINISHED_EVENTS,
     measure=lambda events: [Measurement(events.dead, "out")],
-    sentence="{number} dead events hold others back",
-    do="republish or discard them",
+    sentence="{number:dead event holds|dead events hold} back later ones of the same order",
+    do="republish or discard, under Events in the admin",
     alert=Alert("P3", "10m", "Events are dead letters: yours (`out`) or those of other services (`in`)."),
 )
 INBOUND_DEAD_LETTERS = dataclasses.replace(
     DEAD_EVENTS,
     place=91,
     measure=lambda events: [Measurement(events.dead_inbound, "in")],
-    sentence="{number} inbound dead letters",
-    do="replay or discard them",
+    sentence="{number:inbound dead letter|inbound dead letters}",
+    do="replay or discard, under Inbound in the admin",
 )
 RELAY_BLOCKED = Condition(
     code="RelayBlocked",
     place=130,
     source=UNFINISHED_EVENTS,
     measure=lambda events: [Measurement(events.blocked_keys)],
-    sentence="events of {number} orders wait behind a refused one",
-    do="see Events in the admin",
+    sentence="the events of {number:order wait|orders wait} behind a refused one",
+    do="read the last error, under Events in the admin",
     alert=Alert("P2", "5m", "The broker refuses an event, and the order's later events wait."),
     page="events.domainevent",
 )
@@ -108,10 +108,12 @@ RELAY_LAG = Condition(
     code="RelayLag",
     place=140,
     source=UNFINISHED_EVENTS,
-    measure=lambda events: [Measurement(events.unpublished_seconds)],
+    measure=lambda events: [
+        Measurement(events.unpublished_seconds, words={"waiting": Counted(events.unpublished)})
+    ],
     limit=60,
     paused_by=Pause.Part.RELAY,
-    sentence="events have waited for more than a minute",
+    sentence="{waiting:event has|events wait, and the first has} waited for more than a minute",
     do="check the relay and the broker",
     alert=Alert("P2", "2m", "One of your events has waited for a minute."),
     page="events.domainevent",
@@ -120,10 +122,13 @@ CONSUMER_LAG = Condition(
     code="ConsumerLag",
     place=150,
     source=LAGS,
-    measure=lambda lags: [Measurement(lag.seconds, lag.topic) for lag in lags],
+    measure=lambda lags: [
+        Measurement(lag.seconds, lag.topic, {"waiting": Counted(lag.events)}) for lag in lags
+    ],
     limit=60,
     paused_by=Pause.Part.CONSUMERS,
-    sentence="messages of {subject} have waited for more than a minute",
+    sentence="{waiting:message of {subject} has|messages of {subject} wait, and the first has}"
+    " waited for more than a minute",
     do="check the consumer",
     alert=Alert("P2", "1m", "Another service's event has waited at the broker for a minute."),
 )

@@ -14,7 +14,7 @@ from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from notifications.sums import BY_MINUTE
 from runtime import conditions
-from runtime.conditions import DAY, HOUR, Alert, Condition, Measurement, Query, Row, positive
+from runtime.conditions import DAY, HOUR, Alert, Condition, Counted, Measurement, Query, Row, positive
 from runtime.models import Pause
 from runtime.telemetry.metrics import Values, gauge
 
@@ -28,6 +28,8 @@ _SELECT = """
             extract(epoch FROM statement_timestamp() - min(next_attempt_at))::float8 AS due_seconds,
             extract(epoch FROM statement_timestamp() - min(since) FILTER (WHERE NOT held))::float8
                 AS waiting_seconds,
+            count(*) FILTER (WHERE NOT held AND since < statement_timestamp() - interval '1 hour')
+                AS waiting_overdue,
             count(*) FILTER (
                 WHERE NOT held AND waits_since <= statement_timestamp() - {warn} * interval '1 s') AS ageing,
             extract(epoch FROM statement_timestamp() - min(waits_since) FILTER (WHERE NOT held))::float8
@@ -42,7 +44,8 @@ _SELECT = """
     ) AS waiting, (
         SELECT count(*) AS processing,
             extract(epoch FROM statement_timestamp() - min(claimed_at))::float8 AS claimed_seconds,
-            extract(epoch FROM statement_timestamp() - min(since))::float8 AS processing_seconds
+            extract(epoch FROM statement_timestamp() - min(since))::float8 AS processing_seconds,
+            count(*) FILTER (WHERE since < statement_timestamp() - interval '1 hour') AS processing_overdue
         FROM (
             SELECT claimed_at, coalesce(resent_at, created_at) AS since
             FROM email_notifications WHERE status = 'processing' ORDER BY claimed_at LIMIT {most}
@@ -63,11 +66,13 @@ class Rows(NamedTuple):
     held: int = 0  # the failed ones that wait for evidence of an acceptance
     due_seconds: float = 0.0  # since the longest-waiting row became due
     waiting_seconds: float = 0.0  # since the oldest row that is not held was written or resent
+    waiting_overdue: int = 0  # those of them after an hour
     ageing: int = 0  # those that soon become dead letters as too old
     age_seconds: float = 0.0  # of the oldest row that is not held (notifications.age)
     processing: int = 0
     claimed_seconds: float = 0.0  # since the oldest current claim
     processing_seconds: float = 0.0  # since the oldest row in processing was written or resent
+    processing_overdue: int = 0  # those after an hour
     dead_lettered: int = 0
 
     @property
@@ -185,8 +190,8 @@ NEARLY_TOO_OLD = Condition(
     source=UNFINISHED_EMAILS,
     measure=lambda rows: [Measurement(rows.ageing, words={"left": _in_words(rows.left_seconds)})],
     paused_by=Pause.Part.DELIVERY,
-    sentence="{number} e-mails become dead letters unless a provider takes them, the first in {left}",
-    do="read their errors, and fix the cause in time; afterwards a person has to resend them",
+    sentence="{number:e-mail becomes a dead letter|e-mails become dead letters, the first} in {left}",
+    do="read the errors, and fix the cause in time; afterwards a person has to resend them",
     alert=Alert(
         "P2",
         "5m",
@@ -201,8 +206,8 @@ DEAD_LETTERS = Condition(
     place=60,
     source=UNFINISHED_EMAILS,
     measure=lambda rows: [Measurement(rows.dead_lettered)],
-    sentence="{number} dead letters",
-    do="resend them or give them up",
+    sentence="{number:dead letter|dead letters}",
+    do="resend or give up, under Causes in the admin",
     alert=Alert("P3", "10m", "Providers refused e-mails, or these used up their retries or became too old."),
 )
 BACKLOG = Condition(
@@ -212,7 +217,7 @@ BACKLOG = Condition(
     measure=lambda rows: [Measurement(rows.pending + rows.failed)],
     limit=1000,
     paused_by=Pause.Part.DELIVERY,
-    sentence="{number} e-mails wait to be sent",
+    sentence="{number:e-mail waits|e-mails wait} to be sent",
     do="compare the sends a second with EMAIL_RATE_LIMIT",
     alert=Alert("P2", "2m", "More than 1,000 e-mails wait for their first or a further attempt."),
     page="notifications.emailnotification?status=pending",
@@ -221,11 +226,16 @@ OVERDUE = Condition(
     code="EmailOverdue",
     place=70,
     source=UNFINISHED_EMAILS,
-    measure=lambda rows: [Measurement(rows.unfinished_seconds)],
+    measure=lambda rows: [
+        Measurement(
+            rows.unfinished_seconds,
+            words={"overdue": Counted(rows.waiting_overdue + rows.processing_overdue)},
+        )
+    ],
     limit=HOUR,
     paused_by=Pause.Part.DELIVERY,
-    sentence="an e-mail is unfinished for more than an hour",
-    do="read its errors, under E-mails in the admin",
+    sentence="{overdue:e-mail is|e-mails are} unfinished after an hour",
+    do="read the errors, under E-mails in the admin",
     alert=Alert("P2", "1m", "An e-mail that is neither sent nor held is over an hour old."),
     page="notifications.emailnotification?status=pending",
 )
@@ -323,7 +333,8 @@ TEXT_OUTDATED = Condition(
     place=55,
     source=OUTDATED_TEXTS,
     measure=lambda texts: texts,
-    sentence="{number} own sentences in {subject} do not fit this release ({examples})",
+    sentence="{number:own sentence of {subject} does|own sentences of {subject} do}"
+    " not fit this release ({examples})",
     do="compare and publish them, under Texts in the admin",
     alert=Alert("P3", "1m", "An e-mail's sentences changed for which the shop has own ones."),
     page="notifications.emailtext",

@@ -14,6 +14,7 @@ from runtime.conditions import (
     PROCESSES,
     Alert,
     Condition,
+    Counted,
     Measurement,
     Query,
     Row,
@@ -56,7 +57,11 @@ CONNECTIONS: Query[Connections] = Query(
 def _paused(pauses: Sequence[Row]) -> Iterator[Measurement]:
     by_part = {pause["part"]: pause for pause in pauses}
     for part in Pause.Part:
-        yield Measurement(part in by_part, part.value, by_part.get(part, {}))
+        yield Measurement(
+            part in by_part,
+            part.value,
+            {"do": f"run `manage.py resume {part}` when that is over"} | by_part.get(part, {}),
+        )
 
 
 PAUSED = Condition(
@@ -65,7 +70,7 @@ PAUSED = Condition(
     source=PAUSES,
     measure=_paused,
     sentence="{subject} is paused by {by} ({reason})",
-    do="see `manage.py resume`",
+    do="run `manage.py resume PART` when that is over",
     alert=Alert("P2", "1h", "A pause has lasted an hour."),
 )
 
@@ -94,7 +99,7 @@ JOBS_FAILED = Condition(
     place=120,
     source=FAILED_JOBS,
     measure=lambda jobs: [Measurement(jobs)],
-    sentence="{number} background jobs failed",
+    sentence="{number:background job|background jobs} failed",
     do="restart or stop them in the admin, under Jobs",
     alert=Alert("P3", "10m", "A batch of a background job failed, or no process knows the job's action."),
 )
@@ -127,11 +132,14 @@ CONNECTIONS_LOW = Condition(
     place=220,
     source=CONNECTIONS,
     measure=lambda clients: [
-        Measurement(clients.left / (clients.left + sum(clients.by_state.values())), words=clients._asdict())
+        Measurement(
+            clients.left / (clients.left + sum(clients.by_state.values())),
+            words={"left": Counted(clients.left)},
+        )
     ],
     limit=0.1,
     holds="below",
-    sentence="only {left} connections to PostgreSQL are left",
+    sentence="PostgreSQL has only {left:connection|connections} left",
     do="end idle sessions, or use fewer threads",
     alert=Alert("P2", "5m", "Less than a tenth of PostgreSQL's connections are left."),
     page="runtime.heartbeat",

@@ -10,16 +10,16 @@ from django.db import connection
 
 from orders.models import STUCK, Order
 from runtime import conditions
-from runtime.conditions import Alert, Condition, Measurement, Query, Row
+from runtime.conditions import Alert, Condition, Counted, Measurement, Query, Row
 from runtime.telemetry.metrics import gauge
 
 #: By the states of `STUCK`.
 WORDS = {
-    "unconfirmed": "paid orders are neither confirmed, completed nor cancelled",
-    "unshipped": "paid orders have nothing shipped after seven times as long",
-    "unpaid": "orders have reserved stock and are not paid",
-    "unrefunded": "cancelled orders were paid and are not fully refunded",
-    "unexpected_payment": "orders got a payment that they could not take, and it is not returned",
+    "unconfirmed": "{number:paid order is|paid orders are} neither confirmed, completed nor cancelled",
+    "unshipped": "{number:paid order has|paid orders have} nothing shipped after seven times as long",
+    "unpaid": "{number:order has reserved stock and is|orders have reserved stock and are} not paid",
+    "unrefunded": "{number:cancelled order was|cancelled orders were} paid and not fully refunded",
+    "unexpected_payment": "{number:order|orders} got a payment that could not be taken and is not returned",
 }
 
 
@@ -57,9 +57,10 @@ ORDERS_STUCK = Condition(
     place=110,
     source=STUCK_ORDERS,
     measure=lambda stuck: [
-        Measurement(group.orders, state, {"words": WORDS[state]}) for state, group in stuck.items()
+        Measurement(group.orders, state, {"words": WORDS[state].format(number=Counted(group.orders))})
+        for state, group in stuck.items()
     ],
-    sentence="{number} {words}",
+    sentence="{words}",
     do="see Orders in the admin, filter stuck",
     alert=Alert("P3", "15m", "Orders are stuck for over `STUCK_ORDER_HOURS`."),
 )

@@ -25,6 +25,7 @@ from runtime.conditions import (
     HEARTBEATS,
     Alert,
     Condition,
+    Counted,
     Facts,
     Measurement,
     Source,
@@ -134,9 +135,12 @@ CDC_LAG = Condition(
     code="CdcLag",
     place=155,
     source=CDC_LAGS,
-    measure=lambda lags: [Measurement(lag.seconds, lag.topic) for lag in lags],
+    measure=lambda lags: [
+        Measurement(lag.seconds, lag.topic, {"waiting": Counted(lag.events)}) for lag in lags
+    ],
     limit=60,
-    sentence="row changes of {subject} have waited for more than a minute",
+    sentence="{waiting:row change of {subject} has|row changes of {subject} wait, and the first has}"
+    " waited for more than a minute",
     do="check `consume_cdc`",
     alert=Alert("P2", "1m", "A row that Debezium reported has waited at Kafka for a minute."),
 )

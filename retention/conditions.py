@@ -107,7 +107,7 @@ PARTITION_HELD = Condition(
     place=190,
     source=HOLDING,
     measure=lambda number: [Measurement(number)],
-    sentence="{number} unfinished rows hold a partition",
+    sentence="{number:unfinished row holds|unfinished rows hold} a partition",
     do="finish these rows, so that it is detached",
     alert=Alert("P3", "1h", "Rows are unfinished after their partition's hot days, so it stays attached."),
 )

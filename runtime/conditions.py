@@ -82,6 +82,19 @@ class Facts:
         return Facts({**self._known, source: fact})
 
 
+class Counted(float):
+    """A number that a sentence names with its noun.
+
+    >>> ["{0:order waits|orders wait}".format(Counted(number)) for number in (1, 1200, MOST)]
+    ['1 order waits', '1,200 orders wait', '10,000 or more orders wait']
+    """
+
+    def __format__(self, words: str) -> str:
+        singular, _, plural = words.partition("|")
+        number = f"{MOST:,} or more" if self >= MOST else f"{float(self):,.0f}"
+        return f"{number} {singular if self == 1 else plural}"
+
+
 class Measurement(NamedTuple):
     """A measured number, its subject, and further values for the sentence."""
 
@@ -125,10 +138,10 @@ class Condition(Generic[Fact]):
     """A state that needs a person, with the rule that finds it in a fact.
 
     `measure` returns the numbers that `limit` is compared with. A limit that is a function gets the subject,
-    and may read settings. `sentence` is a format of `number`, `subject`, and the measurement's words. `do`
-    follows it, or the word `do` of a measurement that knows the cause. `code` is the name of the alert.
-    Conditions with a lower `place` are more severe. During a pause of the part `paused_by` the condition is
-    not active. `page` is the admin's list that the first page links to, such as
+    and may read settings. `sentence` is a format of `number` (`Counted`), `subject`, and the measurement's
+    words. `do` follows it, or the word `do` of a measurement that knows the cause. `code` is the name of the
+    alert. Conditions with a lower `place` are more severe. During a pause of the part `paused_by` the
+    condition is not active. `page` is the admin's list that the first page links to, such as
     "events.domainevent?state=failing"; if it is empty, a tile shows the condition.
 
     Conditions of one code have different subjects and share one alert. If none has an alert, the rule is
@@ -152,7 +165,7 @@ class Condition(Generic[Fact]):
         for number, subject, words in self.measure(fact):
             limit = self.limit(subject) if callable(self.limit) else self.limit
             if number > limit if self.holds == "above" else number < limit:
-                sentence = self.sentence.format(number=number, subject=subject, **words)
+                sentence = self.sentence.format(number=Counted(number), subject=subject, **words)
                 do = words.get("do", self.do)
                 yield ActiveCondition(self, subject, number, limit, f"{sentence}: {do}")
 
