@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ from tests.kit.words import (
     Outcome,
     Status,
     Verdict,
+    accept,
     recover,
 )
 from tests.kit.words import drain as module
@@ -132,6 +134,25 @@ def test_settles_what_is_in_flight_before_it_reports_that_a_claim_failed_and_tim
         run()
     assert statuses() == {"sent": 10, "pending": 10}
     assert claims() - before == 2
+
+
+def test_warns_of_an_outcome_that_a_lost_claim_drops_but_not_of_an_acceptance_that_a_webhook_told_first(
+    run, caplog
+):
+    def accept_first(rows):
+        accept({row.id: ACCEPTED for row in rows})
+        return {}
+
+    def lose(rows):
+        EmailNotification.objects.filter(id__in=[row.id for row in rows]).update(claim_token=uuid.uuid4())
+        return {}
+
+    make_mail()
+    run(screen=accept_first)
+    assert (statuses(), "outcome dropped" in caplog.text) == ({"sent": 1}, False)
+    make_mail()
+    run(lambda row: Outcome(Verdict.TRANSIENT, "test"), screen=lose)
+    assert (statuses(), "outcome dropped" in caplog.text) == ({"sent": 1, "processing": 1}, True)
 
 
 def test_sends_every_due_row_once_and_settles_it(run):
