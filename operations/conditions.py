@@ -90,7 +90,7 @@ PROCESS_GONE = Condition(
     measure=_quiet,
     limit=QUIET_SECONDS,
     sentence="{subject}: no beat for {quiet}",
-    do="restart it, or forget it under Heartbeats if it is gone for good",
+    do="restart it, or forget it under Set-up, Heartbeats, if it is gone for good",
     alert=None,
     page="runtime.heartbeat",
 )

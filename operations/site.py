@@ -25,7 +25,7 @@ from web.admin.turns import RETRY_SECONDS, Refused, takes_turn
 class Site(admin.AdminSite):
     site_header = site_title = "orderpost"
     index_title = "Overview"
-    site_url = "/api/docs"
+    site_url = None  # no link "View site": the API is for programs
     enable_nav_sidebar = False  # the lists need the width more than a second menu
 
     def get_urls(self) -> list[URLPattern | URLResolver]:

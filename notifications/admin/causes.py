@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
+from notifications.admin.email_state import WRONG_ADDRESS
 from notifications.failure_causes import COUNT_LIMIT, dead_causes
 from notifications.models import EmailNotification
 from notifications.providers.causes import explain
@@ -40,6 +41,11 @@ class Group:
     def provider(self) -> str:
         """The provider of all; empty if they waited for several."""
         return "" if self.means is TOO_OLD else self.example.provider
+
+    @property
+    def resend_helps(self) -> bool:
+        """Whether a resend can succeed, once the cause is removed."""
+        return self.means not in WRONG_ADDRESS
 
     @property
     def is_possibly_sent(self) -> bool:

@@ -157,7 +157,20 @@ def _delivery(email: EmailNotification) -> str:
 
 
 def _advice(email: EmailNotification) -> str:
-    return _means(email).advice if email.status == Status.DEAD_LETTERED else ""
+    match email.status:
+        case Status.DEAD_LETTERED:
+            return _means(email).advice
+        case Status.SENT if email.complained_at:
+            return "Do not send it again. The recipient does not want such e-mails."
+        case Status.SENT if email.bounced_at:
+            return "Correct the address with the customer and send a copy to it."
+        case Status.SENT:
+            return (
+                "If the customer does not have it, ask them to look in the spam folder, or send a copy to"
+                " another address."
+            )
+        case _:
+            return ""
 
 
 def _means(email: EmailNotification) -> Explanation:

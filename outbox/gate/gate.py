@@ -79,7 +79,8 @@ class ProviderState:
             return f"forced {self.breaker.forced}"
         if self.state is BreakerState.CLOSED:
             count = len(self.breaker.failed)
-            return f"working, but the last {count} failed" if count else "working"
+            failed = "one" if count == 1 else f"{count}"
+            return f"working, but the last {failed} failed" if count else "working"
         return "refusing us" if self.is_refusing else f"resting until {self.resumes_at:%H:%M}"
 
     @property

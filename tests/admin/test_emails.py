@@ -285,17 +285,29 @@ class TestOneEmail:
         assert ": a sale." in self.page(admin_client, first)
 
     @pytest.mark.parametrize(
-        ("reported", "mark", "said"),
+        ("reported", "mark", "said", "advice"),
         [
-            ({}, "sent", "Sendgrid accepted it at"),
-            ({"delivered_at": Now()}, "delivered", "server took it at"),
-            ({"delivered_at": Now(), "complained_at": Now()}, "marked as spam", "marked it as spam at"),
-            ({"bounced_at": Now()}, "bounced", "server returned it at"),
+            ({}, "sent", "Sendgrid accepted it at", "look in the spam folder"),
+            ({"delivered_at": Now()}, "delivered", "server took it at", "look in the spam folder"),
+            (
+                *({"delivered_at": Now(), "complained_at": Now()}, "marked as spam", "marked it as spam at"),
+                "Do not send it again",
+            ),
+            ({"bounced_at": Now()}, "bounced", "server returned it at", "Correct the address"),
         ],
     )
-    def test_says_what_the_provider_reported(self, admin_client, reported, mark, said):
+    def test_says_what_the_provider_reported_and_what_to_tell_the_customer(
+        self, admin_client, reported, mark, said, advice
+    ):
         page = self.page(admin_client, make_mail(status="sent", provider="sendgrid", **reported))
-        assert f">{mark}</span>" in page and said in page
+        assert f">{mark}</span>" in page and said in page and advice in page
+
+    def test_that_was_copied_elsewhere_says_that_it_can_be_given_up(self, admin_client):
+        mail = make_mail(status="dead_lettered", provider="sendgrid", last_error="550 5.1.1 No such user")
+        assert "give this one up" not in self.page(admin_client, mail)
+        copy = {"resend_of": mail.id, "order_id": mail.order_id, "recipient_email": "new@example.com"}
+        make_mail(status="sent", **copy)
+        assert "give this one up" in self.page(admin_client, mail)
 
     def test_has_its_trail_and_who_did_what(self, admin_client):
         error = {

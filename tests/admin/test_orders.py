@@ -151,6 +151,7 @@ class TestUnexpectedPayments:
         order, path, event = self.arrange()
         client = staff_client(*self.DECIDES)
         page = client.get(f"{path}change/").content.decode()
+        assert "Then press the button below" in page
         assert self.BUTTON in page and "Payment of $42.00 that the order cannot take" in page
         answer = client.post(f"{path}returned/", {"event": str(event)}, follow=True)
         assert b"The payment counts as returned" in answer.content
@@ -176,6 +177,7 @@ class TestUnexpectedPayments:
         client = staff_client("view_order")
         page = client.get(f"{path}change/").content.decode()
         assert "Payment of $42.00" in page and self.BUTTON not in page
+        assert "must be returned to the customer. Then an operator says so here" in page
         assert client.post(f"{path}returned/", {"event": str(event)}).status_code == 403
         assert client.get(f"{path}returned/").status_code == 405
 

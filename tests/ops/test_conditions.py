@@ -335,6 +335,8 @@ def test_the_sentence_of_a_provider_names_the_cause_and_the_cure(reason, at_once
 
 
 def test_failures_that_are_too_few_to_open_the_breaker_are_told_without_an_alarm(admin_client):
+    refuse(reason="transient 500 oops", at_once=False)
+    assert json.loads(status("--json"))["providers"][0]["words"] == "working, but the last one failed"
     refuse(reason="transient 500 oops", at_once=False, names=2)
     (provider,) = json.loads(status("--json"))["providers"]
     assert (provider["state"], provider["words"]) == ("closed", "working, but the last 2 failed")

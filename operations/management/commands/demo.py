@@ -176,8 +176,13 @@ def add_faults(mailbox: str) -> None:
     """Let the mailbox refuse some recipients, unless it does since an earlier demo."""
     url = f"{mailbox}/control/faults"
     present = requests.get(url, timeout=5).json()
-    for recipient, status in ((REFUSED, 400), (DOWN, 503)):
-        fault: dict[str, str | int] = {"kind": "status", "status": status, "to": f"^{recipient}-"}
+    for recipient, status, message in ((REFUSED, 400, "user unknown"), (DOWN, 503, "")):
+        fault: dict[str, str | int] = {
+            "kind": "status",
+            "status": status,
+            "to": f"^{recipient}-",
+            "message": message,
+        }
         if not any(fault.items() <= existing.items() for existing in present):
             requests.post(url, json=fault, timeout=5).raise_for_status()
 
