@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
@@ -92,7 +93,8 @@ def _live(state: SandboxState, search: str) -> str:
 
 def _words(fault: Fault) -> str:
     what = _FAULT_WORDS[fault.kind].format(status=fault.status)
-    who = f" for {_escape(fault.to)}" if fault.to else ""
+    begins = re.fullmatch(r"\^([\w-]+)", fault.to or "")  # as the demo's faults do
+    who = f" for {begins[1]}…" if begins else f" for {_escape(fault.to)}" if fault.to else ""
     share = f", {fault.probability:.0%} of requests" if fault.probability < 1 else ""
     left = f", {fault.times - fault.met} more times" if fault.times is not None else ""
     return what + who + share + left

@@ -27,6 +27,14 @@ class TestProviders:
         assert drain.gate().enter().provider == "sendgrid"
         assert LogEntry.objects.count() == 2
 
+    def test_a_provider_that_works_again_has_no_old_error(self, admin_client):
+        gate = drain.gate()
+        choice = gate.enter()
+        gate.failed(choice, message="e-mail 1", reason="transient 503 Busy")
+        assert b"503 Busy" in admin_client.get(self.PAGE).content
+        gate.accepted(choice)
+        assert b"503 Busy" not in admin_client.get(self.PAGE).content
+
     def test_without_the_permission_it_is_read_only(self):
         client = staff_client("view_emailnotification")
         assert b"Force open" not in client.get(self.PAGE).content

@@ -71,7 +71,9 @@ def test_shows_a_mail_with_half_a_character(sandbox: Sandbox, send: Send) -> Non
 def test_says_what_is_broken(sandbox: Sandbox) -> None:
     assert "Provider is healthy" in requests.get(sandbox.url, timeout=5).text
     sandbox.fail(status=503, to="ada", times=3)
-    assert "answers 503 for ada, 3 more times" in requests.get(sandbox.url, timeout=5).text
+    sandbox.fail(status=400, to="^refused-")
+    text = requests.get(sandbox.url, timeout=5).text
+    assert "answers 503 for ada, 3 more times; answers 400 for refused-…<" in text
 
 
 @pytest.mark.parametrize("path", ["/mails/none", "/mails/none/html", "/nothing", "/assets/../pages.py"])
