@@ -146,8 +146,12 @@ PAST_COURSES: tuple[tuple[int, int, tuple[tuple[str, float], ...]], ...] = (
     (5, 1, (("order.cancelled", 3),)),
     (4, 1, (("order.paid", 0.05), ("order.cancelled", 5), ("order.refunded", 1))),
 )
-#: How far back the past reaches, and when its outage began, and how long it lasted.
+#: How far back the past reaches, when its outage began, and how long that lasted.
 MONTH, OUTAGE_AGO, OUTAGE = dt.timedelta(days=30), dt.timedelta(hours=6), dt.timedelta(minutes=50)
+#: A third of the past orders are of this time, so that its charts show a busy shop.
+LAST_DAY = dt.timedelta(days=1)
+#: The share of the past e-mails that bounced.
+BOUNCED = 0.03
 #: Answers of the provider that made e-mails of the past dead letters.
 CAUSES = (
     ("550", "550: 5.1.1 The email account that you tried to reach does not exist: {address}"),
@@ -227,13 +231,15 @@ class Past:
 def place_past(number: int, *, of: int, past: Past) -> None:
     """Write order `number` of so many, with its changes up to now, in the caller's transaction."""
     chance = random.Random(f"past {number}")  # noqa: S311 - sample data, not a secret
-    at = past.since + (past.now - past.since) * (number + chance.random()) / of
+    until_last_day = past.now - LAST_DAY - past.since
+    share = (number + chance.random()) / of * 3 / 2  # the last third are those of the last day
+    at = past.since + until_last_day * min(share, 1) + LAST_DAY * 2 * max(share - 1, 0)
     if number % 12 == 5:  # a busy hour, in which the provider was down
         at = past.outage[0] + OUTAGE * chance.random() * 0.9
     weights = [weight for weight, *_ in PAST_COURSES]
     ((_, items, course),) = chance.choices(PAST_COURSES, weights)
     purchase = sample_purchase(chance, items=items)
-    cause = CAUSES[number // 5 % len(CAUSES)] if number % 5 == 3 and number > of * 2 // 3 else None
+    cause = CAUSES[number // 10 % len(CAUSES)] if number % 10 == 3 and number > of // 3 else None
     change = services.place(
         id=_past_id(at),
         now=at,
@@ -316,7 +322,8 @@ def _end_email(
         sent = ended + dt.timedelta(seconds=chance.uniform(5, 60))
     mail.status, mail.sent_at, mail.updated_at = Status.SENT, sent, sent
     mail.provider_message_id = f"{MARK}{mail.id.hex[-12:]}"
-    mail.delivered_at = sent + dt.timedelta(seconds=chance.uniform(1, 6))
+    ended_as = "bounced_at" if chance.random() < BOUNCED else "delivered_at"
+    setattr(mail, ended_as, sent + dt.timedelta(seconds=chance.uniform(1, 6)))
 
 
 def sum_past(past: Past) -> None:
@@ -335,8 +342,8 @@ def sum_past(past: Past) -> None:
         steps = sums.read_window(Window(since=since, until=end, span=span))
         for start, summed in steps.items():
             overlap = min(ended, start + dt.timedelta(seconds=span)) - max(began, start)
-            if minutes := max(0, round(overlap / dt.timedelta(minutes=1))):
-                steps[start] = dataclasses.replace(summed, samples={breaker: minutes})
+            minutes = max(0, round(overlap / dt.timedelta(minutes=1)))
+            steps[start] = dataclasses.replace(summed, samples={breaker: minutes})
         sums.store(span, steps)
 
 

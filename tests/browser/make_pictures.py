@@ -1,40 +1,35 @@
 """Make the pictures of README and docs: `make pictures`. Fixtures start the servers and Chromium.
 
-The admin shows the history of 30 days (`history`), the mailbox the e-mails of a drain. `make docs`
-puts the diagrams into the pages, so that these need not load Mermaid.
+They show what `manage.py demo` makes, with a logo, and a second connection without posts. `make docs` puts
+the diagrams into the pages, so that these need not load Mermaid.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import shutil
 import subprocess
 import tarfile
-import uuid
 
 import pytest
+from django.core.management import call_command
+from django.db.models import Count
 from django.db.models.functions import Now
-from django.test import Client
+from django.urls import reverse
 
-from connections.encryption import encrypt
 from connections.models import ShopConnection
-from connections.posts import process_waiting
+from connections.services import make_secret
 from local.docs import DIAGRAMS, diagrams, drawing
 from local.machine import PROJECT
-from local.sandbox.sandbox import Sandbox
-from notifications import editing
-from operations.demo import place_and_move
-from outbox.drain import poll
-from tests.browser.brands import send_two_brands, serve_logo
-from tests.browser.history import MARK, write_history
-from tests.browser.test_texts import PAID, TEXTS
-from tests.kit.months import tidy
-from tests.kit.orders import pay_order, place_order, ship_order
-from tests.kit.texts import READY
-from tests.kit.woocommerce import FakeShop
-from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, drain, minutes
+from operations.demo import BRANDS, SHOP
+from tests.browser.brands import LOGO_URL, serve_logo
+from tests.kit.commands import polling, provider
+from tests.kit.profiles import save_profile
+from tests.kit.words import EmailNotification, Heartbeat, Order, minutes
 
+__all__ = ["polling", "provider"]  # fixtures
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 FOLDER = PROJECT / "docs" / "images"
 WIDTH = 1180
@@ -52,137 +47,101 @@ DIAGRAM_CSS = """
 """
 
 
+#: A page of the demo -> the words by which the demo names it.
+PAGES = {
+    "overview": "the first page",
+    "causes": "the dead letters by cause",
+    "timeline": "an order whose e-mail waited",
+    "providers": "the providers",
+    "connection-trial": "a connection in trial",
+    "texts": "a text, to change a sentence",
+}
+
+
 @pytest.fixture
-def mailbox(settings, valkey_url):
-    with Sandbox() as sandbox, tidy():
-        settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": sandbox.api_url}
-        settings.HTTPS = False
-        drain.reset()
-        PROVIDERS["sendgrid"].close()
-        yield sandbox
-        PROVIDERS["sendgrid"].close()
-
-
-def test_make_the_pictures(mailbox, open_page, make_page):
-    write_history(orders=20_000, days=30)
-    with context.working_for(context.Context("demo-pictures")):
-        for number in range(1, 25):
-            place_and_move(number)
-    poll()
+def demo_pages(provider, polling, settings, capsys) -> dict[str, str]:
+    """Run the demo, and what other processes of `make run` would do. Return the paths of `PAGES`."""
+    settings.CONNECTION_KEY, settings.HTTPS = ["k" * 40], False
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    settings.ALLOWED_HOSTS = ["*"]
+    save_profile(SHOP, **BRANDS[SHOP], logo_url=LOGO_URL)  # the demo keeps it
+    call_command("demo")
+    lines = re.findall(r"(?m)^ *\d+\.  (\S+)  (.*)$", capsys.readouterr().out)
+    EmailNotification.objects.filter(status="sent", delivered_at=None, bounced_at=None).update(
+        delivered_at=Now()
+    )
     minutes.sum_minutes()
     for name in ("poll", "sums", "partitions", "webhook:sendgrid"):
         Heartbeat.beat(name=name)
-    EmailNotification.objects.filter(correlation_id="demo-pictures", status="sent").update(delivered_at=Now())
-    sent = EmailNotification.objects.filter(correlation_id=MARK, status="sent")
-    order_id = sent.filter(event_type="order.completed").exclude(errors=[]).latest("id").order_id
-    mails = "/admin/notifications/emailnotification"
-    for name, path, height in (
-        ("overview", "/admin/?range=day", 1180),
-        ("causes", f"{mails}/causes/", 760),
-        ("timeline", f"/admin/orders/order/{order_id}/change/", 1180),
-        ("providers", "/admin/providers/", 420),
-    ):
+    return {name: path for name, words in PAGES.items() for path, said in lines if words in said}
+
+
+def test_make_the_pictures(demo_pages, provider, open_page, make_page):
+    for name, height in (("overview", 1110), ("causes", 766), ("timeline", 700), ("providers", 490)):
         for dark in (False, True):
-            page = open_page(path, width=WIDTH, height=height, dark=dark)
+            page = open_page(demo_pages[name], width=WIDTH, height=height, dark=dark)
             page.screenshot(path=FOLDER / f"{name}{'-dark' * dark}.png")
     for dark in (False, True):
-        page = make_page(mailbox.url, width=WIDTH, height=560, dark=dark)
+        page = make_page(provider.url, width=WIDTH, height=560, dark=dark)
         page.goto("/")
         page.screenshot(path=FOLDER / f"mailbox{'-dark' * dark}.png")
+    make_pictures_of_emails(open_page)
+    make_pictures_of_connections(demo_pages["connection-trial"], open_page)
+    make_pictures_of_texts(demo_pages["texts"], open_page)
 
 
-def test_make_the_pictures_of_brands(mailbox, settings, open_page, make_page):
-    settings.ORDER_SOURCES = ["coffee"]
-    leaf, beans = send_two_brands(mailbox)
-    for name, path, width, dark in (
-        ("brand-leaf", leaf, 680, False),
-        ("brand-beans", beans, 390, False),
-        ("brand-beans-dark", beans, 390, True),
+def make_pictures_of_emails(open_page):
+    parcels = Order.objects.annotate(parcels=Count("shipment")).filter(parcels=2)
+    paid = EmailNotification.objects.filter(event_type="order.paid")
+    first_parcels = EmailNotification.objects.filter(event_type="order.shipped", order__in=parcels)
+    for name, emails, width, height, dark in (
+        ("brand-leaf", paid.filter(profile="", locale="en"), 680, 700, False),
+        ("brand-beans", paid.filter(profile=SHOP), 390, 700, False),
+        ("brand-beans-dark", paid.filter(profile=SHOP), 390, 700, True),
+        ("parcel", first_parcels.filter(locale="en"), 390, 750, False),
+        ("parcel-dark", first_parcels.filter(locale="de"), 390, 750, True),
     ):
-        page = make_page(mailbox.url, width=width, height=700, dark=dark)
+        page = open_page("/admin/", width=width, height=height, dark=dark)
         serve_logo(page)
-        page.goto(path)
+        page.goto(reverse("admin:notifications_emailnotification_preview", args=[emails.earliest("id").id]))
         page.wait_for_load_state("networkidle")
         page.screenshot(path=FOLDER / f"{name}.png")
 
 
-def test_make_the_pictures_of_a_parcel(mailbox, make_page):
-    items = [
-        {"sku": "A-1", "name": "Darjeeling, 250 g", "quantity": 2, "unit_amount": 1490},
-        {"sku": "B-7", "name": "Teapot of cast iron", "quantity": 1, "unit_amount": 6900},
-    ]
-    for locale in ("en", "de"):
-        order = place_order(
-            user_id=uuid.uuid4(),
-            email=f"{locale}@example.com",
-            name="Ann Lee",
-            reference="T-1001",
-            locale=locale,
-            total_amount=9880,
-            currency="EUR",
-            items=items,
+def make_pictures_of_connections(trial, open_page):
+    """Show the connection of the demo, and a new one of another shop before its first post."""
+    new = ShopConnection(source="tea-shop", address="https://tea.example.com")
+    make_secret(new)
+    new.save()
+    page = open_page("/admin/", width=WIDTH, height=640)
+    page.route("**/change/", open_behind_proxy)
+    page.goto(reverse("admin:connections_shopconnection_change", args=[new.id]))
+    page.screenshot(path=FOLDER / "connection-new.png")
+    page = open_page(trial, width=WIDTH, height=1390)
+    serve_logo(page)
+    page.get_by_text("Preview", exact=True).first.click()
+    page.frame_locator("iframe.preview").first.get_by_role("img").wait_for()
+    page.screenshot(path=FOLDER / "connection-trial.png")
+
+
+def open_behind_proxy(route):
+    """Let the page name the address of a shop's installation, and not that of this test."""
+    headers = {"host": "post.example.com", "x-forwarded-proto": "https"}
+    route.fulfill(response=route.fetch(headers=route.request.headers | headers))
+
+
+def make_pictures_of_texts(path, open_page):
+    for dark in (False, True):
+        page = open_page(path, width=WIDTH, height=900, dark=dark)
+        page.locator("#id_order").fill("D-00017")
+        sentence = page.locator(".sentence", has_text="We are now getting your order ready.")
+        sentence.get_by_role("textbox").fill("We **pack** your order today, and write to you when it leaves.")
+        page.frame_locator("#preview-html").locator("strong", has_text="pack").wait_for()
+        page.frame_locator("#preview-html").get_by_text("D-00017", exact=True).wait_for()
+        page.locator(".sentence", has_text="We have received your payment").evaluate(
+            "heading => scrollBy(0, heading.getBoundingClientRect().top - 10)"
         )
-        pay_order(order_id=order.id)
-        ship_order(
-            order_id=order.id,
-            lines=[{"item": 0, "quantity": 2}],
-            carrier="DHL",
-            tracking_number="00340434161094042557",
-            tracking_url="https://parcels.example.com/t/1",
-        )
-    drain.drain_emails()
-    paths = {
-        mail.to: f"/mails/{mail.message_id}/html"
-        for mail in mailbox.mails
-        if mail.custom_args["event_type"] == "order.shipped"
-    }
-    for name, to, dark in (("parcel", "en@example.com", False), ("parcel-dark", "de@example.com", True)):
-        page = make_page(mailbox.url, width=390, height=750, dark=dark)
-        page.goto(paths[to])
-        page.screenshot(path=FOLDER / f"{name}.png")
-
-
-def test_make_the_pictures_of_a_connection(settings, open_page):
-    """Show the page of a connection before its first post, and in its trial."""
-    settings.CONNECTION_KEY, settings.FAST_PATH = ["k" * 40], False
-    shop = FakeShop(seed=3)
-    row = ShopConnection.objects.create(
-        source="tea-shop", address="https://tea.example.com", secret=encrypt(shop.secret)
-    )
-    path = f"/admin/connections/shopconnection/{row.id}/change/"
-
-    open_page(path, width=WIDTH, height=680).screenshot(path=FOLDER / "connection-new.png")
-    for _ in range(3):
-        shop.complete(shop.place())
-        for headers, body in shop.deliveries():
-            sent = {name: value for name, value in headers.items() if name != "Content-Type"}
-            answer = Client().post(
-                "/connect/tea-shop", body, content_type=headers["Content-Type"], headers=sent
-            )
-            assert answer.status_code == 202
-    process_waiting(seconds=60)
-    open_page(path, width=WIDTH, height=900).screenshot(path=FOLDER / "connection-trial.png")
-
-
-def test_make_the_pictures_of_the_texts(open_page):
-    with context.working_for(context.Context("demo-pictures")):
-        place_and_move(3)
-    texts = {READY: "We **pack** your order today, and write to you as soon as it leaves our house."}
-    entries = editing.make_entries(texts, language="en")
-    place = {"source": "", "event_type": "order.paid", "language": "en", "username": "ada", "seen_at": ""}
-    editing.publish(**place, entries=entries)
-    for name, path, width, height, dark in (
-        ("texts-list", TEXTS, WIDTH, 560, False),
-        ("texts", PAID, WIDTH, 900, False),
-        ("texts-dark", PAID, WIDTH, 900, True),
-        ("texts-phone", PAID, 390, 844, False),
-    ):
-        page = open_page(path, width=width, height=height, dark=dark)
-        if path == PAID:
-            sentence = page.locator(".sentence", has_text="We are now getting your order ready.")
-            sentence.get_by_role("textbox").focus()
-            page.frame_locator("#preview-html").locator("h1").wait_for()
-        page.screenshot(path=FOLDER / f"{name}.png")
+        page.screenshot(path=FOLDER / f"texts{'-dark' * dark}.png")
 
 
 def test_draw_the_diagrams(make_page, tmp_path):

@@ -7,12 +7,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import connections
 
 from local.sandbox import Sandbox
+from operations.management.commands import demo
 from tests.kit.waiting import until
 from tests.kit.words import PROVIDERS, EmailNotification, drain
 
@@ -57,6 +59,18 @@ def provider(settings: Any, valkey_url: str) -> Iterator[Sandbox]:
         PROVIDERS["sendgrid"].close()
         yield sandbox
         PROVIDERS["sendgrid"].close()
+
+
+@pytest.fixture
+def polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poll the outbox when the demo sleeps, and never reach the end of its wait."""
+    polls = iter(range(100))
+
+    def sleep(_: float) -> None:
+        assert next(polls, None) is not None, "the demo still waits"
+        drain.poll()
+
+    monkeypatch.setattr(demo, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: 0.0))
 
 
 def sent() -> int:

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.urls import reverse
 from rich.progress import Progress
@@ -237,13 +237,18 @@ def _pages() -> Iterator[tuple[str, str]]:
     dead = EmailNotification.objects.filter(status=Status.DEAD_LETTERED, correlation_id__startswith=MARK)
     if mail := dead.order_by("-id").first():
         yield reverse("admin:notifications_emailnotification_change", args=[mail.id]), "a dead letter"
-    well = Order.objects.filter(correlation_id__startswith=MARK).exclude(id__in=dead.values("order_id"))
-    parcels = well.filter(shipment__isnull=False)
+    well = Order.objects.filter(correlation_id__startswith=MARK, locale__startswith="en").exclude(
+        id__in=dead.values("order_id")
+    )
+    waited = EmailNotification.objects.filter(status=Status.SENT).exclude(errors=[])
     for words, orders in (
-        ("an order that left in two parcels", parcels.annotate(parcels=Count("shipment")).filter(parcels=2)),
         (
-            "the timeline of an order of which a parcel came back",
-            parcels.filter(shipment__returned_at__isnull=False),
+            "the timeline of an order whose e-mail waited for the provider",
+            well.filter(id__in=waited.values("order_id")),
+        ),
+        (
+            "an order that left in two parcels, of which one came back",
+            well.filter(shipment__returned_at__isnull=False),
         ),
     ):
         if order := orders.order_by("-created_at").first():
