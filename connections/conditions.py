@@ -93,7 +93,7 @@ POSTS_LATE = Condition(
     paused_by=Pause.Part.CONSUMERS,
     sentence="{waiting:post of {subject} has|posts of {subject} wait, and the first has}"
     " waited for more than five minutes",
-    do="start a worker or a standby, or read its log",
+    do="start a worker, or run `manage.py drain_outbox`",
     alert=Alert("P2", "2m", "A post of a connected shop has waited for five minutes."),
     page="connections.connectionpost?state=waiting",
 )
@@ -103,7 +103,7 @@ POSTS_UNUSABLE = Condition(
     source=SHOPS,
     measure=lambda shops: [Measurement(shop.unusable, source) for source, shop in shops.items()],
     sentence="{number:post|posts} of {subject} cannot be used",
-    do="remove the cause, and have them tried again",
+    do="read the reasons under Posts of shops, remove the cause, and choose Try again",
     alert=Alert("P2", "10m", "Posts of a connected shop cannot be used."),
     page="connections.connectionpost?state=unusable",
 )

@@ -155,7 +155,7 @@ def _process(post: ConnectionPost, shop: ShopConnection) -> None:
         return
     id = own_id(source=shop.source, id=order_id)
     order, _ = lock_row(Order, id)
-    post.order_id = id
+    post.order_id, post.reference = id, order_id[:100]  # for a person, if the rest is unusable
     translation = platform.translate(
         body,
         stored=stored_of(order) if order is not None and order.source == shop.source else None,

@@ -50,9 +50,11 @@ def read_status() -> Document:
     is_kafka_away = (settings.EVENT_TRANSPORT == "kafka" and lags is None) or of_cdc is None
     facts = facts.adding(PROVIDERS, providers).adding(KAFKA_AWAY, is_kafka_away)
     facts = facts.adding(LAGS, lags or ()).adding(CDC_LAGS, of_cdc or ())
+    needs = decide(facts)
     rows, sizes = facts[UNFINISHED_EMAILS], server.sizes()
     return {
-        "needs": [condition.sentence for condition in decide(facts)],
+        "needs": [condition.sentence for condition in needs],
+        "alerts": [condition.code for condition in needs],
         "version": version(),
         "at": now.isoformat(),
         "paused": list(facts[PAUSES]),

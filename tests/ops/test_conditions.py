@@ -295,6 +295,7 @@ def test_status_and_the_first_page_name_what_broke(code, admin_client, active, s
         assert not loud  # the page asks no broker of events
     else:
         assert LABELS.get(code, condition.sentence) in loud
+        assert code in LABELS or f"alert {code}" in page.content.decode()
         assert {condition.sentence for condition in active} == set(said)
 
 
@@ -432,7 +433,7 @@ def test_the_rules_and_pages_are_those_of_the_declarations():
 def test_status_as_text_names_what_needs_a_person_each_provider_and_each_table():
     make_mail(status="dead_lettered")
     text = status()
-    assert "! 1 dead letter: resend or give up, under Causes in the admin" in text
+    assert "! 1 dead letter: resend or give up, under Causes in the admin (EmailDeadLetters)" in text
     assert "sendgrid" in text and "email_notifications" in text
 
 

@@ -112,7 +112,14 @@ def show_series(series: Series) -> None:
 def sentences(url: str, conditions: Iterable[ActiveCondition]) -> Iterator[Tile]:
     """Return a tile with the sentence of each condition."""
     return (
-        Tile(label=condition.sentence, url=url, conditions=[condition], words="!") for condition in conditions
+        Tile(
+            label=condition.sentence,
+            url=url,
+            conditions=[condition],
+            words="!",
+            help=f"See the alert {condition.code}.",
+        )
+        for condition in conditions
     )
 
 

@@ -37,7 +37,9 @@ class Command(BaseCommand):
         try:
             status = read_status()
         except (DatabaseError, InterfaceError) as error:
-            raise CommandError(f"PostgreSQL does not answer: {error}") from error
+            raise CommandError(
+                f"PostgreSQL does not answer, and the API answers 503 (DatabaseDown): {str(error).strip()}"
+            ) from error
         if options["json"]:
             self.stdout.write(json.dumps(status))
             return
@@ -54,8 +56,8 @@ class Command(BaseCommand):
 
 def show(console: Console, status: Document) -> None:
     console.print(f"orderpost {status['version']} at {status['at'][:19].replace('T', ' ')} UTC")
-    for sentence in status["needs"]:
-        console.print(f"  ! {sentence}", style="bold red", markup=False)
+    for sentence, alert in zip(status["needs"], status["alerts"], strict=True):
+        console.print(f"  ! {sentence} ({alert})", style="bold red", markup=False, soft_wrap=True)
     if not status["needs"]:
         console.print("  nothing needs a person", style="green")
     _table(

@@ -88,7 +88,7 @@ class TestFailures:
         )
         assert state_of("A-1001") == "completed"
         row = ConnectionPost.objects.get(done_at=None)
-        assert row.reason == "the order has no currency"
+        assert (row.reason, row.reference) == ("the order has no currency", "A-1001")
 
     @pytest.mark.parametrize(
         "body", [b"", b"nothing", b'{"id": "7"}', b"\xff\xfe", b"[" * 200, b'{"id":1,"id":2}']
