@@ -7,16 +7,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
+from unittest import mock
 
 from django.db import connection, connections
 
+from runtime.database import save
 from tests.kit.waiting import PATIENCE, until
 
 T = TypeVar("T")
 
 
 def together(count: int, work: Callable[[int], T]) -> list[T]:
-    """Run `work(0)` … `work(count - 1)` at the same moment. Return the results, or raise an error of one."""
+    """Run `work(0)` … `work(count - 1)` at the same moment. Return the results, or raise an error of one.
+
+    They wait for their turn at a row as long as it takes: a busy machine would refuse some of them.
+    """
     barrier = threading.Barrier(count)
 
     def run(number: int) -> T:
@@ -26,7 +31,7 @@ def together(count: int, work: Callable[[int], T]) -> list[T]:
         finally:
             connections.close_all()
 
-    with ThreadPoolExecutor(count) as pool:
+    with mock.patch.object(save, "TURN_SECONDS", PATIENCE), ThreadPoolExecutor(count) as pool:
         return [future.result(PATIENCE) for future in [pool.submit(run, number) for number in range(count)]]
 
 
