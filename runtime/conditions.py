@@ -92,7 +92,7 @@ class Counted(float):
     def __format__(self, words: str) -> str:
         singular, _, plural = words.partition("|")
         number = f"{MOST:,} or more" if self >= MOST else f"{float(self):,.0f}"
-        return f"{number} {singular if self == 1 else plural}"
+        return f"{number} {singular if float(self) == 1 else plural}"
 
 
 class Measurement(NamedTuple):

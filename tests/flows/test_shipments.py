@@ -67,9 +67,10 @@ class Reporter:
         return answers[-1]
 
     def write(self, event: dict[str, Any]) -> None:
-        topic, value = event["eventType"], {"key": event["data"]["orderId"], "value": json.dumps(event)}
+        topic = event["eventType"]
+        value: dict[Any, Any] = {"key": event["data"]["orderId"], "value": json.dumps(event)}
         if self.producer is None:
-            self.client.xadd(topic, dict(value))
+            self.client.xadd(topic, value)
             return
         self.producer.produce(topic, **value)
         assert self.producer.flush(30) == 0
