@@ -148,7 +148,9 @@ def _read(
     seconds: float | None = None,
 ) -> Iterable[bytes]:
     if not shop.api_key:
-        raise ShopUnreachable("The connection has no key of the shop's API.")
+        raise ShopUnreachable(
+            "The connection has no key of the shop's API. Enter one on the connection's page in the admin."
+        )
     try:
         key, secret = decrypt(shop.api_key), decrypt(shop.api_secret)
     except Unreadable as error:
