@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, Literal, cast
 
 from django.conf import settings
@@ -15,6 +16,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -24,6 +26,7 @@ from notifications.template_files import event_types
 from notifications.trials import default_event, start_trial
 from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.drain import gate
+from outbox.gate.gate import ProviderState
 from runtime.charts.sums import Steps, Sums
 from runtime.models import BulkJob, Heartbeat
 from web.admin.acts import record_act
@@ -114,6 +117,11 @@ def providers(request: HttpRequest) -> SafeString:
     return render_to_string("admin/outbox/_providers.html", context, request=request)
 
 
+def _time_of_change(view: ProviderState) -> SafeString | str:
+    seconds = view.changed_ago_seconds
+    return show_time(None if seconds is None else timezone.now() - dt.timedelta(seconds=seconds))
+
+
 def provider_lines() -> list[dict[str, Any]]:
     """Return each provider's circuit breaker, the time of its last webhook event, and the unmatched ones."""
     unmatched = count_unmatched()
@@ -121,7 +129,7 @@ def provider_lines() -> list[dict[str, Any]]:
     return [
         {
             "view": view,
-            "changed": "–" if view.changed_ago_seconds is None else f"{view.changed_ago_seconds:.0f} s ago",
+            "changed": _time_of_change(view),
             "events": show_time(beats.get(f"webhook:{view.provider}")),
             "unmatched": unmatched.get(view.provider, 0),
         }

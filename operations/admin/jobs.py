@@ -46,7 +46,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
     """Lists a user's own jobs, or all jobs for a user who has the permission to view them."""
 
     menu = MenuItem(65, "Jobs")
-    list_display = ["what", "status", "done_count", "refused_count", "username", "started"]
+    list_display = ["what", "status", "done", "left_alone", "by", "started"]
     list_display_links = ["what"]
     list_filter = [StateFilter]
 
@@ -60,6 +60,18 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
     @admin.display(description="state")
     def status(self, job: BulkJob) -> SafeString:
         return _pill(job)
+
+    @admin.display(description="done")
+    def done(self, job: BulkJob) -> int:
+        return job.done_count
+
+    @admin.display(description="left alone")
+    def left_alone(self, job: BulkJob) -> int:
+        return job.refused_count
+
+    @admin.display(description="by")
+    def by(self, job: BulkJob) -> str:
+        return job.username or "a command"
 
     @admin.display(description="started")
     def started(self, job: BulkJob) -> SafeString | str:

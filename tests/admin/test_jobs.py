@@ -60,6 +60,8 @@ def press(client: Client, job: BulkJob, button: str) -> Any:
 def test_a_job_is_seen_and_stopped_by_whom_it_concerns(job):
     owner, watcher = owner_of(job), staff_client("view_bulkjob", name="watcher")
     assert "job-stop" in page_of(owner, job) and "job-stop" not in page_of(watcher, job)
+    columns = re.findall(r'<div class="text"><(?:a|span)[^>]*>([^<]+)<', watcher.get(JOBS).content.decode())
+    assert columns == ["What", "State", "Done", "Left alone", "By", "Started"]
     other = staff_client("view_emailnotification", "discard_emailnotification", name="other")
     assert other.get(f"{JOBS}{job.id}/change/").status_code in (403, 404)
     assert press(watcher, job, "stop").status_code == 403

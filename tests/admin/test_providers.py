@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.admin.models import LogEntry
 
@@ -20,6 +22,7 @@ class TestProviders:
         assert b">working<" in admin_client.get(self.PAGE).content
         page = admin_client.post(self.PAGE, {"provider": "sendgrid", "to": "open"}, follow=True)
         assert b"forced open" in page.content and b"Forced sendgrid open." in page.content
+        assert re.search(rb"<time [^>]+>\d{4}-\d\d-\d\d ", page.content)  # as every page writes a time
         drain.reset()
         assert drain.gate().enter().provider == ""
         assert b"open" in admin_client.get("/admin/notifications/emailnotification/").content
