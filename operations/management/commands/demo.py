@@ -176,7 +176,7 @@ def add_faults(mailbox: str) -> None:
     """Let the mailbox refuse some recipients, unless it does since an earlier demo."""
     url = f"{mailbox}/control/faults"
     present = requests.get(url, timeout=5).json()
-    for recipient, status, message in ((REFUSED, 400, "user unknown"), (DOWN, 503, "")):
+    for recipient, status, message in ((REFUSED, 400, "mailbox is full"), (DOWN, 503, "")):
         fault: dict[str, str | int] = {
             "kind": "status",
             "status": status,
