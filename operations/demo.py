@@ -156,7 +156,7 @@ BOUNCED = 0.03
 CAUSES = (
     ("550", "550: 5.1.1 The email account that you tried to reach does not exist: {address}"),
     ("550", "550: 5.7.1 Message rejected by policy, id {id}"),
-    ("552", "552: 5.2.2 The mailbox of {address} is full"),
+    ("554", "554: 5.7.1 Our address is blocked by a block list, id {id}"),
 )
 
 
