@@ -131,6 +131,8 @@ def play(shop: Shop, *, orders: int, kills: int) -> None:
     reports: list[Report] = []
     for number in range(orders):
         reports += reporter.of_own(reporter.place(number)) + reporter.of_other(number)
+    paid = "SELECT count(*) FROM orders WHERE paid_at IS NOT NULL"
+    shop.until(lambda: shop.query(paid) == [(2 * orders,)], "each order is paid")
     chance.shuffle(reports)
     for number, report in enumerate(reports, 1):
         report()
