@@ -400,7 +400,7 @@ def _settle_until(ended: Sequence[tuple[Claimed, Outcome]], *, until: float) -> 
         else:
             changed = {change.id for change in changes}
             for email, outcome in ended:
-                # An acceptance is dropped only if a webhook has told of it before.
+                # If an acceptance changed nothing, a webhook had reported it before.
                 if email.id not in changed and outcome.verdict is not Verdict.ACCEPTED:
                     verdict = str(outcome.verdict)
                     log.warning("lease lost, outcome dropped", id=str(email.id), outcome=verdict)

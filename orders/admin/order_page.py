@@ -36,7 +36,7 @@ class OrderStatusFilter(ChoiceFilter):
 
 
 class FulfilmentFilter(ChoiceFilter):
-    """Filters by what left in parcels. *None* is no choice: it would list all orders of many shops."""
+    """Filters by what left in parcels, without *none*, which may be nearly all orders."""
 
     title, parameter_name = "shipped", "fulfilment"
 

@@ -129,7 +129,7 @@ class Command(BaseCommand):
         if mailbox:
             add_faults(mailbox)
         if orders is None and Order.objects.filter(
-            correlation_id__startswith=MARK, reference__startswith="P-"
+            correlation_id__startswith=MARK, reference__startswith="D-"
         ):
             self.stdout.write("An earlier demo filled this database. With --orders you get more orders.")
             self.stdout.write(next_steps(mailbox))
