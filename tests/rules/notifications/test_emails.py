@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from babel.dates import format_date
 from babel.numbers import format_currency
 from django.conf import settings
 
@@ -316,8 +317,8 @@ def test_it_says_what_was_refunded_now_and_in_all_and_what_is_left(amount, refun
     assert ("so far" in email.body_text) is (amount < refunded < 6890)
 
 
-#: The day of `CHANGED`, as each language writes it.
-DAYS = {
+#: The day of `CHANGED`, as each language writes it. Babel knows it of languages that are added.
+DAYS = {locale: format_date(CHANGED, "long", locale=locale) for locale in LANGUAGES} | {
     "en": "November 21, 2026",
     "de": "21. November 2026",
     "fr": "21 novembre 2026",
