@@ -44,7 +44,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     require_transaction("a copy")
     email = (
         EmailNotification.objects.select_for_update(no_key=True)
-        .only("status", "last_error", *KEPT, *CONTENT, "text_versions")
+        .only("status", "last_error", "resent_at", *KEPT, *CONTENT, "text_versions")
         .get(id=id)
     )
     if reason := why_not_copied(email=email):
@@ -62,7 +62,7 @@ def why_not_copied(*, email: EmailNotification) -> str:
     """Return why no address can get a copy of the e-mail, or an empty text."""
     if email.status not in ENDED:
         return f"it is {email.status} and may still be sent"
-    if is_withheld(status=email.status, last_error=email.last_error):
+    if is_withheld(status=email.status, last_error=email.last_error, resent_at=email.resent_at):
         return f"it is {email.last_error}"
     return "its data was erased" if email.recipient_email == ERASED_ADDRESS else ""
 

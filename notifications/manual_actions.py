@@ -84,7 +84,7 @@ def why_not(*, row: EmailNotification, act: Transition, now: dt.datetime) -> Ref
         return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.before)], 'or')}")
     if act is RESEND and row.recipient_email == ERASED_ADDRESS:
         return Refusal(row.id, "its data was erased")
-    if act is RESEND and is_withheld(status=row.status, last_error=row.last_error):
+    if act is RESEND and is_withheld(status=row.status, last_error=row.last_error, resent_at=row.resent_at):
         return Refusal(row.id, f"it is {row.last_error}")
     if act is RESEND and not is_usable(row.recipient_email):
         return Refusal(row.id, "it has no usable address: send a copy to a corrected one")

@@ -49,7 +49,8 @@ _READ = Prepared(
             AND other.status IN ({list_in_sql(_BLOCKING)}) AND other.resent_at IS NULL
         OR other.order_version > mine.version
             AND other.event_type = ANY(%s) AND other.recipient_email <> ''
-            AND NOT (other.status = '{Status.DISCARDED.value}' AND other.last_error LIKE '{WITHHELD}%%')
+            AND NOT (other.status = '{Status.DISCARDED.value}' AND other.last_error LIKE '{WITHHELD}%%'
+                AND other.resent_at IS NULL)
     ORDER BY other.order_version
     """  # noqa: S608 - only constants are inserted
 )

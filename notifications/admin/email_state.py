@@ -25,6 +25,8 @@ from web.admin.base import format_time, pill
 
 #: The state of an e-mail that a worker may still change.
 WAITING = (*DUE_STATES, Status.PROCESSING)
+#: The beginnings of the reasons of discarded e-mails that no person gave up, unless they were resent since.
+NOT_GIVEN_UP = ("overtaken by ", WITHHELD)
 #: The causes of dead letters that a resend to the same address does not remove.
 WRONG_ADDRESS = (NO_SUCH_ADDRESS, MALFORMED_ADDRESS, NO_ADDRESS)
 
@@ -119,7 +121,7 @@ def _reason(
             means = _means(email)
             said = f" {email.provider or 'The error'}: “{email.last_error}”" if email.last_error else ""
             return f"{means.title}. {means.meaning}{said}"
-        case Status.DISCARDED if not email.last_error.startswith(("overtaken by ", WITHHELD)):
+        case Status.DISCARDED if email.resent_at or not email.last_error.startswith(NOT_GIVEN_UP):
             return "It was given up and is not sent."
         case _:
             text = email.last_error or "no reason is stored"

@@ -7,6 +7,7 @@ it was.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import enum
 import uuid
 from typing import NamedTuple
@@ -65,7 +66,8 @@ SET_ASIDE = "restored"
 #: The beginning of the last error of an e-mail that waited for too long.
 TOO_OLD = "too old:"
 #: The beginning of the last error of a discarded e-mail that was written to be seen, and never leaves. Others
-#: of its order neither wait for it nor are overtaken by it.
+#: of its order neither wait for it nor are overtaken by it. A suppressed e-mail has this error, too, and
+#: keeps it if a person resends it and gives it up: only one that was never resent is withheld.
 WITHHELD = "not sent:"
 
 
@@ -109,8 +111,8 @@ class Outcome:
         return unclear and not self.is_probe and not self.has_used_retry
 
 
-def is_withheld(*, status: str, last_error: str) -> bool:
-    return status == Status.DISCARDED and last_error.startswith(WITHHELD)
+def is_withheld(*, status: str, last_error: str, resent_at: dt.datetime | None) -> bool:
+    return status == Status.DISCARDED and last_error.startswith(WITHHELD) and resent_at is None
 
 
 class Decision(NamedTuple):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
+from django.db import transaction
+from django.db.models.functions import Now
 from django.test import Client
 
 from notifications.admin import suppressions as admin
+from notifications.copies import copy_email
 from notifications.suppressions import suppressed_among, suppression_of
+from notifications.turns import find_overtaken
 from tests.kit.mails import drained, make_mail, sandbox
 from tests.kit.providers import provider
 from tests.kit.races import together
@@ -19,6 +25,7 @@ from tests.kit.words import (
     Suppression,
     SuppressionReason,
     drain,
+    give_up,
     resend,
     suppress,
 )
@@ -60,6 +67,24 @@ def test_it_is_resent_once_it_is_lifted_and_refused_before(sandbox):
     changes, refusals = resend(ids=[mail.id])
     assert len(changes) == 1 and refusals == []
     assert drained() == {"sent": 1}
+
+
+def test_one_that_is_lifted_resent_and_then_given_up_can_be_resent_and_copied(sandbox):
+    suppress([SuppressionReason("alice@example.com", COMPLAINT)])
+    mail = make_mail(order_version=2, event_type="order.cancelled")
+    earlier = make_mail(
+        order_id=mail.order_id, order_version=1, next_attempt_at=Now() + dt.timedelta(hours=1)
+    )
+    assert drained() == {"suppressed": 1, "pending": 1}
+    Suppression.objects.all().delete()
+    for change in (resend, give_up):
+        changes, refusals = change(ids=[mail.id])
+        assert (len(changes), refusals) == (1, [])
+    assert find_overtaken([earlier]) == {earlier.id: "overtaken by order.cancelled"}
+    with transaction.atomic():
+        copy_email(id=mail.id)
+    changes, refusals = resend(ids=[mail.id])
+    assert (len(changes), refusals) == (1, [])
 
 
 def test_an_erased_persons_mail_is_never_resent():
