@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from notifications.models import OWN_ORDERS, WAITS_SINCE, EmailNotification, text_name
+from notifications.models import FIRST_DUE, OWN_ORDERS, WAITS_SINCE, EmailNotification, text_name
 from notifications.published import Trouble, find_troubles
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
@@ -35,7 +35,7 @@ _SELECT = """
             extract(epoch FROM statement_timestamp() - min(waits_since) FILTER (WHERE NOT held))::float8
                 AS age_seconds
         FROM (
-            SELECT status, next_attempt_at, coalesce(resent_at, created_at) AS since,
+            SELECT status, next_attempt_at, {first_due} AS since,
                 {waits_since} AS waits_since, status = 'failed'
                 AND next_attempt_at > statement_timestamp() AND errors->-1->>'outcome' = 'ambiguous' AS held
             FROM email_notifications WHERE status IN ({due})
@@ -47,7 +47,7 @@ _SELECT = """
             extract(epoch FROM statement_timestamp() - min(since))::float8 AS processing_seconds,
             count(*) FILTER (WHERE since < statement_timestamp() - interval '1 hour') AS processing_overdue
         FROM (
-            SELECT claimed_at, coalesce(resent_at, created_at) AS since
+            SELECT claimed_at, {first_due} AS since
             FROM email_notifications WHERE status = 'processing' ORDER BY claimed_at LIMIT {most}
         ) AS row
     ) AS claimed, (
@@ -65,19 +65,19 @@ class Rows(NamedTuple):
     failed: int = 0
     held: int = 0  # the failed ones that wait for evidence of an acceptance
     due_seconds: float = 0.0  # since the longest-waiting row became due
-    waiting_seconds: float = 0.0  # since the oldest row that is not held was written or resent
+    waiting_seconds: float = 0.0  # since the oldest row that is not held was first due
     waiting_overdue: int = 0  # those of them after an hour
     ageing: int = 0  # those that soon become dead letters as too old
     age_seconds: float = 0.0  # of the oldest row that is not held (notifications.age)
     processing: int = 0
     claimed_seconds: float = 0.0  # since the oldest current claim
-    processing_seconds: float = 0.0  # since the oldest row in processing was written or resent
+    processing_seconds: float = 0.0  # since the oldest row in processing was first due
     processing_overdue: int = 0  # those after an hour
     dead_lettered: int = 0
 
     @property
     def unfinished_seconds(self) -> float:
-        """Seconds since the oldest unfinished row that is neither held nor dead was written or resent."""
+        """Seconds since the oldest unfinished row that is neither held nor dead was first due."""
         return max(self.waiting_seconds, self.processing_seconds)
 
     @property
@@ -101,6 +101,7 @@ UNFINISHED_EMAILS: Query[Rows] = Query(
     select=lambda _: _SELECT.format(
         most=conditions.MOST,
         due=list_in_sql(DUE_STATES),
+        first_due=FIRST_DUE,
         waits_since=WAITS_SINCE,
         warn=_warning_seconds(),
     ),

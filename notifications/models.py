@@ -12,7 +12,7 @@ from django.contrib.postgres.indexes import BrinIndex, HashIndex
 from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.models import F, Q, Value
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Coalesce, Now, Upper
+from django.db.models.functions import Greatest, Now, Upper
 from django.db.models.lookups import Exact, IsNull
 
 from notifications.retention import EMAIL_RETENTION
@@ -45,8 +45,10 @@ def _has_columns_of(status: Status) -> Q:
 
 #: The time of the last failed attempt, as stored: text in ISO 8601 and UTC.
 LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
+#: When an e-mail was first due: it was written, got an address, or was resent.
+FIRST_DUE = "greatest(created_at, readdressed_at, resent_at)"
 #: Since when an e-mail could be sent: `notifications.age` says why.
-WAITS_SINCE = f"""greatest(created_at, readdressed_at, resent_at,
+WAITS_SINCE = f"""greatest({FIRST_DUE},
     (SELECT beat_at FROM heartbeats WHERE name = '{Heartbeat.DELIVERY_RESUMED}'))"""  # noqa: S608 - ours
 
 
@@ -87,7 +89,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
 
     def failing(self) -> EmailNotificationQuerySet:
         """Return the e-mails that have failed and are unfinished an hour after they were due first."""
-        first_due = Coalesce("resent_at", "created_at")
+        first_due = Greatest("created_at", "readdressed_at", "resent_at")
         rows = self.filter(status__in=DUE_STATES).exclude(errors=[]).annotate(first_due=first_due)
         return rows.filter(first_due__lt=Now() - dt.timedelta(hours=1))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator
 
+from notifications.models import FIRST_DUE
 from runtime.charts.duration_histogram import bucket_sql
 from runtime.charts.sums import STEP, Cell, Window, register_reader, select_cells
 from runtime.database.ids import id_floor
@@ -21,12 +22,12 @@ BY_MINUTE = "date_bin('1 minute', {}, '2000-01-01 00:00+00')"
 
 @register_reader
 def sent_emails(window: Window) -> Iterable[Cell]:
-    """Count sent e-mails by provider, and in total with the delay from commit or resend to `sent`."""
+    """Count sent e-mails by provider, and in total with the delay since they were first due."""
     cells = _select(
         window,
         "sent_at",
         series="'sent:' || provider",
-        bucket=bucket_sql("sent_at - greatest(created_at, resent_at)"),
+        bucket=bucket_sql(f"sent_at - {FIRST_DUE}"),
     )
     for cell in cells:
         yield cell._replace(bucket=None)

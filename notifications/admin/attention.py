@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from notifications.conditions import DEAD_LETTERS
-from notifications.models import EmailNotification
+from notifications.models import FIRST_DUE, EmailNotification
 from notifications.states.transitions import DUE_STATES, Status, list_in_sql
 from web.admin.tiles import COUNT_LIMIT, FrontPage, Series, Tile, attention, show_series
 
@@ -16,10 +16,10 @@ PERMISSION = "notifications.view_emailnotification"
 #: Among the e-mails that have been due the longest: those that failed, an hour after they were first due.
 _FAILING = f"""
     SELECT 1 FROM (
-        SELECT errors, resent_at, created_at FROM email_notifications
+        SELECT errors, {FIRST_DUE} AS first_due FROM email_notifications
         WHERE status IN ({list_in_sql(DUE_STATES)}) ORDER BY next_attempt_at LIMIT {COUNT_LIMIT + 1}
     ) AS longest
-    WHERE errors <> '[]' AND coalesce(resent_at, created_at) < statement_timestamp() - interval '1 hour'
+    WHERE errors <> '[]' AND first_due < statement_timestamp() - interval '1 hour'
 """  # noqa: S608 - only constants are inserted
 
 

@@ -15,6 +15,7 @@ from django.db.models import F
 from django.db.models.functions import Now, Random
 
 from notifications import age
+from notifications.conditions import UNFINISHED_EMAILS
 from notifications.failure_causes import cause_of_row
 from notifications.log import EmailChange
 from notifications.new_emails import NO_ADDRESS_STATE
@@ -22,10 +23,14 @@ from notifications.providers.causes import explain
 from notifications.providers.explanations import TOO_OLD
 from notifications.services import readdress, resend_dead_letters
 from notifications.settle import TOPICS, take_back
+from notifications.sums import sent_emails
 from operations.after_restore import reconcile
 from operations.status import read_status
 from outbox.screen import screen
 from retention.purge import purge
+from runtime.charts.duration_histogram import quantile
+from runtime.charts.sums import Window
+from runtime.conditions import read_facts
 from runtime.tasks import run_bulk_jobs
 from tests.kit import months
 from tests.kit.mails import (
@@ -49,6 +54,7 @@ from tests.kit.words import (
     Heartbeat,
     Status,
     Verdict,
+    claim,
     dead_causes,
     drain,
     metrics,
@@ -252,6 +258,29 @@ def test_an_email_that_gets_an_address_after_four_days_is_sent(sandbox):
         readdress(order_id=mail.order_id, recipient_email="ann@example.com", to_name="Ann")
     assert swept() == {"pending": 1}
     assert drained() == {"sent": 1}
+
+
+def test_an_email_that_gets_an_address_after_four_days_is_not_late(sandbox):
+    mail = make_mail(recipient_email="", **NO_ADDRESS_STATE)
+    let_pass(4 * DAY)
+    with transaction.atomic():
+        readdress(order_id=mail.order_id, recipient_email="ann@example.com", to_name="Ann")
+    tried(mail)
+    now = read_database_time()
+    rows = read_facts(now=now)[UNFINISHED_EMAILS]
+    assert (rows.pending, rows.waiting_overdue, rows.unfinished_seconds < 60) == (1, 0, True)
+    assert not EmailNotification.objects.failing().exists()
+    due_now()
+    assert len(claim(limit=1)) == 1
+    rows = read_facts(now=now)[UNFINISHED_EMAILS]
+    assert (rows.processing, rows.processing_overdue, rows.unfinished_seconds < 60) == (1, 0, True)
+    EmailNotification.objects.update(status="sent", sent_at=Now(), claim_token=None, claimed_at=None)
+    delays = [
+        cell.bucket
+        for cell in sent_emails(Window(since=now - DAY, until=now + DAY, span=60))
+        if cell.series == "sent"
+    ]
+    assert quantile({str(bucket): 1 for bucket in delays}, share=1) < 60
 
 
 def test_the_sweep_covers_the_partitions_of_two_months():
@@ -477,6 +506,13 @@ def test_ticked_ones_are_treated_alike_and_one_that_is_chosen_alone_is_resent(
 def test_the_command_to_resend_all_dead_letters_leaves_out_what_is_overtaken(paid_and_cancelled):
     with transaction.atomic():
         assert resend_dead_letters() == (2, 1)
+
+
+def test_one_that_failed_and_will_be_discarded_at_its_next_attempt_is_not_resent_among_many():
+    paid = make_mail(order_version=1, status="failed")
+    make_mail(order_id=paid.order_id, order_version=2, event_type="order.cancelled", status="failed")
+    job = run_resend(status="failed")
+    assert (job.done_count, job.refusals) == (1, {"overtaken by order.cancelled": 1})
 
 
 def test_an_overtaken_dead_letter_that_is_not_too_old_is_resent_as_before():
