@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 from django.conf import settings
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from notifications import manual_actions
@@ -134,12 +135,22 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal
 
 
 def resend_many(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal]]:
-    """Resend e-mails that nobody looked at one by one: leave out those that are too old and overtaken."""
+    """Resend e-mails that nobody looked at one by one: leave out old news."""
     wanted = list(ids)
-    old = EmailNotification.objects.dead().filter(id__in=wanted, last_error__startswith=TOO_OLD)
-    overtaken = find_overtaken(old.defer(*CONTENT))
-    changes, refusals = resend(ids=(id for id in wanted if id not in overtaken))
-    return changes, refusals + [Refusal(id, reason) for id, reason in overtaken.items()]
+    old_news = find_old_news(ids=wanted)
+    changes, refusals = resend(ids=(id for id in wanted if id not in old_news))
+    return changes, [*refusals, *old_news.values()]
+
+
+def find_old_news(*, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Refusal]:
+    """Return those of the e-mails that a later change has overtaken, and that nobody meant to send since.
+
+    They wait for an attempt that would discard them, or are dead letters because they are too old.
+    """
+    waiting = Q(status__in=transitions.DUE_STATES, resent_at=None)
+    too_old = Q(status=Status.DEAD_LETTERED, last_error__startswith=TOO_OLD)
+    rows = EmailNotification.objects.filter(waiting | too_old, id__in=list(ids))
+    return {id: Refusal(id, reason) for id, reason in find_overtaken(rows.defer(*CONTENT)).items()}
 
 
 def why_not_resent(*, emails: Sequence[EmailNotification], now: dt.datetime) -> dict[uuid.UUID, Refusal]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from notifications.bulk_actions import add_action
+from notifications.manual_actions import Refusal
+from notifications.services import find_old_news
 from notifications.states import transitions
 from notifications.trials import TRY, run_trial
 from orders.emails import SAMPLE
@@ -17,26 +19,34 @@ from runtime.jobs.actions import BatchResult, PersonAction, Report, group_refusa
 from runtime.models import BulkJob
 
 
-def _change(ids: Sequence[uuid.UUID]) -> BatchResult:
+def _render_many(ids: Sequence[uuid.UUID]) -> BatchResult:
+    """Render e-mails again that nobody looked at one by one: leave out old news."""
+    old_news = find_old_news(ids=ids)
+    return _render([id for id in ids if id not in old_news], old_news.values())
+
+
+def _render(ids: Sequence[uuid.UUID], refused: Iterable[Refusal] = ()) -> BatchResult:
     done, refusals = render_again(ids=ids)
     lines = [
         (rendered.id, f"Rendered again as {rendered.copy_id} (was {rendered.was}).") for rendered in done
     ]
-    return BatchResult(lines, group_refusals((refusal.id, refusal.text) for refusal in refusals))
+    return BatchResult(lines, group_refusals((refusal.id, refusal.text) for refusal in (*refused, *refusals)))
 
 
 RENDER_AGAIN = add_action(
     name="render_again",
     title="Render again",
     permission="notifications.resend_emailnotification",
-    change=_change,
+    change=_render_many,
+    change_one=_render,
     before=transitions.DISCARD.before,
     will_be="given up, and sent again with a new text",
     advice="Use this after a mistake in a template was corrected. A new e-mail is rendered from the order as"
     " it is now, and goes to the order's present address. The old e-mail is given up. If the provider's"
     " answer was lost, the customer may get both. An e-mail is left alone if it is being sent or held, if its"
     " recipient was erased, or if only its old text has what the customer must read, such as the reason of a"
-    " cancellation.",
+    " cancellation. So is one that waits or was too old and that a later change of its order has overtaken,"
+    " unless you render it alone.",
 )
 
 for action in (

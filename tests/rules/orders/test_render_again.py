@@ -348,6 +348,24 @@ def test_a_filter_is_a_job_and_its_reads_do_not_grow_with_the_batch():
     assert LogEntry.objects.filter(change_message__startswith="Rendered again as ").count() == 12
 
 
+@pytest.mark.parametrize(
+    ("status", "last_error"),
+    [("pending", ""), ("failed", "500"), ("dead_lettered", "too old: it waited 3 days for a provider")],
+)
+def test_a_job_leaves_out_and_counts_what_is_overtaken_and_one_alone_is_rendered(
+    status, last_error, admin_client
+):
+    order = paid()
+    cancel_order(order_id=order.id)
+    mail = spoil(order, "order.paid", status=status, last_error=last_error)
+    cancelled = spoil(order, "order.cancelled", status=status, last_error=last_error)
+    job = job_after(started(RENDER_AGAIN.name, status=status))
+    assert (job.done_count, job.refusals) == (1, {"overtaken by order.cancelled": 1})
+    assert EmailNotification.objects.exclude(resend_of=None).get().resend_of == cancelled.id
+    admin_client.post(f"{MAILS}{mail.id}/act/", {"action": "render_again"})
+    assert EmailNotification.objects.filter(resend_of=mail.id).count() == 1
+
+
 def test_the_admin_asks_and_then_renders_the_ticked_emails_again(admin_client):
     mail = spoil(paid(), "order.paid")
     assert 'value="render_again"' in admin_client.get(f"{MAILS}{mail.id}/change/").content.decode()
