@@ -38,6 +38,8 @@ from runtime.telemetry.metrics import from_broker, gauge
 Providers = Mapping[str, ProviderState]
 #: None if Valkey does not answer.
 PROVIDERS: Source[Providers | None] = Source(name="providers")
+#: The number of waiting e-mails, in PromQL.
+_WAITING = 'sum(max by (status) (orderpost_unfinished{status!="dead_lettered"}))'
 CDC_LAGS: Source[Sequence[Lag]] = Source(name="lags of change data capture", is_optional=True)
 
 
@@ -103,8 +105,9 @@ PROVIDERS_DOWN = Condition(
         "P1",
         "5m",
         "Every provider's circuit breaker is open or paused while e-mails wait.",
-        also='sum(max by (status) (orderpost_unfinished{status!="dead_lettered"})) > 0',
-        shows=HOW_MANY_AND_WHEN,
+        also=f"{_WAITING} > 0",
+        shows=f"{{{{ with query `{_WAITING}` }}}} Waiting e-mails: {{{{ . | first | value }}}}.{{{{ end }}}}"
+        f"{HOW_MANY_AND_WHEN}",
     ),
 )
 PROVIDER_DOWN = Condition(

@@ -102,7 +102,8 @@ def _condition(code: str) -> Iterator[Case]:
     wait = 60 * _minutes(alert.wait)
     length = int(wait // 60) + 10
     labels = {"code": code, "subject": "it"}
-    text = f"To do: {condition.do}."
+    number = " Waiting e-mails: 7." if "orderpost_unfinished" in alert.shows else ""
+    text = f"To do: {condition.do}.{number}"
     waiting = {'orderpost_unfinished{table="email_notifications", status="pending"}': "7x200"}
     series = waiting | {condition_series(code, subject="other", instance="a"): "0x200"}
     held = condition_series(code, subject="it", instance="b")
