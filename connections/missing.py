@@ -27,6 +27,7 @@ from connections.platforms import platform_of
 from connections.posts import stored_of
 from connections.woocommerce.client import ShopUnreachable
 from events.consuming.envelope import Rejected
+from events.consuming.inbox import explain
 from events.models import ProcessedEvent
 from orders.inbound.external import own_id
 from orders.models import Order
@@ -72,8 +73,9 @@ def compare(
     Keep those that are still missing. Raise `ShopUnreachable`, which the page then shows.
     """
     now = timezone.now()
-    if since is None:  # changes from before the connection were not lost
-        since = max(shop.checked_at - OVERLAP if shop.checked_at else now - FIRST, shop.created_at)
+    # Changes from before the connection were not lost.
+    due = max(shop.checked_at - OVERLAP if shop.checked_at else now - FIRST, shop.created_at)
+    since = due if since is None else since
     bodies: dict[str, bytes] = {}
     read = 0
     earlier = ConnectionPost.objects.filter(source=shop.source).missing()
@@ -89,7 +91,9 @@ def compare(
     missing = [
         each for order_id, body in bodies.items() if (each := _find_missing(shop, order_id, body, now))
     ]
-    _store(shop, missing, now)
+    # The next comparison must not begin after orders that this one left out.
+    is_whole = since <= due and len(missing) <= MOST_MISSING
+    _store(shop, missing, checked_at=now if is_whole else shop.checked_at)
     return Comparison(read, missing)
 
 
@@ -190,8 +194,11 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
             mapping=shop.statuses,
             received_at=now,
         )
-    except Rejected as reason:
-        return Missing(order_id, order.reference if order else "", text, (), str(reason)[:1000])
+    except Exception as error:  # an order that nobody foresaw must not hide the others
+        if not isinstance(error, Rejected):
+            log.exception("an order of a shop cannot be read", source=shop.source, order=order_id)
+        reason = make_storable(explain(error))[:1000]
+        return Missing(order_id, order.reference if order else "", text, (), reason)
     ids = [event["eventId"] for event in translation.events]
     done = ProcessedEvent.objects.filter(event_id__in=ids, consumer=NAME, source=shop.source)
     done_ids = {str(id) for id in done.values_list("event_id", flat=True)} if ids else set()
@@ -201,7 +208,7 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
     return Missing(order_id, translation.reference, text, topics) if topics else None
 
 
-def _store(shop: ShopConnection, missing: list[Missing], now: dt.datetime) -> None:
+def _store(shop: ShopConnection, missing: list[Missing], *, checked_at: dt.datetime | None) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         # Two comparisons at once: the later one replaces what the earlier one stored.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('missing'), hashtext(%s))", [shop.source])
@@ -217,6 +224,6 @@ def _store(shop: ShopConnection, missing: list[Missing], now: dt.datetime) -> No
             )
             for each in missing[:MOST_MISSING]
         )
-        ShopConnection.objects.filter(id=shop.id).update(checked_at=now, check_problem="")
+        ShopConnection.objects.filter(id=shop.id).update(checked_at=checked_at, check_problem="")
         count = len(missing)
         after_commit(functools.partial(log.info, "shop compared", source=shop.source, missing=count))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from connections import missing
 from connections.encryption import encrypt
 from connections.missing import compare, compare_all, repair
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import process_waiting
+from connections.woocommerce import translate
 from connections.woocommerce.client import ShopUnreachable
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.woocommerce import FakeShop
@@ -77,8 +80,8 @@ def test_lost_posts_are_named_and_made_up_for_once(shop):
     shop.waiting.clear()
     compare_all()
     assert active_codes()["ChangesMissed"] == 2
-    missing = ConnectionPost.objects.missing()
-    assert {post.reference for post in missing} == {str(lost), str(half)}
+    waiting = ConnectionPost.objects.missing()
+    assert {post.reference for post in waiting} == {str(lost), str(half)}
     assert not Order.objects.filter(id=own_id(source=SOURCE, id=str(lost))).exists()
     assert repair(source=SOURCE) == 2
     process_waiting(seconds=60)
@@ -131,6 +134,45 @@ def test_a_shop_that_refuses_our_key_is_named_and_keeps_what_was_missing(shop):
         compare(row(), sleep=lambda _: None)
     assert row().check_problem
     assert ConnectionPost.objects.missing().count() == 1
+
+
+def test_a_short_look_back_leaves_the_time_before_it_to_the_next_comparison(shop):
+    ShopConnection.objects.update(checked_at=timezone.now() - dt.timedelta(hours=20))
+    shop.place()  # six hours ago
+    shop.waiting.clear()
+    assert compare(row(), since=timezone.now() - dt.timedelta(minutes=30)).missing == []
+    assert len(compare(row()).missing) == 1
+
+
+def test_missing_orders_beyond_those_that_are_stored_come_with_the_next_comparisons(shop, monkeypatch):
+    monkeypatch.setattr(missing, "MOST_MISSING", 2)
+    ShopConnection.objects.update(checked_at=timezone.now() - dt.timedelta(hours=20))
+    for _ in range(5):
+        shop.place()
+    shop.waiting.clear()
+    repaired = []
+    for _ in range(4):
+        compare(row())
+        repaired.append(repair(source=SOURCE))
+        process_waiting(seconds=60)
+    assert repaired == [2, 2, 1, 0]
+    assert Order.objects.count() == 5
+
+
+def test_an_order_that_nobody_foresaw_hides_no_other(shop, monkeypatch):
+    odd, other = shop.place(), shop.place()
+    shop.waiting.clear()
+    whole = translate.read_order
+
+    def read_order(body: bytes) -> Any:
+        assert json.loads(body)["id"] != odd
+        return whole(body)
+
+    monkeypatch.setattr(translate, "read_order", read_order)
+    compare_all()
+    reasons = dict(ConnectionPost.objects.missing().values_list("order_id", "reason"))
+    assert reasons[own_id(source=SOURCE, id=str(odd))].startswith("AssertionError")
+    assert reasons[own_id(source=SOURCE, id=str(other))] == ""
 
 
 def test_orders_of_the_time_before_the_connection_are_no_loss(shop):
