@@ -11,13 +11,14 @@ from typing import Any
 from django.conf import settings
 from django.db import connection as database
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
+from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
 
 from connections import metrics, posts
 from connections.encryption import Unreadable, decrypt
 from connections.models import ShopConnection
 from connections.platforms import platform_of
+from connections.services import NAME
 from notifications.webhooks import UNSIGNED, refusal
 from runtime.database.ids import new_id
 from runtime.texts import make_storable
@@ -122,4 +123,4 @@ def store_post(connection: ShopConnection, body: bytes) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-urlpatterns = [path("<str:source>", receive, name="connect")]
+urlpatterns = [re_path(rf"^(?P<source>{NAME})$", receive, name="connect")]

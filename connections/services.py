@@ -21,7 +21,8 @@ from runtime.database.transactions import after_commit
 log = structlog.get_logger(__name__)
 
 S = ShopConnection.State
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+#: The form of a connection's name.
+NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
 #: The form of a page gives minutes, and a person needs some of them.
 JUST_NOW = dt.timedelta(minutes=2)
 
@@ -32,7 +33,7 @@ class ShopRefusal(Exception):
 
 def check_source(source: str) -> None:
     """Raise `ShopRefusal` for a name that a new connection cannot have."""
-    if not _NAME.fullmatch(source):
+    if not re.fullmatch(NAME, source):
         raise ShopRefusal(
             "Use small letters, digits, dots and hyphens, such as my-shop: it is part of an address."
         )

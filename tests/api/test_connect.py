@@ -66,7 +66,8 @@ class TestRefused:
         assert nothing_stored()
 
     def test_a_post_to_no_connection_or_to_one_that_is_off(self, plain_shop):
-        assert_problem(post(BODY, source="shop-x"), 404, "not-found")
+        for name in ("shop-x", "shop%00w", "shop-w%0A"):
+            assert_problem(post(BODY, source=name), 404, "not-found")
         ShopConnection.objects.update(state="off")
         assert_problem(post(BODY), 404, "not-found")
         assert nothing_stored()
