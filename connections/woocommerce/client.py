@@ -15,6 +15,7 @@ import http.client
 import ipaddress
 import json
 import math
+import queue
 import socket
 import threading
 import time
@@ -224,16 +225,13 @@ class _Reader:
 
     def _connect(self, host: str, port: int) -> socket.socket:
         """Connect to an address of the host. None may be private, unless that is allowed."""
-        try:
-            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            raise ShopUnreachable(f"There is no host {host}.") from None
+        answers = self._look_up(host, port)
         if not self._is_private_allowed and not all(is_public(str(answer[4][0])) for answer in answers):
             raise ShopUnreachable(f"{host} is a private address, which CONNECTIONS_PRIVATE does not allow.")
         failure: OSError = OSError("no address")
         for family, kind, protocol, _, place in answers:
             sock = socket.socket(family, kind, protocol)
-            sock.settimeout(min(_CONNECT_SECONDS, max(0.01, self._ends_at - time.monotonic())))
+            sock.settimeout(self._connect_seconds())
             try:
                 sock.connect(place)
             except OSError as error:
@@ -242,6 +240,28 @@ class _Reader:
             else:
                 return sock
         raise failure
+
+    def _look_up(self, host: str, port: int) -> list[Any]:
+        """Look a host up. The C library takes as long as it likes, so a thread waits for it."""
+        answers: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+
+        def look_up() -> None:
+            try:
+                answers.put(list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+            except (OSError, ValueError):
+                answers.put([])
+
+        threading.Thread(target=look_up, daemon=True).start()
+        try:
+            places = answers.get(timeout=self._connect_seconds())
+        except queue.Empty:
+            raise ShopUnreachable(f"The host {host} was not found in time.") from None
+        if not places:
+            raise ShopUnreachable(f"There is no host {host}.")
+        return places
+
+    def _connect_seconds(self) -> float:
+        return min(_CONNECT_SECONDS, max(0.01, self._ends_at - time.monotonic()))
 
 
 class _Watch:

@@ -233,6 +233,13 @@ class TestPrivateAddresses:
             server.accept()
         server.close()
 
+    def test_a_name_whose_look_up_hangs_is_left(self, monkeypatch):
+        ended = threading.Event()
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait() and [])
+        with pytest.raises(ShopUnreachable, match=r"shop\.example was not found in time"):
+            read("https://shop.example", seconds=0.1)
+        ended.set()
+
     def test_a_name_is_looked_up_once_and_the_connection_goes_there(self, monkeypatch):
         """A second look-up could give another address (DNS rebinding)."""
         looked_up, connected = [], []
