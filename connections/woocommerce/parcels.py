@@ -17,13 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from rest_framework.exceptions import ValidationError
+
 from runtime.texts import one_line
+from web.api.fields import WebAddress
 
 _LONGEST, _LONGEST_URL = 100, 500
 _MOST_PARCELS = 100
 _MOST = 300  # members of a list; an order may have 200 items
 #: 2001, from which on a number is a time in seconds.
 _EARLIEST = 10**9
+_LINK = WebAddress()
 
 
 class Parcel(NamedTuple):
@@ -130,7 +134,7 @@ def _lines(
     for entry in _list(listed):
         try:
             wanted, count = int(entry[id]), int(entry[quantity])
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, OverflowError):
             return ()
         hits = [index for index, ids in enumerate(items) if wanted in ids]
         if len(hits) != 1 or count < 1:
@@ -169,7 +173,7 @@ def _members(value: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    return one_line(value)[:_LONGEST].strip() if isinstance(value, str) else ""
+    return one_line(one_line(value)[:_LONGEST]) if isinstance(value, str) else ""
 
 
 def _url(value: object, number: str) -> str:
@@ -178,9 +182,11 @@ def _url(value: object, number: str) -> str:
         return ""
     for placeholder in ("%number%", "{tracking_number}", "%1$s"):
         value = value.replace(placeholder, quote(number))
-    value = value.strip()
-    is_link = value.startswith(("https://", "http://")) and value.isprintable() and " " not in value
-    return value if is_link and len(value) <= _LONGEST_URL else ""
+    try:  # by the check of events, or the parcel would differ from the stored one in each post
+        link = _LINK.run_validation(value.strip())
+    except ValidationError:
+        return ""
+    return link if len(link) <= _LONGEST_URL else ""
 
 
 def _time(value: object) -> dt.datetime | None:

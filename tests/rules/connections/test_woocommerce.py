@@ -468,10 +468,7 @@ class TestParcels:
         here.take_all(shop)
         shipment = here.details[-1]["shipment"]
         assert shipment["shippedAt"].startswith(shop._now())
-        assert {
-            name: shipment[name] for name in ("reference", "carrier", "trackingNumber", "trackingUrl")
-        } == {
-            "reference": "JD0001",
+        assert {name: shipment[name] for name in ("carrier", "trackingNumber", "trackingUrl")} == {
             "carrier": "dhl",
             "trackingNumber": "JD0001",
             "trackingUrl": "https://dhl.example/?n=JD0001",
@@ -520,6 +517,21 @@ class TestParcels:
         shop._meta(id, "_wc_shipment_tracking_items")[0]["date_shipped"] = "4000000000"
         here.take_all(shop)
         assert here.details[-1]["shipment"]["shippedAt"].startswith(shop._now())
+
+    @pytest.mark.parametrize(
+        ("link", "read"),
+        [
+            ("https://dhl.example/?id=%number%", "https://dhl.example/?id=JD0001"),
+            ("https://track_it.example/%number%", ""),
+            ("https://dhl/{tracking_number}", ""),
+            ("javascript:alert(1)//https://dhl.example", ""),
+        ],
+    )
+    def test_a_link_that_no_event_can_have_is_left_out(self, shop, here, link, read):
+        id = shop.place()
+        shop.ship(id, "JD0001", link=link)
+        here.take_all(shop)
+        assert here.details[-1]["shipment"].get("trackingUrl", "") == read
 
     def test_a_delivery_is_told_once(self, shop, here):
         id = shop.place()
@@ -575,7 +587,7 @@ class TestParcels:
         told = here.take(post_of(shop, id, meta_data=entries, line_items=[line]))
         assert told == ["order.paid", "order.shipped"]
         shipment = here.details[-1]["shipment"]
-        assert (shipment["reference"], shipment["carrier"]) == ("Z1", "gls")
+        assert (shipment["trackingNumber"], shipment["carrier"]) == ("Z1", "gls")
 
     def test_a_parcel_in_two_plug_ins_is_one(self, shop, here):
         id = shop.place()
@@ -608,6 +620,10 @@ class TestParcels:
         other = Here()
         other.take(post_of(shop, id))
         assert "lines" not in other.details[-1]["shipment"]
+        entry["products_list"] = '[{"product": 1e999, "qty": Infinity}]'
+        another = Here()
+        another.take(post_of(shop, id))
+        assert "lines" not in another.details[-1]["shipment"]
 
     def test_meta_of_any_form_breaks_nothing(self, shop, here):
         id = shop.place()

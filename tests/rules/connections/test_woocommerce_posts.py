@@ -59,6 +59,20 @@ def test_a_replay_with_another_topic_in_its_header_changes_nothing(shop):
     assert state_of(id) == ("paid", 0, ("order.paid",))
 
 
+@pytest.mark.parametrize("link", ["https://track_it.example/1", "https://dhl/1", "http://"])
+def test_a_save_without_a_change_changes_nothing_whatever_a_parcels_link_is(shop, link):
+    id = shop.place()
+    shop.ship(id, "JD0001", link=link)
+    versions = []
+    for _ in range(2):
+        for post in shop.deliveries():
+            assert send(*post) == 202
+        process_waiting(seconds=60)
+        versions.append(Order.objects.get().version)
+        shop.edit(id)
+    assert versions[0] == versions[1]
+
+
 def test_orders_and_their_emails_are_those_of_the_shop_each_once(shop):
     ids = [shop.place_any() for _ in range(20)]
     lives = [shop.live(id) for id in ids]
