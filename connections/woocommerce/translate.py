@@ -210,7 +210,7 @@ class _Story:
             event["data"]["shipment"]["reference"] for event in self.events if "shipment" in event["data"]
         }
         for parcel in self.order.parcels:
-            reference = parcel.tracking_number
+            reference = self._reference_of(parcel)
             stored = self.stored.shipments.get(reference) if self.stored else None
             if reference in told:
                 continue
@@ -229,7 +229,7 @@ class _Story:
     def _tell_parcel(self, parcel: Parcel, kind: str, *, at: dt.datetime | None) -> None:
         shipped_at = min(parcel.shipped_at or at or self.changed_at, self.order.modified_at)
         shipment: dict[str, Any] = {
-            "reference": parcel.tracking_number,
+            "reference": self._reference_of(parcel),
             "carrier": parcel.carrier,
             "trackingNumber": parcel.tracking_number,
             "trackingUrl": parcel.tracking_url,
@@ -250,6 +250,10 @@ class _Story:
             )
         else:
             self._tell("shipped", self.status, at=at, id=[kind, parcel.tracking_number], details=details)
+
+    def _reference_of(self, parcel: Parcel) -> str:
+        """Return our name of a parcel. It stays after an erasure, which its number must not."""
+        return _event_id(self.source, self.order.id, ["parcel", parcel.tracking_number]).hex[:12]
 
     def _tell_refunds(self, goal: _Goal) -> None:
         """Tell of the refunds that make up the difference to the refunded amount here, oldest first.

@@ -8,12 +8,16 @@ import json
 import pytest
 from django.utils import timezone
 
+from connections.encryption import encrypt
 from connections.models import ConnectionPost
 from connections.posts import process_waiting
+from orders.models import Shipment
 from retention.purge import purge, rules
 from tests.kit.people import ANN, BOB, erase, export
-from tests.kit.plain_shop import body_of, plain_shop, post
+from tests.kit.plain_shop import KEY, body_of, connect, plain_shop, post
+from tests.kit.woocommerce import FakeShop
 from tests.kit.words import ERASED, ERASED_ADDRESS, EmailNotification, Order
+from tests.rules.connections.test_woocommerce_posts import send
 
 __all__ = ["plain_shop"]
 pytestmark = [
@@ -55,3 +59,20 @@ def test_an_export_has_a_persons_posts_and_no_others(plain_shop):
     process_waiting(seconds=60)
     (row,) = export(ANN)["connection_posts"]
     assert ANN in row["body"] and BOB not in json.dumps(export(ANN), default=str)
+
+
+def test_an_erasure_takes_the_numbers_of_a_persons_parcels_and_no_later_post_brings_them_back(settings):
+    settings.CONNECTION_KEY, settings.FAST_PATH = [KEY], False
+    shop = FakeShop()
+    connect(secret=encrypt(shop.secret))
+    id = shop.place(email=ANN)
+    shop.ship(id, "JD0001")
+    for save in (shop.edit, shop.edit):
+        for posted in shop.deliveries():
+            assert send(*posted) == 202
+        process_waiting(seconds=60)
+        erase(ANN, force=True)
+        assert Shipment.objects.count() == 1
+        assert "JD0001" not in str(Shipment.objects.values_list())
+        shop.ship(id, "JD0001")
+        save(id)
