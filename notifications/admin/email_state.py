@@ -17,6 +17,7 @@ from notifications.models import EmailNotification
 from notifications.providers.causes import explain
 from notifications.providers.explanations import MALFORMED_ADDRESS, NO_ADDRESS, NO_SUCH_ADDRESS, Explanation
 from notifications.states import transitions
+from notifications.states.errors import entries_since
 from notifications.states.outcomes import WITHHELD
 from notifications.states.transitions import DUE_STATES, LABELS, Status
 from notifications.turns import seconds_to_wait
@@ -111,8 +112,10 @@ def _reason(
             when = f"tried again at {format_time(email.next_attempt_at)}"
             if email.next_attempt_at <= now:
                 when = "due, and the next free worker takes it"
-            error = f" The last attempt failed: {email.last_error}" if email.last_error else ""
-            return f"It is {when}.{error}"
+            # A resent e-mail keeps the reason for which it was not sent before.
+            was_tried = email.resent_at is None or entries_since(email.errors, email.resent_at)
+            error = email.last_error if was_tried else ""
+            return f"It is {when}." + (f" The last attempt failed: {error}" if error else "")
         case Status.PROCESSING:
             return "A worker is sending it at this moment."
         case Status.SENT:

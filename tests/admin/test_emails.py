@@ -24,8 +24,10 @@ from tests.kit.words import (
     SuppressionReason,
     dead_causes,
     email_actions,
+    give_up,
     new_id,
     pauses,
+    resend,
     suppress,
     transitions,
 )
@@ -283,6 +285,24 @@ class TestOneEmail:
         assert "The earlier e-mail order.paid of its order goes first." in self.page(admin_client, later)
         pauses.pause(parts=["delivery"], reason="a sale", username="x")
         assert ": a sale." in self.page(admin_client, first)
+
+    @pytest.mark.parametrize(
+        ("status", "last_error"),
+        [
+            ("suppressed", "not sent: the address bounced"),
+            ("discarded", "overtaken by order.cancelled"),
+            ("dead_lettered", "too old: it waited 3 days for a provider"),
+        ],
+    )
+    def test_that_was_resent_no_longer_says_why_it_was_not_sent_before(
+        self, admin_client, status, last_error
+    ):
+        mail = make_mail(status=status, last_error=last_error)
+        assert resend(ids=[mail.id])[0]
+        page = self.page(admin_client, mail)
+        assert "the next free worker takes it" in page and "The last attempt failed" not in page
+        assert give_up(ids=[mail.id])[0]
+        assert "It was given up and is not sent." in self.page(admin_client, mail)
 
     @pytest.mark.parametrize(
         ("reported", "mark", "said", "advice"),
