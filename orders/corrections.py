@@ -9,7 +9,7 @@ from django.db import transaction
 from notifications.copies import NotCopied, copy_email
 from notifications.models import EmailNotification
 from notifications.services import readdress
-from notifications.states.transitions import ENDED
+from notifications.states.transitions import ENDED, Status
 from orders import services
 from orders.models import Order
 from runtime.personal_data import ERASED_ADDRESS
@@ -54,8 +54,14 @@ def correct_address(*, order_id: uuid.UUID, email: str, is_copy_wanted: bool) ->
 
 
 def find_last_email(*, order_id: uuid.UUID) -> EmailNotification | None:
-    """Return the customer's newest e-mail of an order that may be copied."""
-    emails = EmailNotification.objects.filter(order_id=order_id, shop_copy_of=None, status__in=ENDED)
+    """Return the customer's newest e-mail of an order that may be copied.
+
+    Leave out one that was given up because a new one was rendered in its place: its text may be wrong.
+    """
+    of_order = EmailNotification.objects.filter(order_id=order_id)
+    copied = of_order.exclude(resend_of=None).values("resend_of")
+    emails = of_order.filter(shop_copy_of=None, status__in=ENDED)
+    emails = emails.exclude(status=Status.DISCARDED, id__in=copied)
     return emails.exclude(recipient_email="").defer("body", "body_text").order_by("-id").first()
 
 

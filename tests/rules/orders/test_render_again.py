@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from notifications.states.outcomes import SET_ASIDE
 from orders.bulk_actions import RENDER_AGAIN
+from orders.corrections import find_last_email
 from orders.models import Shipment
 from tests.kit.admin import MAILS, press
 from tests.kit.events import order as place
@@ -313,6 +315,17 @@ def test_a_resend_of_the_old_email_sends_its_old_text_because_a_person_decides()
     changes, refusals = resend(ids=[mail.id])
     mail.refresh_from_db()
     assert (len(changes), refusals, mail.status, mail.body_text) == (1, [], "pending", "wrong")
+
+
+def test_a_corrected_address_gets_no_copy_of_an_email_that_another_replaces():
+    order = paid()
+    first = EmailNotification.objects.get(order_id=order.id)
+    EmailNotification.objects.filter(id=first.id).update(status="sent", sent_at=Now())
+    refund_order(order_id=order.id, amount=100)
+    mail = spoil(order, "order.part_refunded")
+    assert find_last_email(order_id=order.id) == mail
+    rendered_again(mail)
+    assert find_last_email(order_id=order.id) == first
 
 
 def test_a_crash_between_two_copies_loses_no_email():
