@@ -120,7 +120,11 @@ def correct(
 ) -> tuple[OrderChange, Shipment]:
     """Correct the tracking of a parcel. Send its e-mail again only if `notify` says so."""
     change, shipment, shipments = _find(order_id, shipment_id)
-    if change.order.email != ERASED_ADDRESS and _set_tracking(shipment, tracking):
+    if change.order.email == ERASED_ADDRESS or not _set_tracking(shipment, tracking):
+        return change, shipment
+    if shipment.shipped_at is None:  # only its delivery was told
+        change.rows.append(shipment)
+    else:
         _record(change, "order.shipment_updated", shipment, shipments)
         if notify:
             news = shown("order.shipped", change.order, shipment, shipments)

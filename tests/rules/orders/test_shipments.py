@@ -167,6 +167,15 @@ def test_a_corrected_number_is_an_event_and_an_equal_one_is_none():
     assert parcel.tracking_number == "2"
 
 
+def test_the_number_of_a_parcel_that_nobody_said_left_is_kept_without_an_event_or_an_email(settings):
+    settings.NOTIFY_ON = ["order.shipped"]
+    order = paid()
+    parcel = done(shipments.note_end, order, reference="P-1", column="delivered_at")
+    done(shipments.correct, order, shipment_id=parcel.id, tracking_number="2", notify=True)
+    assert (order.version, events(order), EmailNotification.objects.count()) == (2, [], 0)
+    assert ship(order, reference="P-1").tracking_number == "2"
+
+
 @pytest.mark.parametrize("end", ["pending", "cancelled", "refunded"])
 def test_no_parcel_leaves_an_order_that_is_not_paid_or_has_ended(end):
     order = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=1000, items=ITEMS)
