@@ -6,6 +6,7 @@ import datetime as dt
 import uuid
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from django import forms
 from django.conf import settings
@@ -100,11 +101,20 @@ class ShopForm(forms.ModelForm[ShopConnection]):
     def clean(self) -> dict[str, Any]:
         if bool(self.cleaned_data.get("new_api_key")) != bool(self.cleaned_data.get("new_api_secret")):
             self.add_error("new_api_secret", "Enter both the key and the secret, or neither.")
+        elif self._has_another_host() and not self.cleaned_data.get("new_api_key"):
+            self.add_error("new_api_key", "The stored key goes to no other host. Enter the key of this one.")
         if not settings.CONNECTION_KEY:
             raise forms.ValidationError(
                 "Set CONNECTION_KEY for all processes first: it encrypts the secrets of connections."
             )
         return self.cleaned_data
+
+    def _has_another_host(self) -> bool:
+        """Return whether the stored key would go to another host than that for which it was entered."""
+        if not self.instance.api_key or "address" not in self.cleaned_data:
+            return False
+        before, now = urlsplit(self.instance.address), urlsplit(self.cleaned_data["address"])
+        return (before.scheme, before.netloc.lower()) != (now.scheme, now.netloc.lower())
 
 
 def _check(check: Any, value: str) -> Any:

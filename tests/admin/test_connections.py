@@ -97,12 +97,24 @@ class TestANewConnection:
         shop = connect(state="trial", api_key=encrypt("ck_1"), api_secret=encrypt("cs_1"))
         for stored in ("ck_1", "cs_1", decrypt(shop.secret)):
             assert stored not in page(operator, shop)
-        operator.post(
-            f"{SHOPS}{shop.id}/change/", NEW | {"source": "other", "statuses": '{"packed": "confirmed"}'}
-        )
+        fields = {"source": "other", "address": f"{shop.address}/tea", "statuses": '{"packed": "confirmed"}'}
+        operator.post(f"{SHOPS}{shop.id}/change/", NEW | fields)
         shop.refresh_from_db()
         assert (shop.source, shop.state, shop.statuses) == ("shop-w", "trial", {"packed": "confirmed"})
-        assert decrypt(shop.api_key) == "ck_1"
+        assert decrypt(shop.api_key) == "ck_1" and shop.address.endswith("/tea")
+
+    def test_a_stored_key_goes_to_no_other_host(self, operator):
+        shop = connect(
+            address="https://shop.example.com", api_key=encrypt("ck_1"), api_secret=encrypt("cs_1")
+        )
+        fields = NEW | {"address": "https://evil.example"}
+        answer = operator.post(f"{SHOPS}{shop.id}/change/", fields)
+        assert "The stored key goes to no other host" in answer.content.decode()
+        shop.refresh_from_db()
+        assert shop.address == "https://shop.example.com"
+        operator.post(f"{SHOPS}{shop.id}/change/", fields | {"new_api_key": "ck_2", "new_api_secret": "cs_2"})
+        shop.refresh_from_db()
+        assert (shop.address, decrypt(shop.api_key)) == ("https://evil.example", "ck_2")
 
     def test_an_unreadable_secret_is_explained(self, operator, settings):
         shop = connect()
