@@ -117,8 +117,8 @@ def new_emails(
             )
         )
     log_and_wake(emails, reason=Reason.FAST_PATH)
-    is_published = settings.EMAIL_EVENTS and email.status == Status.DEAD_LETTERED
-    return [*emails, *([end_event(email, attempts=0)] if is_published else [])]
+    dead = [email for email in emails if settings.EMAIL_EVENTS and email.status == Status.DEAD_LETTERED]
+    return [*emails, *(end_event(email, attempts=0) for email in dead)]
 
 
 def _has_email(order_id: uuid.UUID, **fields: object) -> bool:

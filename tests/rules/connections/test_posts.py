@@ -13,12 +13,14 @@ from django.utils import timezone
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import process_waiting, retry
 from notifications.copies import NotCopied, copy_email
+from notifications.settle import TOPICS
 from notifications.turns import find_overtaken
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import told
 from tests.kit.plain_shop import SOURCE, body_of, connect, plain_shop, post
+from tests.kit.profiles import save_profile
 from tests.kit.races import together
-from tests.kit.words import EmailNotification, Order, Pause, Status, give_up, own_id, resend
+from tests.kit.words import DomainEvent, EmailNotification, Order, Pause, Status, give_up, own_id, resend
 
 __all__ = ["plain_shop"]
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
@@ -205,6 +207,16 @@ class TestTrial:
         take(body_of("A-1001", "placed", "paid", at=timezone.now() - 80 * HOUR))
         email = EmailNotification.objects.get()
         assert (email.status, email.last_error) == ("dead_lettered", "too old: its change came 3 days late")
+
+    def test_the_shop_copy_of_old_news_is_a_dead_letter_with_its_event_too(self, plain_shop, settings):
+        settings.EMAIL_EVENTS = True
+        save_profile(SOURCE, copy_to="office@example.com")
+        self.go_live(timezone.now() - 100 * HOUR)
+        take(body_of("A-1001", "placed", "paid", at=timezone.now() - 80 * HOUR))
+        assert emails_of("A-1001") == [("order.paid", "dead_lettered")] * 2
+        events = DomainEvent.objects.filter(event_type=TOPICS[Status.DEAD_LETTERED])
+        ids = EmailNotification.objects.values_list("id", flat=True)
+        assert sorted(events.values_list("aggregate_id", flat=True)) == sorted(ids)
 
     def test_it_cannot_be_resent_copied_or_given_up(self, plain_shop):
         take(body_of("A-1001", "placed", "paid"))
