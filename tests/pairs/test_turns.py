@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from notifications import age
 from notifications.settle import take_back
+from notifications.suppression_files import load_file
 from tests.kit.events import SHOP, new_id, tell
 from tests.kit.mails import claim_one, drained, due_now, make_mail, rendered_again, sandbox, settled, statuses
 from tests.kit.months import any_times
@@ -27,6 +28,9 @@ from tests.kit.orders import (
 )
 from tests.kit.profiles import save_profile
 from tests.kit.words import (
+    Capacity,
+    Claimed,
+    Drain,
     EmailNotification,
     Order,
     Outcome,
@@ -224,6 +228,37 @@ def test_after_a_pause_of_four_days_none_is_too_old_and_the_first_one_goes_first
         assert not changes
         assert drained() == {"sent": 2}
     assert subjects(sandbox) == ["order.paid", "order.confirmed"]
+
+
+def test_a_probe_whose_first_email_is_too_old_is_the_next_one_of_the_order():
+    _, first, second = paid_and_confirmed()
+    with any_times():
+        rows.filter(id=first.id).update(created_at=Now() - 4 * DAY, next_attempt_at=Now() + HOUR)
+        sent = []
+
+        def send(email: Claimed) -> Outcome:
+            sent.append((email.id, email.is_substitute))
+            return Outcome(Verdict.ACCEPTED, "sendgrid", "m", is_probe=True)
+
+        probes = iter([Capacity(1, is_untried_first=True, is_retry_allowed=False)] * 2)
+        Drain(send=send, capacity=lambda: next(probes, Capacity(0, 5.0))).run(seconds=10)
+        assert statuses() == {"dead_lettered": 1, "sent": 1}
+    assert sent == [(second.id, False)]
+
+
+def test_a_list_of_bounced_addresses_that_is_loaded_meanwhile_stops_each_email_of_an_order(sandbox, tmp_path):
+    order, _, second = paid_and_confirmed()
+    rows.filter(id=second.id).update(next_attempt_at=Now() + HOUR)
+    in_flight = claim_one()
+    cancel_order(order_id=order.id)
+    assert drained() == {"processing": 1, "pending": 2}  # the cancellation waits for the payment's
+    path = tmp_path / "bounces.csv"
+    path.write_text("email,status,reason\nANN@example.com,5.1.1,550 5.1.1 no such user\n")
+    assert load_file(path, dry_run=False).new == 1
+    settled(in_flight, Verdict.TRANSIENT, provider="sendgrid", code="500")
+    rows.update(next_attempt_at=Now())
+    assert drained() == {"suppressed": 3}
+    assert not sandbox.mails
 
 
 def test_the_first_one_of_last_month_holds_up_the_next_of_this_month(sandbox):
