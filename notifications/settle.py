@@ -155,7 +155,7 @@ def set_aside(*, until: dt.datetime, reason: str, limit: int) -> list[EmailChang
 
 
 def set_aside_replaced(*, ids: Iterable[uuid.UUID], reason: str) -> list[EmailChange]:
-    """Make dead letters of e-mails in whose place a copy was sent after a backup, which lacks the copy."""
+    """Make dead letters of e-mails that were replaced by a copy or given up after a backup."""
     unfinished = EmailNotification.objects.filter(id__in=list(ids), status__in=SET_ASIDE_REPLACED.before)
     replaced = unfinished.exclude(last_error__startswith=f"{SET_ASIDE} ").select_for_update()
     return _set_aside(replaced, reason=reason)

@@ -47,7 +47,8 @@ class Report:
 
     sent        e-mails that the logs proved sent
     published   events that the logs proved published
-    held        e-mails that became dead letters because no log proves whether they were sent
+    held        e-mails that became dead letters because no log proves whether they were sent, or because one
+                says that they were given up
     malformed   lines that could not be read
     lost        the `lost_count` changes that the database does not have, oldest first; iterate only once
     """
@@ -70,7 +71,7 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
     if pause is None or pause.restored_to is None:
         raise NotPaused("pause first: manage.py pause --all --restored-to TIME")
     restored = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC"
-    reader = _LogReader(since=since or pause.restored_to, replaced=f"{restored}; a copy was made since")
+    reader = _LogReader(since=since or pause.restored_to, restored=restored)
     for line in lines:
         reader.read_line(line)
     reader.flush()
@@ -94,14 +95,15 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
 class _LogReader:
     """Collects lines and compares them with the database, `BATCH` changes at a time."""
 
-    def __init__(self, *, since: dt.datetime, replaced: str) -> None:
+    def __init__(self, *, since: dt.datetime, restored: str) -> None:
         self.report = Report()
-        self._replaced = replaced  # why e-mails are held of which the database lost a copy
+        self._restored = restored  # begins the reasons why e-mails are held
         self.lost = LostChanges()
         self._since = since - SLACK
         self._notes: dict[tuple[str, str], Lost] = {}
         self._sent: dict[uuid.UUID, Sent] = {}
-        self._originals: set[uuid.UUID] = set()
+        self._originals: set[uuid.UUID] = set()  # of which the database lost a copy
+        self._given_up: set[uuid.UUID] = set()
         self._published: set[uuid.UUID] = set()
 
     def read_line(self, line: Line) -> None:
@@ -122,6 +124,8 @@ class _LogReader:
         if kind == "e-mail" and line.get("now") == "sent":
             sent = Sent(str(line.get("provider", "")), str(line.get("provider_message_id", "")))
             self._sent[uuid.UUID(id)] = sent
+        elif kind == "e-mail" and line.get("now") == "discarded" and "outcome" not in line:
+            self._given_up.add(uuid.UUID(id))  # by a person or an erasure
         elif kind == "event":
             self._published.add(uuid.UUID(id))
         if len(self._notes) >= BATCH:
@@ -141,8 +145,10 @@ class _LogReader:
     def flush(self) -> None:
         """Settle the collected changes, and keep those that the database does not have."""
         self.report.sent += settle_logged(sent=self._sent)
-        replaced = set_aside_replaced(ids=self._originals, reason=self._replaced)
-        self.report.held += len(replaced)
+        decided = {"a copy was made since": self._originals, "it was given up since": self._given_up}
+        for why, emails in decided.items():
+            held = set_aside_replaced(ids=emails, reason=f"{self._restored}; {why}")
+            self.report.held += len(held)
         waiting = DomainEvent.objects.unpublished().filter(id__in=list(self._published))
         if ids := list(waiting.values_list("id", flat=True)):
             DomainEvent.objects.mark_published(ids=ids)
@@ -154,7 +160,8 @@ class _LogReader:
             for key, note in self._notes.items():
                 if key[0] == kind and key[1] not in stored:
                     self.lost.add(note)
-        self._notes, self._sent, self._published, self._originals = {}, {}, set(), set()
+        self._notes, self._sent = {}, {}
+        self._published, self._originals, self._given_up = set(), set(), set()
 
 
 #: log event -> the kind of change that it records, and the field that names the changed thing

@@ -163,7 +163,7 @@ SET_ASIDE_UNPROVEN = Transition(
 )
 SET_ASIDE_REPLACED = Transition(
     "set aside",
-    "`after_restore`, if a copy replaced it",
+    "`after_restore`, if a copy replaced it or it was given up",
     before=UNFINISHED,
     after=(S.DEAD_LETTERED,),
     columns=("claimed_at", "claim_token", "last_error", "errors"),

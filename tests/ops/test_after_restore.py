@@ -11,11 +11,12 @@ import pytest
 import zstandard
 from django.core.management import CommandError
 from django.db import DatabaseError, transaction
+from django.db.models.functions import Now
 
 from notifications.restored import mark_sent
 from tests.kit.brokers import Memory
 from tests.kit.jobs import act
-from tests.kit.mails import make_mail, not_in
+from tests.kit.mails import claim_one, make_mail, not_in, settled
 from tests.kit.orders import pay_order, place_order
 from tests.kit.people import staff_client
 from tests.kit.restored import after_restore, line, restore_to_now, sent, shipped, states
@@ -221,6 +222,25 @@ def test_a_lost_change_is_listed_once_however_far_apart_its_lines_are(tmp_path, 
     assert {change["now"] for change in lost} == {"sent"} and all(
         change["order_known"] is False for change in lost
     )
+
+
+def test_an_email_that_was_given_up_since_is_held_though_it_is_not_due_yet(shipped):
+    later = read_database_time() + dt.timedelta(hours=1)
+    order = new_id()
+    mails = [make_mail(order_id=order, order_version=1, next_attempt_at=later) for _ in range(3)]
+    given_up, overtaken, other = mails
+    services.give_up(ids=[given_up.id])
+    EmailNotification.objects.filter(id=overtaken.id).update(next_attempt_at=Now())
+    settled(claim_one(), Verdict.OVERTAKEN, text="overtaken by order.cancelled")
+    # As the moment found them.
+    restore_to_now()
+    EmailNotification.objects.update(status="pending", last_error="", next_attempt_at=later)
+    _, said = after_restore(shipped)
+    assert "person: 1" in said
+    assert states() == {given_up.id: "dead_lettered", overtaken.id: "pending", other.id: "pending"}
+    held = EmailNotification.objects.get(id=given_up.id)
+    assert "it was given up since" in held.last_error
+    assert "person: 0" in after_restore(shipped)[1]
 
 
 def test_an_email_that_was_rendered_again_since_is_held_whatever_its_state(tmp_path):
