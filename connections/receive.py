@@ -68,17 +68,18 @@ _STORE = """
 @csrf_exempt
 def receive(request: HttpRequest, source: str) -> HttpResponse:
     """Answer a shop's post. No content of a post may cause a 500."""
-    connection = ShopConnection.objects.active().filter(source=source).first()
-    if connection is None:
-        return unknown_path(request)
+    connection = None
     try:
+        connection = ShopConnection.objects.active().filter(source=source).first()
+        if connection is None:
+            return unknown_path(request)
         if request.method not in ("POST", "HEAD"):
             raise refusal(METHOD_NOT_ALLOWED, "Shops post their webhooks here.", Allow="POST, HEAD")
         if request.method == "POST":
             return _take(request, connection)
         return HttpResponse()
     except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
-        if request.method == "POST":
+        if connection is not None and request.method == "POST":
             metrics.POSTS.labels(source, "refused").inc()
         return problem_response(error, {"request": request})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
 
 from connections import encryption, receive
@@ -71,6 +72,14 @@ class TestRefused:
         ShopConnection.objects.update(state="off")
         assert_problem(post(BODY), 404, "not-found")
         assert nothing_stored()
+
+    def test_a_post_while_the_database_is_away(self, plain_shop, monkeypatch):
+        def fail(_: object) -> None:
+            raise OperationalError("server closed the connection unexpectedly")
+
+        monkeypatch.setattr(type(ShopConnection.objects), "active", fail)
+        answer = Client().post(f"/connect/{SOURCE}", BODY, content_type="application/json")  # raises a 500
+        assert_problem(answer, 503, "unavailable")
 
     def test_a_body_of_10_mb(self, plain_shop):
         assert_problem(post(b" " * 10_000_000), 413, "too-large")
