@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 import structlog
@@ -76,12 +76,12 @@ def compare(
     # Changes from before the connection were not lost.
     due = max(shop.checked_at - OVERLAP if shop.checked_at else now - FIRST, shop.created_at)
     since = due if since is None else since
+    earlier: dict[str, bytes] = {}
     bodies: dict[str, bytes] = {}
     read = 0
-    earlier = ConnectionPost.objects.filter(source=shop.source).missing()
     try:
-        for post in earlier:
-            _keep(shop, post.body.encode(), bodies)
+        for post in ConnectionPost.objects.filter(source=shop.source).missing():
+            _keep(shop, post.body.encode(), earlier)
         for body in _read(shop, since, now - YOUNGEST, sleep):
             read += 1
             _keep(shop, body, bodies)
@@ -89,11 +89,13 @@ def compare(
         log.warning("shop not compared", source=shop.source, problem=_store_problem(shop, str(problem)))
         raise
     missing = [
-        each for order_id, body in bodies.items() if (each := _find_missing(shop, order_id, body, now))
+        each
+        for order_id, body in (earlier | bodies).items()
+        if (each := _find_missing(shop, order_id, body, now))
     ]
     # The next comparison must not begin after orders that this one left out.
     is_whole = since <= due and len(missing) <= MOST_MISSING
-    _store(shop, missing, checked_at=now if is_whole else shop.checked_at)
+    _store(shop, missing, earlier.keys() - bodies.keys(), now if is_whole else shop.checked_at)
     return Comparison(read, missing)
 
 
@@ -208,21 +210,32 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
     return Missing(order_id, translation.reference, text, topics) if topics else None
 
 
-def _store(shop: ShopConnection, missing: list[Missing], *, checked_at: dt.datetime | None) -> None:
+def _store(
+    shop: ShopConnection,
+    missing: list[Missing],
+    unread: Set[str],
+    checked_at: dt.datetime | None,
+) -> None:
+    """Store the missing orders. The orders `unread` were stored as missing before, and not read again."""
+    ids = {own_id(source=shop.source, id=each.order_id): each for each in missing[:MOST_MISSING]}
     with transaction.atomic(), connection.cursor() as cursor:
         # Two comparisons at once: the later one replaces what the earlier one stored.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('missing'), hashtext(%s))", [shop.source])
-        ConnectionPost.objects.filter(source=shop.source).missing().delete()
+        rows = ConnectionPost.objects.filter(source=shop.source).missing().select_for_update()
+        # Meanwhile somebody may have sent some of them on, or erased their person.
+        still = set(rows.values_list("order_id", flat=True))
+        rows.delete()
         ConnectionPost.objects.bulk_create(
             ConnectionPost(
                 source=shop.source,
                 body=each.body,
                 is_missing=True,
                 reason=each.reason,
-                order_id=own_id(source=shop.source, id=each.order_id),
+                order_id=id,
                 reference=each.reference[:100],
             )
-            for each in missing[:MOST_MISSING]
+            for id, each in ids.items()
+            if id in still or each.order_id not in unread
         )
         ShopConnection.objects.filter(id=shop.id).update(checked_at=checked_at, check_problem="")
         count = len(missing)

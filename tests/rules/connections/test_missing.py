@@ -159,6 +159,23 @@ def test_missing_orders_beyond_those_that_are_stored_come_with_the_next_comparis
     assert Order.objects.count() == 5
 
 
+@pytest.mark.parametrize("change", [{"is_missing": False}, {"is_missing": False, "done_at": timezone.now()}])
+def test_what_is_sent_on_or_erased_during_a_comparison_is_missing_no_more(shop, monkeypatch, change):
+    id = shop.place()
+    shop.waiting.clear()
+    compare(row())
+    shop.orders[id]["date_modified_gmt"] = "2020-01-01T00:00:00"  # no later list has it
+    whole = missing._find_missing
+
+    def find(*arguments: Any) -> Any:
+        ConnectionPost.objects.update(**change)
+        return whole(*arguments)
+
+    monkeypatch.setattr(missing, "_find_missing", find)
+    compare(row())
+    assert not ConnectionPost.objects.missing().exists()
+
+
 def test_an_order_that_nobody_foresaw_hides_no_other(shop, monkeypatch):
     odd, other = shop.place(), shop.place()
     shop.waiting.clear()
