@@ -9,6 +9,7 @@ import datetime as dt
 import re
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from html import unescape
 from typing import Any, NamedTuple
 
 from connections.woocommerce.parcels import Parcel, read_parcels
@@ -183,7 +184,7 @@ def _lines(document: Mapping[str, Any], currency: str) -> Iterator[_ReadLine]:
         sku = _text(line.get("sku")) or str(next(filter(None, ids), "-"))
         item: Item = {
             "sku": _cut(sku, _LONGEST_ITEM_TEXT["sku"]),
-            "name": _cut(_text(line.get("name")) or sku, _LONGEST_ITEM_TEXT["name"]),
+            "name": _cut(_html_text(line.get("name")) or sku, _LONGEST_ITEM_TEXT["name"]),
             "quantity": int(quantity),
             "unit_amount": min(_scaled(amount / quantity, currency), MAX_AMOUNT),
         }
@@ -204,6 +205,10 @@ def _name(billing: Mapping[str, Any]) -> str:
 
 def _text(value: object) -> str:
     return one_line(value) if isinstance(value, str) else ""
+
+
+def _html_text(value: object) -> str:
+    return _text(unescape(value)) if isinstance(value, str) else ""
 
 
 def _cut(text: str, most: int | None) -> str:

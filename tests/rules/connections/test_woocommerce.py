@@ -455,6 +455,13 @@ class TestDetails:
         here.take(post_of(shop, id, line_items=[line | {"quantity": 2.5}, line | {"quantity": 0}]))
         assert [(item["quantity"], item["unit_amount"]) for item in here.stored.items] == [(1, 4990)]
 
+    def test_a_name_of_an_item_has_no_entities_of_html(self, shop, here):
+        """WordPress stores a title of most authors as HTML, and the order has a copy of it."""
+        id = shop.place()
+        shop.orders[id]["line_items"][0]["name"] = "Tea &amp; Caf&#233; &lt;b&gt;"
+        here.take_all(shop)
+        assert here.stored.items[0]["name"] == "Tea & Café <b>"
+
     def test_an_order_with_very_many_lines_keeps_as_many_as_fit(self, shop, here):
         id = shop.place()
         here.take(post_of(shop, id, line_items=shop.document(id)["line_items"] * 300))
