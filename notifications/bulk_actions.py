@@ -91,7 +91,8 @@ RESEND = add_action(
     advice="Each e-mail gets all its retries again and is sent as soon as the rate limit and the provider"
     " allow. It keeps its list of errors. If the provider's answer was lost, the customer may get the e-mail"
     " twice. An e-mail that is still held for the provider's webhook is left alone. So is one that"
-    " waits or was too old and that a later change of its order has overtaken, unless you resend it alone.",
+    " a later change of its order has overtaken, if it waits, is discarded or was too old, and one that was"
+    " given up and of which a copy was made, unless you resend it alone.",
 )
 GIVE_UP = add_action(
     name="give_up",

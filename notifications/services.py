@@ -135,21 +135,30 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal
 
 
 def resend_many(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailChange], list[Refusal]]:
-    """Resend e-mails that nobody looked at one by one: leave out old news."""
+    """Resend e-mails that nobody looked at one by one: leave out old news, and what a copy replaced."""
     wanted = list(ids)
-    old_news = find_old_news(ids=wanted)
-    changes, refusals = resend(ids=(id for id in wanted if id not in old_news))
-    return changes, [*refusals, *old_news.values()]
+    left_out = _find_replaced(wanted) | find_old_news(ids=wanted)
+    changes, refusals = resend(ids=(id for id in wanted if id not in left_out))
+    return changes, [*refusals, *left_out.values()]
+
+
+def _find_replaced(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Refusal]:
+    """Return those of the e-mails that were given up and have a copy."""
+    given_up = EmailNotification.objects.filter(id__in=ids, status=Status.DISCARDED)
+    orders = given_up.values_list("order_id", flat=True)
+    copies = EmailNotification.objects.filter(order_id__in=list(orders), resend_of__in=given_up.values("id"))
+    copied = set(copies.values_list("resend_of", flat=True))
+    return {id: Refusal(id, "it was given up, and a copy of it was made") for id in ids if id in copied}
 
 
 def find_old_news(*, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Refusal]:
     """Return those of the e-mails that a later change has overtaken, and that nobody meant to send since.
 
-    They wait for an attempt that would discard them, or are dead letters because they are too old.
+    They wait for an attempt that would discard them, are discarded, or are dead letters that are too old.
     """
-    waiting = Q(status__in=transitions.DUE_STATES, resent_at=None)
+    unsent = Q(status__in=(*transitions.DUE_STATES, Status.DISCARDED), resent_at=None)
     too_old = Q(status=Status.DEAD_LETTERED, last_error__startswith=TOO_OLD)
-    rows = EmailNotification.objects.filter(waiting | too_old, id__in=list(ids))
+    rows = EmailNotification.objects.filter(unsent | too_old, id__in=list(ids))
     return {id: Refusal(id, reason) for id, reason in find_overtaken(rows.defer(*CONTENT)).items()}
 
 

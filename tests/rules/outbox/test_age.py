@@ -57,6 +57,7 @@ from tests.kit.words import (
     claim,
     dead_causes,
     drain,
+    give_up,
     metrics,
     new_id,
     pauses,
@@ -513,6 +514,27 @@ def test_one_that_failed_and_will_be_discarded_at_its_next_attempt_is_not_resent
     make_mail(order_id=paid.order_id, order_version=2, event_type="order.cancelled", status="failed")
     job = run_resend(status="failed")
     assert (job.done_count, job.refusals) == (1, {"overtaken by order.cancelled": 1})
+
+
+def test_a_resend_of_all_that_were_given_up_by_mistake_brings_no_old_news_back(sandbox):
+    paid = make_mail(order_version=1)
+    cancelled = make_mail(order_id=paid.order_id, order_version=2, event_type="order.cancelled")
+    other = make_mail(order_version=1, next_attempt_at=Now() + HOUR)
+    assert drained() == {"discarded": 1, "sent": 1, "pending": 1}
+    assert give_up(ids=[other.id])[0]
+    job = run_resend(status="discarded")
+    assert (job.done_count, job.refusals) == (1, {"overtaken by order.cancelled": 1})
+    assert drained() == {"discarded": 1, "sent": 2}
+    assert cancelled.id in {mail.id for mail in EmailNotification.objects.filter(status="sent")}
+
+
+def test_a_resend_of_all_that_were_given_up_by_mistake_leaves_out_what_a_copy_replaced():
+    replaced, _ = make_mail(status="discarded"), make_mail(status="discarded")
+    make_mail(order_id=replaced.order_id, resend_of=replaced.id, status="sent")
+    job = run_resend(status="discarded")
+    assert (job.done_count, job.refusals) == (1, {"it was given up, and a copy of it was made": 1})
+    assert statuses() == {"discarded": 1, "pending": 1, "sent": 1}
+    assert resend(ids=[replaced.id])[0]
 
 
 def test_an_overtaken_dead_letter_that_is_not_too_old_is_resent_as_before():
