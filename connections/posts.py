@@ -56,16 +56,18 @@ def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
         return "none"  # the poll looks again
     until = time.monotonic() + seconds
     cached_rows.load()  # a handler must not wait for other reads while it holds a lock
-    sources = ConnectionPost.objects.waiting().order_by("source").values_list("source", flat=True).distinct()
-    left: set[Step] = set()
-    for source in sources:
-        step: Step = "done"
-        while step in ("done", "unusable") and time.monotonic() < until:
+    waiting = ConnectionPost.objects.waiting().order_by("source")
+    sources = list(waiting.values_list("source", flat=True).distinct())
+    is_busy = False
+    while sources and time.monotonic() < until:
+        for source in list(sources):  # one of each: a shop with many posts must not stop the others
             step = process_next(source)
-        left.add(step)
-    if left & {"done", "unusable"}:
+            is_busy |= step == "busy"
+            if step in ("busy", "none"):
+                sources.remove(source)
+    if sources:
         return "more"
-    return "busy" if "busy" in left else "none"
+    return "busy" if is_busy else "none"
 
 
 def is_waiting() -> bool:

@@ -10,6 +10,7 @@ import pytest
 from django.db import connections, transaction
 from django.utils import timezone
 
+from connections import posts
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import process_waiting, retry
 from notifications.copies import NotCopied, copy_email
@@ -151,6 +152,15 @@ class TestOneAtATime:
                 other.execute("SELECT pg_advisory_unlock_all()")
         assert process_waiting(seconds=60) == "none"
         assert Order.objects.exists()
+
+    def test_a_shop_with_many_posts_lets_those_of_others_in_between(self, plain_shop, monkeypatch):
+        connect("shop-x")
+        for source, order_id in ((SOURCE, "A-1"), (SOURCE, "A-2"), (SOURCE, "A-3"), ("shop-x", "B-1")):
+            post(body_of(order_id, "placed"), source=source)
+        done = []
+        monkeypatch.setattr(posts, "_tell", lambda row, result: done.append(row.reference))
+        assert process_waiting(seconds=60) == "none"
+        assert done == ["A-1", "B-1", "A-2", "A-3"]
 
     def test_several_workers_process_each_post_once_and_in_order(self, plain_shop):
         for number in range(10):
