@@ -150,10 +150,12 @@ class _Story:
         self.refunded = min(stored.refunded_amount, order.total) if stored else 0
         self.version = stored.version if stored else 0
         self.events: list[dict[str, Any]] = []
-        # When an undated change was made: now, if the order was here before. If it was not, the change may be
-        # as old as the order's newest date. Otherwise a shop that saves its old orders would mail everybody.
+        # When an undated change was made: now, if a post told the order before. If none did, also if it was
+        # imported, the change may be as old as the order's newest date. Otherwise a shop that saves its old
+        # orders would mail everybody.
+        self.is_first = stored is None or stored.modified_at is None
         dates = [order.created_at, order.paid_at, order.completed_at]
-        self.changed_at = order.modified_at if stored else max(filter(None, dates))
+        self.changed_at = max(filter(None, dates)) if self.is_first else order.modified_at
 
     def tell_all(self, goal: _Goal) -> None:
         """Tell every change in an order in which they can have happened, and correct what is left."""
@@ -215,12 +217,8 @@ class _Story:
             if reference in told:
                 continue
             if stored is None:
-                at = (
-                    self.changed_at
-                    if self.stored
-                    else max(self.changed_at, parcel.shipped_at or self.changed_at)
-                )
-                self._tell_parcel(parcel, "shipped", at=at)
+                left_at = parcel.shipped_at if self.is_first else None
+                self._tell_parcel(parcel, "shipped", at=max(self.changed_at, left_at or self.changed_at))
             elif parcel.is_delivered and not stored.is_delivered:
                 self._tell_parcel(parcel, "delivered", at=self.changed_at)
             elif not self._is_erased() and _is_corrected(parcel, stored):

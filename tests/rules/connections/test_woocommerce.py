@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import random
@@ -662,6 +663,31 @@ class TestFirstSight:
             post_of(shop, id), stored=None, source=SOURCE, mapping={}, received_at=dt.datetime.now(dt.UTC)
         )
         assert {event["timestamp"] for event in translation.events} == {f"{order['date_paid_gmt']}+00:00"}
+
+    def test_an_order_that_only_an_import_told_is_as_old_as_one_that_nobody_did(self, shop, here):
+        id = shop.place()
+        shop.complete(id)
+        here.take_all(shop)
+        imported = dataclasses.replace(here.stored, modified_at=None)
+        shop.now += dt.timedelta(hours=3)
+        shop.refund(id, "1.00")
+        shop.ship(id, "JD0001")
+        entry = shop._meta(id, "_wc_shipment_tracking_items")[0]
+        entry["date_shipped"] = str(int((shop.now - dt.timedelta(hours=2)).timestamp()))
+        completed_at = f"{shop.orders[id]['date_completed_gmt']}+00:00"
+        shipped_at = (shop.now - dt.timedelta(hours=2)).isoformat()
+        for stored, times in (
+            (imported, {completed_at, shipped_at}),
+            (here.stored, {f"{shop._now()}+00:00"}),
+        ):
+            translation = translate(
+                post_of(shop, id),
+                stored=stored,
+                source=SOURCE,
+                mapping={},
+                received_at=dt.datetime.now(dt.UTC),
+            )
+            assert {event["timestamp"] for event in translation.events} == times
 
     def test_an_undated_change_of_a_known_order_has_the_time_of_the_save(self, shop, here):
         id = shop.place()
