@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from django.db import connection
 
 from local.machine import PROJECT
-from tests.chaos.trends import MB, Sample, Trend, trends
+from tests.chaos.trends import MB, PG, PG_NAMES, Sample, Trend, trends
 
 DAY = 480.0
 
@@ -62,3 +63,26 @@ def test_the_program_starts_without_pytest_and_without_a_database():
         [sys.executable, "-m", "tests.chaos", "--help"], cwd=PROJECT, env=bare, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def overdue() -> float:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute(PG)
+        return float(dict(zip(PG_NAMES, cursor.fetchone(), strict=True))["overdue dead rows"])
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("dead", "late"), [(150, 0), (300, 100)])
+def test_only_dead_rows_beyond_those_that_autovacuum_waits_for_are_overdue(dead: int, late: int):
+    before = overdue()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE deleted (n int) WITH (autovacuum_enabled = off, autovacuum_vacuum_threshold = 200)"
+        )
+        try:
+            cursor.execute("INSERT INTO deleted SELECT generate_series(1, %s)", [dead])
+            cursor.execute("DELETE FROM deleted")
+            assert overdue() == before + late
+        finally:
+            cursor.execute("DROP TABLE deleted")
