@@ -211,9 +211,9 @@ def apply_report(event: Envelope, *, name: str, shop: ConnectedShop | None = Non
     `shop` is the connected shop whose event it is. If it is None, the event's source is looked up.
     """
     source = event.producer
-    if shop is None and source not in settings.ORDER_SOURCES:
+    if shop is None:
         shop = connected.find_shop(source)
-        if shop is None:
+        if shop is None and source not in settings.ORDER_SOURCES:
             raise Rejected(
                 f"its producer {source[:100]!r} is not in ORDER_SOURCES: add it for all processes, restart"
                 " them, and then replay the event or send it again"

@@ -259,7 +259,9 @@ class TestTrial:
         assert emails_of("A-1001") == [("order.paid", "pending"), ("order.cancelled", "discarded")]
         assert find_overtaken(EmailNotification.objects.filter(status="pending")) == {}
 
-    def test_it_is_the_same_for_events_over_the_api(self, plain_shop):
+    @pytest.mark.parametrize("names", [[], [SOURCE]])  # the shop must be named for events of a broker
+    def test_it_is_the_same_for_events_over_the_api(self, plain_shop, settings, names):
+        settings.ORDER_SOURCES = names
         api = Api(make_token(scopes=["events:write"]))
         event = told("paid", "A-1001", 1, source=SOURCE)
         answer = api.post("/api/v1/events", event).json()
