@@ -240,8 +240,19 @@ def test_every_pod_is_locked_up(values):
             "readOnlyRootFilesystem": True,
         }, name
         if name != "test":
-            assert pod["containers"][0]["resources"]["limits"]["memory"], name
             assert "/tmp" in mounts(pod), name
+
+
+@needs_helm
+@each_set
+def test_every_pod_fits_a_quota_and_the_nodes_that_the_defaults_name(values):
+    defaults = yaml.safe_load(values.read_text()).get("defaults", {})
+    for name, pod in pods(rendered(values)).items():
+        resources = pod["containers"][0].get("resources", {})
+        assert resources.keys() == {"requests", "limits"}, name
+        assert resources["requests"].keys() == {"cpu", "memory"}, name
+        assert resources["limits"]["memory"], name
+        assert pod.get("tolerations") == defaults.get("tolerations"), name
 
 
 @needs_helm
