@@ -42,6 +42,8 @@ _LONGEST_PAUSE_SECONDS = 60.0
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
 _PAGE_SECONDS, _ALL_SECONDS = 60.0, 900.0
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+#: Of IPv6. Python calls some others global, such as those that only one site or a translator routes.
+_OF_INTERNET = ipaddress.ip_network("2000::/3")
 
 
 class ShopUnreachable(Exception):
@@ -300,6 +302,8 @@ def is_public(address: str) -> bool:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
         if inner is not None:
             return is_public(str(inner))
+        if ip not in _OF_INTERNET:
+            return False
     return ip.is_global and not ip.is_multicast
 
 
