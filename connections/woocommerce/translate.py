@@ -180,6 +180,7 @@ class _Story:
             not self.events and self._has_other_details()
         ):
             self._correct(goal)
+        self._tell_parcels()
 
     def _tell_beginning(self, goal: _Goal) -> None:
         """Tell of the order's first e-mails: that it is here, paid, or confirmed without a payment."""
@@ -238,16 +239,11 @@ class _Story:
         if parcel.is_delivered:
             shipment["deliveredAt"] = (at or self.changed_at).isoformat()
         details = {"shipment": {name: value for name, value in shipment.items() if value != ""}}
-        if at is None:
-            self._add(
-                "shipped",
-                self.status,
-                at=None,
-                id=[kind, parcel.tracking_number, self.version],
-                details=details,
-            )
+        id = [kind, parcel.tracking_number, *([self.version] if kind == "corrected" else [])]
+        if at is None or self.received_at - at > _OLDEST:  # it must be here, or the next post would tell it
+            self._add("shipped", self.status, at=None, id=id, details=details)
         else:
-            self._tell("shipped", self.status, at=at, id=[kind, parcel.tracking_number], details=details)
+            self._tell("shipped", self.status, at=at, id=id, details=details)
 
     def _reference_of(self, parcel: Parcel) -> str:
         """Return our name of a parcel. It stays after an erasure, which its number must not."""

@@ -655,6 +655,39 @@ class TestFirstSight:
             told = here.take(post_of(shop, id, **dates))
             assert told and not here.emails
 
+    @pytest.mark.parametrize("days", [400, 0])
+    def test_a_second_save_of_an_old_order_tells_no_parcel_of_then(self, shop, days):
+        old = shop.now - dt.timedelta(days=400)
+        id = shop.place()
+        shop.complete(id)
+        shop.ship(id, "JD0001")
+        date = old.strftime("%Y-%m-%dT%H:%M:%S")
+        shop.orders[id].update(date_created_gmt=date, date_paid_gmt=date, date_completed_gmt=date)
+        left_at = shop.now - dt.timedelta(days)
+        shop._meta(id, "_wc_shipment_tracking_items")[0]["date_shipped"] = str(int(left_at.timestamp()))
+        here = Here()
+        here.take(post_of(shop, id))
+        assert here.emails == ([] if days else ["order.shipped"])
+        assert list(here.stored.shipments.values())
+        shop.edit(id)
+        assert here.take(post_of(shop, id)) == []
+
+    def test_a_save_owes_nothing_whatever_the_age_of_the_order_and_the_first_post_are(self):
+        for seed in range(300):
+            shop, here = FakeShop(seed=seed), Here()
+            now = shop.now
+            shop.now -= dt.timedelta(days=random.choice([400, 60, 40, 20, 3]))
+            id = shop.place_any()
+            for _ in shop.live(id):
+                later = shop.now + dt.timedelta(days=random.choice([0, 0, 1, 10, 30]))
+                shop.now = later if later < now else shop.now
+                if random.random() < 0.2:
+                    here.take(post_of(shop, id))
+            here.take(post_of(shop, id))
+            shop.now = max(shop.now, now)
+            shop.edit(id)
+            assert here.take(post_of(shop, id)) == [], seed
+
     def test_an_undated_change_of_a_new_order_has_the_orders_newest_date(self, shop):
         id = shop.place()
         shop.refund(id, "1.00")
