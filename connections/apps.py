@@ -23,10 +23,16 @@ class ConnectionsConfig(AppConfig):
         from notifications import connected
         from orders.privacy.stored_answers import OTHER_TEXTS, OtherTexts
         from runtime.jobs.work import WORK, Work
+        from runtime.process.cached_rows import CachedRows, version_of
 
         OTHER_TEXTS.append(OtherTexts(erase_posts, export_posts))
         WORK.append(Work(is_waiting=posts.is_waiting, do=posts.process_some))
         WORK.append(Work(missing.is_due, missing.compare_all, waits_for_others=True))
         shops = ShopConnection.objects
         connected.find_shop = lambda source: shops.active().filter(source=source).first()
+        names: CachedRows[bool] = CachedRows(
+            version=version_of("shop_connections"),
+            load=lambda: dict.fromkeys(connected.read_names(), True),
+        )
+        connected.has_name = lambda source: source in names.get()
         connected.read_names = lambda: shops.active().values_list("source", flat=True)

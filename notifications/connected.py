@@ -1,6 +1,6 @@
 """The shops that connect themselves. Each counts as one of ORDER_SOURCES, without a restart.
 
-The app that has them sets `find_shop` and `read_names`.
+The app that has them sets `find_shop`, `has_name` and `read_names`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,14 @@ def _no_shop(source: str) -> None:
     return None
 
 
+def _no_name(source: str) -> bool:
+    return False
+
+
 #: Returns the connected shop with this name, or None. It may take one statement.
 find_shop: Callable[[str], ConnectedShop | None] = _no_shop
+#: Whether a connected shop has this name. Takes no statement, and learns of a change within ten seconds.
+has_name: Callable[[str], bool] = _no_name
 #: Returns the names of the connected shops. It may take one statement.
 read_names: Callable[[], Iterable[str]] = tuple
 

@@ -211,9 +211,10 @@ def apply_report(event: Envelope, *, name: str, shop: ConnectedShop | None = Non
     `shop` is the connected shop whose event it is. If it is None, the event's source is looked up.
     """
     source = event.producer
-    if shop is None:
+    is_listed = source in settings.ORDER_SOURCES
+    if shop is None and (not is_listed or connected.has_name(source)):
         shop = connected.find_shop(source)
-        if shop is None and source not in settings.ORDER_SOURCES:
+        if shop is None and not is_listed:
             raise Rejected(
                 f"its producer {source[:100]!r} is not in ORDER_SOURCES: add it for all processes, restart"
                 " them, and then replay the event or send it again"

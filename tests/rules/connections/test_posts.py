@@ -16,6 +16,7 @@ from connections.posts import process_waiting, retry
 from notifications.copies import NotCopied, copy_email
 from notifications.settle import TOPICS
 from notifications.turns import find_overtaken
+from runtime.process import cached_rows
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import told
 from tests.kit.plain_shop import SOURCE, body_of, connect, plain_shop, post
@@ -262,6 +263,7 @@ class TestTrial:
     @pytest.mark.parametrize("names", [[], [SOURCE]])  # the shop must be named for events of a broker
     def test_it_is_the_same_for_events_over_the_api(self, plain_shop, settings, names):
         settings.ORDER_SOURCES = names
+        cached_rows.refresh()
         api = Api(make_token(scopes=["events:write"]))
         event = told("paid", "A-1001", 1, source=SOURCE)
         answer = api.post("/api/v1/events", event).json()
