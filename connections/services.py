@@ -21,8 +21,7 @@ from runtime.database.transactions import after_commit
 log = structlog.get_logger(__name__)
 
 S = ShopConnection.State
-#: The form of a connection's name.
-NAME = r"[a-z0-9][a-z0-9._-]{0,99}"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 #: The form of a page gives minutes, and a person needs some of them.
 JUST_NOW = dt.timedelta(minutes=2)
 
@@ -31,9 +30,14 @@ class ShopRefusal(Exception):
     """The connection does not allow it now. The text says why."""
 
 
+def is_name(source: str) -> bool:
+    """Return whether a text has the form of a connection's name."""
+    return _NAME.fullmatch(source) is not None
+
+
 def check_source(source: str) -> None:
     """Raise `ShopRefusal` for a name that a new connection cannot have."""
-    if not re.fullmatch(NAME, source):
+    if not is_name(source):
         raise ShopRefusal(
             "Use small letters, digits, dots and hyphens, such as my-shop: it is part of an address."
         )
