@@ -267,6 +267,8 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             _show_secret(request, secret)
             return "Made another secret."
         if action == "repair":
+            if shop.state == S.OFF:
+                raise ShopRefusal("The connection is off, and nothing of it is processed.")
             count = repair(source=shop.source)
             posts.wake()
             return f"Process {count} missing orders."

@@ -259,6 +259,10 @@ class TestItsPosts:
         assert re.search(r'class="triage-buttons">[^/]*Process what is missing', page(operator, plain_shop))
         row = ConnectionPost.objects.latest("id")
         assert "missing here" in operator.get(f"{POSTS}{row.id}/change/").content.decode()
+        ShopConnection.objects.update(state="off")
+        assert "Process what is missing" not in page(operator, plain_shop)
+        assert "Nothing was changed. The connection is off" in act(operator, plain_shop, "repair")
+        ShopConnection.objects.update(state="trial")
         assert "Process 2 missing orders" in act(operator, plain_shop, "repair")
         process_waiting(seconds=60)
         assert Order.objects.count() == 2

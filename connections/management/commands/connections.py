@@ -73,11 +73,7 @@ class Command(BaseCommand):
 
     def _try(self, shop: ShopConnection, seconds: float) -> None:
         """Wait for a post that comes from now on."""
-        if shop.state == ShopConnection.State.OFF:
-            raise CommandError(
-                f"{shop.source} is off, and its posts are answered 404. Begin a trial again on its page in"
-                " the admin."
-            )
+        _check_active(shop, "its posts are answered 404")
         self.stderr.write(
             f"Waiting for a post to /connect/{shop.source}. The admin says what to do in the shop."
         )
@@ -98,6 +94,8 @@ class Command(BaseCommand):
         match = re.fullmatch(r"([1-9]\d{0,3})([mhd])", since)
         if match is None:
             raise CommandError("--since must be like 30m, 12h or 2d.")
+        if is_repair:
+            _check_active(shop, "nothing of it is processed")
         try:
             comparison = compare(shop, since=timezone.now() - int(match[1]) * _UNITS[match[2]])
         except ShopUnreachable as problem:
@@ -113,3 +111,10 @@ class Command(BaseCommand):
             wake()
             waker.finish(seconds=5.0)  # else the wake-up ends with this process
             self.stderr.write(f"{count} are processed by a worker now.")
+
+
+def _check_active(shop: ShopConnection, otherwise: str) -> None:
+    if shop.state == ShopConnection.State.OFF:
+        raise CommandError(
+            f"{shop.source} is off, and {otherwise}. Begin a trial again on its page in the admin."
+        )

@@ -227,6 +227,15 @@ class TestTheCommand:
         monkeypatch.setattr("time.sleep", lambda _: deliver(shop))
         assert self.run("try", SOURCE)[0] == f"Connected: order {id}.\n"
 
+    def test_it_sends_nothing_on_to_one_that_is_off(self, shop):
+        shop.place()
+        shop.waiting.clear()
+        ShopConnection.objects.update(state="off")
+        with pytest.raises(CommandError, match="shop-w is off, and nothing of it is processed"):
+            self.run("check", SOURCE, "--repair")
+        assert "1 orders read, 1 missing" in self.run("check", SOURCE)[1]
+        assert not ConnectionPost.objects.waiting().exists()
+
     def test_it_does_not_wait_for_one_that_is_off(self, shop, monkeypatch):
         ShopConnection.objects.update(state="off")
         monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it waits"))
