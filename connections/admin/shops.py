@@ -159,9 +159,11 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         return False  # one that is off stays for its orders
 
     def save_model(self, request: HttpRequest, obj: ShopConnection, form: Any, change: bool) -> None:
-        """Write only what the form has, since a post may change the state meanwhile."""
+        """Write only what the form has, since a post or another person may change the rest meanwhile."""
+        written = ["address", "statuses", "updated_at"]
         if key := form.cleaned_data["new_api_key"]:
             obj.api_key, obj.api_secret = encrypt(key), encrypt(form.cleaned_data["new_api_secret"])
+            written += ["api_key", "api_secret"]
             after_commit(partial(_try_key, request, obj))  # a slow shop must not hold the transaction
         if not change:
             secret = make_secret(obj)
@@ -169,7 +171,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             _show_secret(request, secret)
             return
         obj.updated_at = Now()
-        obj.save(update_fields=["address", "statuses", "api_key", "api_secret", "updated_at"])
+        obj.save(update_fields=written)
 
     def response_add(
         self, request: HttpRequest, obj: ShopConnection, post_url_continue: str | None = None

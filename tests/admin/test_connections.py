@@ -12,6 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.utils import timezone
 
+from connections.admin.shops import ShopForm
 from connections.encryption import decrypt, encrypt
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import process_waiting
@@ -102,6 +103,18 @@ class TestANewConnection:
         shop.refresh_from_db()
         assert (shop.source, shop.state, shop.statuses) == ("shop-w", "trial", {"packed": "confirmed"})
         assert decrypt(shop.api_key) == "ck_1" and shop.address.endswith("/tea")
+
+    def test_a_key_that_another_person_saves_meanwhile_stays(self, operator, monkeypatch):
+        shop, whole = connect(), ShopForm.clean
+
+        def clean(form: ShopForm) -> dict[str, Any]:
+            ShopConnection.objects.update(api_key=encrypt("ck_1"), api_secret=encrypt("cs_1"))
+            return whole(form)
+
+        monkeypatch.setattr(ShopForm, "clean", clean)
+        operator.post(f"{SHOPS}{shop.id}/change/", NEW | {"address": shop.address})
+        shop.refresh_from_db()
+        assert decrypt(shop.api_key) == "ck_1"
 
     def test_a_stored_key_goes_to_no_other_host(self, operator):
         shop = connect(
