@@ -107,7 +107,7 @@ class TestANewConnection:
     def test_a_key_that_another_person_saves_meanwhile_stays(self, operator, monkeypatch):
         shop, whole = connect(), ShopForm.clean
 
-        def clean(form: ShopForm) -> dict[str, Any]:
+        def clean(form: ShopForm) -> Any:
             ShopConnection.objects.update(api_key=encrypt("ck_1"), api_secret=encrypt("cs_1"))
             return whole(form)
 
