@@ -354,7 +354,7 @@ class TestDead:
             (b"", "must be JSON"),
             (b"{", "must be JSON"),
             (b"\xff\x00", "must be UTF-8"),
-            (b"[" * 50_000, "nested too deeply"),
+            (b"[" * 50_000 + b"]" * 50_000, "nested too deeply"),
             (b"[]", "not a JSON object"),
             (b"{}", "eventId"),
             (envelope(PAID, {}, eventId="5"), "eventId"),
