@@ -8,6 +8,7 @@ import sys
 
 import psycopg
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
 
 from tests.kit import warm
@@ -71,7 +72,18 @@ STEPS = [
 
 def die_after(step: str, tmp_path) -> int:
     command = [sys.executable, "-c", DYING, step]
-    return warm.run(command, environment=dying_environment(tmp_path), timeout=60).returncode
+    code = warm.run(command, environment=dying_environment(tmp_path), timeout=60).returncode
+    until(has_no_lock, "PostgreSQL has noticed the death, and freed the dead process's locks")
+    return code
+
+
+def has_no_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT NOT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
+            " WHERE locktype = 'advisory' AND datname = current_database())"
+        )
+        return bool(cursor.fetchone()[0])
 
 
 @pytest.mark.parametrize("step", STEPS)
