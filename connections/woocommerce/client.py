@@ -259,7 +259,7 @@ class _Reader:
         except queue.Empty:
             raise ShopUnreachable(f"The host {host} was not found in time.") from None
         if not places:
-            raise ShopUnreachable(f"There is no host {host}.")
+            raise ShopUnreachable(f"The host {host} was not found.")
         return places
 
     def _connect_seconds(self) -> float:

@@ -173,7 +173,7 @@ class TestRefusals:
             read(shop.address, is_private_allowed=False)
 
     def test_a_host_that_does_not_exist_is_named(self):
-        with pytest.raises(ShopUnreachable, match=r"There is no host shop\.invalid"):
+        with pytest.raises(ShopUnreachable, match=r"The host shop\.invalid was not found\."):
             read("https://shop.invalid")
 
     def test_it_reads_over_https(self, tmp_path, monkeypatch):
