@@ -33,7 +33,7 @@ from orders.subscriptions import NAME
 from runtime.database.away import is_refusing
 from runtime.database.save import lock_row
 from runtime.database.transactions import after_commit
-from runtime.jobs.start import waker
+from runtime.jobs.work import waker
 from runtime.models import Pause
 from runtime.process import cached_rows
 from runtime.texts import make_storable

@@ -7,9 +7,9 @@ from typing import Any
 from celery import shared_task
 
 from runtime.charts import sums
+from runtime.jobs import work
 from runtime.jobs.run import run_batch
 from runtime.jobs.start import waker
-from runtime.jobs.work import do_work
 
 
 @shared_task(name="sum_minutes")
@@ -20,8 +20,13 @@ def sum_minutes(**_: Any) -> None:
 
 @shared_task(name="run_bulk_jobs")
 def run_bulk_jobs(**_: Any) -> None:
-    """Do a batch of a bulk job and other work, then queue another task: waiting drains run in between."""
+    """Do a batch of a bulk job, then queue another task: waiting drains run in between."""
     if run_batch():
         waker.wake()
-    if do_work():
-        waker.wake()
+
+
+@shared_task(name="do_work")
+def do_work(**_: Any) -> None:
+    """Do some other work, then queue another task if more is left."""
+    if work.do_work():
+        work.waker.wake()

@@ -30,6 +30,7 @@ from django.db.models.functions import Now
 
 from runtime.database.away import is_away
 from runtime.database.transactions import after_commit
+from runtime.jobs import work
 from runtime.jobs.actions import (
     ACTIONS,
     BatchResult,
@@ -42,7 +43,6 @@ from runtime.jobs.actions import (
     rows_of,
 )
 from runtime.jobs.start import waker
-from runtime.jobs.work import is_waiting
 from runtime.models import BulkJob
 from runtime.models.jobs import MAX_TRIES
 from runtime.personal_data import without_addresses
@@ -282,11 +282,13 @@ def _log(job: BulkJob, action: BulkAction, lines: Iterable[tuple[uuid.UUID, str]
 
 
 def wake_for_unfinished() -> None:
-    """Wake a worker for due jobs that had no batch since the last poll, or other work. Each poll calls this.
+    """Wake workers for due jobs that had no batch since the last poll, and for other work.
 
     A job in progress needs no wake-up: each of its tasks enqueues the next while rows are left. Another
     wake-up at each poll would add tasks until they occupy all of the worker's threads.
     """
     neglected = dt.timedelta(seconds=settings.POLL_INTERVAL)
-    if _due_jobs().filter(updated_at__lte=Now() - neglected).exists() or is_waiting():
+    if _due_jobs().filter(updated_at__lte=Now() - neglected).exists():
         waker.wake()
+    if work.is_waiting():
+        work.waker.wake()

@@ -1,13 +1,27 @@
 """Other work of workers, such as what came in and was stored. Each app registers its own.
 
-The task of bulk jobs does it, so that a worker of the release before, which does not know the work, takes no
-task that it cannot do. PostgreSQL has what is to be done: a lost wake-up is left to the poll.
+PostgreSQL has what is to be done: a lost wake-up is left to the poll.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
+
+from celery import current_app
+from django.conf import settings
+
+from runtime.process.waker import Waker
+
+#: The task that does some of it, sent by its name.
+DO_WORK = "do_work"
+
+
+def _enqueue() -> None:
+    current_app.send_task(DO_WORK, expires=settings.POLL_INTERVAL)  # the next poll sends another
+
+
+waker = Waker(_enqueue, target="work")
 
 
 class Work(NamedTuple):

@@ -316,8 +316,6 @@ def refuse(*, reason: str, at_once: bool, names: int = 1) -> None:
             r"sendgrid refuses our account since \d\d:\d\d \(401\): check SENDGRID_API_KEY",
             "refusing us",
         ),
-        # as the release before writes it
-        ("misconfigured 401", True, r".*\(401\): check SENDGRID_API_KEY", "refusing us"),
         (
             *("transient 503 unavailable", False),
             r"sendgrid fails since \d\d:\d\d \(503\): check the status page and the account; it is tried "

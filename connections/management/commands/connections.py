@@ -14,7 +14,7 @@ from connections.missing import compare, repair
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import wake
 from connections.woocommerce.client import ShopUnreachable
-from runtime.jobs.start import waker
+from runtime.jobs.work import waker
 
 _UNITS = {"m": dt.timedelta(minutes=1), "h": dt.timedelta(hours=1), "d": dt.timedelta(days=1)}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.jobs import run, work
+from runtime.jobs import work
 from runtime.jobs.work import Work
-from runtime.tasks import run_bulk_jobs
+from runtime.tasks import do_work
 from tests.kit.words import wake_for_unfinished
 
 
@@ -41,10 +41,10 @@ def test_a_worker_does_all_work_and_a_standby_what_waits_for_no_other_host(done)
 @pytest.mark.django_db
 def test_a_poll_wakes_a_worker_for_waiting_work(done, monkeypatch):
     wakes: list[str] = []
-    monkeypatch.setattr(run.waker, "wake", lambda *_, **__: wakes.append(""))
+    monkeypatch.setattr(work.waker, "wake", lambda *_, **__: wakes.append(""))
     wake_for_unfinished()
     assert len(wakes) == 1
-    run_bulk_jobs()
+    do_work()
     assert done == ["here", "elsewhere"] and len(wakes) == 2
     work.WORK.clear()
     wake_for_unfinished()
