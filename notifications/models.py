@@ -196,7 +196,7 @@ class EmailNotification(Partitioned):
         related_name="notifications",
     )
     event_type = models.CharField(max_length=50)
-    # The order's version after the change. NULL for a copy, and in rows of 0.3.
+    # The order's version after the change. NULL for a copy.
     order_version = models.IntegerField(null=True, editable=False)
     recipient_email = models.CharField(max_length=255)
     to_name = models.CharField(max_length=255, default="", blank=True)
@@ -206,8 +206,7 @@ class EmailNotification(Partitioned):
     body_text = models.TextField()
     idempotency_key = models.CharField(max_length=255)
     resend_of = models.UUIDField(null=True, editable=False)  # the e-mail that this is a copy of
-    # The sender as it was promised when the row was written. Rows of earlier releases have empty texts, which
-    # mean DEFAULT_FROM_EMAIL and REPLY_TO_EMAIL.
+    # The sender as it was promised when the row was written
     profile = models.CharField(max_length=100, default="", db_default="", blank=True)  # MailProfile.source
     from_email = models.CharField(max_length=320, default="", db_default="", blank=True)
     reply_to = models.CharField(max_length=320, default="", db_default="", blank=True)

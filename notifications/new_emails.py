@@ -135,12 +135,3 @@ def log_and_wake(emails: list[EmailNotification], *, reason: Reason) -> None:
         wake(reason)
 
     after_commit(tell)
-
-
-def version_of(key: str) -> int | None:
-    """Return the order's version in the idempotency key of an e-mail, or None for the key of a copy.
-
-    A shop copy has the version of the customer's e-mail.
-    """
-    version = key.removesuffix(SHOP_ROLE).rpartition(":")[2]
-    return int(version) if version.isdecimal() and not key.startswith("copy:") else None

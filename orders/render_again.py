@@ -16,7 +16,6 @@ from events.models import DomainEvent
 from notifications.copies import add_copy
 from notifications.manual_actions import Refusal
 from notifications.models import EmailNotification
-from notifications.new_emails import version_of
 from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.rendering import TemplateFailed, render_email
@@ -37,7 +36,7 @@ NEED_EVENT = {"order.completed", "order.cancelled", "order.refunded", "order.par
 OF_SHIPMENTS = {"order.shipped", "order.delivered"}
 CORRECTED = EVENTS["order.shipment_updated"].topic
 COLUMNS = (
-    *("order", "event_type", "recipient_email", "resend_of", "idempotency_key", "created_at"),
+    *("order", "event_type", "recipient_email", "resend_of", "order_version", "created_at"),
     *("last_error", "shop_copy_of", "customer_email"),
 )
 #: Ids and times of one statement differ by less.
@@ -118,8 +117,8 @@ def _firsts(emails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
         for id, email in wanted.items():
             if email.resend_of is not None:
                 copies[id] = email.resend_of
-            elif (version := version_of(email.idempotency_key)) and email.event_type in EVENTS:
-                key = email.order_id, version
+            elif email.order_version is not None and email.event_type in EVENTS:
+                key = email.order_id, email.order_version
                 firsts[id] = First(email.created_at, email.recipient_email, _customer(email), key)
         parents = EmailNotification.objects.only(*COLUMNS).in_bulk(list(copies.values()))
         wanted = {id: parents[parent] for id, parent in copies.items() if parent in parents}

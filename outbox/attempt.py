@@ -17,7 +17,6 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from notifications import metrics
 from notifications.log import ids_of
-from notifications.providers.base import sender_of
 from notifications.providers.sending import PROVIDERS
 from notifications.states.claimed import Claimed
 from notifications.states.errors import find_doubts
@@ -62,7 +61,7 @@ def attempt(
     `span` is the drain's.
     """
     answers: list[Outcome] = []
-    who = {"profile": email.profile, "sender": sender_of(email)}
+    who = {"profile": email.profile, "sender": email.from_email}
     waits = gate.senders.stopped_at(gate.providers, **who)
     asked = [*waits]
     doubted = [doubt.provider for doubt in reversed(find_doubts(email.errors, email.resent_at))]

@@ -13,7 +13,6 @@ from email.utils import parseaddr
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 
 from notifications.providers.causes import judge_refusal
@@ -171,13 +170,12 @@ def metadata_of(email: OutgoingEmail) -> dict[str, str]:
 
 def build_message(email: OutgoingEmail, connection: Any) -> EmailMultiAlternatives:
     """Build the message. Its Message-ID is the same in every attempt."""
-    reply_to = email.reply_to if email.from_email else settings.REPLY_TO_EMAIL
     message = EmailMultiAlternatives(
         subject=email.subject,
         body=email.body_text,
-        from_email=sender_of(email),
+        from_email=email.from_email,
         to=[recipient_of(email)],
-        reply_to=[reply_to] if reply_to else [],
+        reply_to=[email.reply_to] if email.reply_to else [],
         # RFC 3834: holiday notices and other responders do not answer such a message.
         headers={"Message-ID": message_id(email), "Auto-Submitted": "auto-generated"},
         connection=connection,
@@ -192,14 +190,9 @@ def recipient_of(email: OutgoingEmail) -> str:
     return formatted_address(name=break_links(one_line(email.to_name)), recipient_email=email.recipient_email)
 
 
-def sender_of(email: OutgoingEmail) -> str:
-    """Return the From header that was stored with the e-mail. A row of an earlier release has none."""
-    return email.from_email or str(settings.DEFAULT_FROM_EMAIL)
-
-
 def message_id(email: OutgoingEmail) -> str:
     """Return the RFC 5322 Message-ID of a notification, at the domain of its sender."""
-    return f"<{email.id}@{_domain_of(sender_of(email))}>"
+    return f"<{email.id}@{_domain_of(email.from_email)}>"
 
 
 @functools.lru_cache(maxsize=1024)

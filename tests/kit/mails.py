@@ -62,6 +62,7 @@ def make_mail(**fields: Any) -> EmailNotification:
         "event_type": "order.paid",
         "recipient_email": "alice@example.com",
         "to_name": "Alice",
+        "from_email": "orders@example.com",
         "subject": "Your order",
         "body": "<p>Paid.</p>",
         "body_text": "Paid.",

@@ -15,7 +15,7 @@ from tests.kit.words import PROVIDERS, declarations, drain, session
 
 #: The names of the providers with an API.
 HTTP = [name for name, declared in declarations().items() if declared.dialect]
-#: Values of REPLY_TO_EMAIL, and the address that they name.
+#: Values of `reply_to`, and the address that they name.
 REPLY_TO = [
     ("help@shop.test", {"email": "help@shop.test"}),
     ("Müller & Söhne <help@shop.test>", {"email": "help@shop.test", "name": "Müller & Söhne"}),

@@ -240,9 +240,8 @@ def test_smtp_has_no_reply_to_unless_it_is_set(smtp):
 
 
 @pytest.mark.parametrize(("reply_to", "address"), REPLY_TO)
-def test_smtp_has_both_headers(smtp, settings, reply_to, address):
-    settings.REPLY_TO_EMAIL = reply_to
-    PROVIDERS["smtp"].send(make_mail())
+def test_smtp_has_both_headers(smtp, reply_to, address):
+    PROVIDERS["smtp"].send(make_mail(reply_to=reply_to))
     message = email.message_from_string(smtp.messages[0], policy=email.policy.default)
     (answers,) = message["Reply-To"].addresses
     assert (answers.addr_spec, answers.display_name) == (address["email"], address.get("name", ""))
