@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import sys
 from typing import Any, NoReturn
 
 from celery import Celery, platforms, signals
@@ -30,11 +31,10 @@ class Beat(beat.Beat):
 
     def start_scheduler(self) -> Any:
         """Begin the health file first. The scheduler's setup waits for PostgreSQL."""
-        from runtime.process.presence import keep_beating
         from runtime.telemetry.metrics_server import watch
 
         watch("beat")
-        keep_beating("beat")
+        _keep_beating("beat")
         return super().start_scheduler()
 
 
@@ -44,6 +44,18 @@ class Application(Celery):
     @cached_property
     def Beat(self) -> Any:  # noqa: N802 (Celery's name)
         return self.subclass_with_self(Beat)
+
+
+def _keep_beating(kind: str) -> None:
+    """Beat, or exit with the reason for which this database must not be used. Celery would log its stack."""
+    from django.core.exceptions import ImproperlyConfigured
+
+    from runtime.process.presence import keep_beating
+
+    try:
+        keep_beating(kind)
+    except ImproperlyConfigured as error:
+        sys.exit(str(error))
 
 
 app = Application("orderpost")
@@ -79,11 +91,10 @@ def _drop_tracebacks(retval: object, **_: Any) -> None:
 @signals.worker_init.connect
 def _watch_worker(**_: Any) -> None:
     from runtime.process.cached_rows import keep_fresh
-    from runtime.process.presence import keep_beating
     from runtime.telemetry.metrics_server import watch
 
     watch("worker")
-    keep_beating("worker")
+    _keep_beating("worker")
     keep_fresh()
 
 

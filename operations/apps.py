@@ -9,8 +9,11 @@ from django.apps import apps as global_apps
 from django.apps.registry import Apps
 from django.contrib.admin import apps as admin_apps
 from django.db import transaction
+from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
+
+from operations.former_migrations import refuse_former_database
 
 #: The groups that migrate creates, with the groups whose permissions each also has. Each app's
 #: `AppConfig.roles` lists the permissions of a group beyond those. docs/guides/admin.md has a table of them.
@@ -67,9 +70,10 @@ class OperationsConfig(AppConfig):
     roles = {"viewer": ["admin.view_logentry"]}
 
     def ready(self) -> None:
-        """Create the groups after every migrate, and import each app's declarations."""
+        """Refuse a former database, create the groups after every migrate, and import the declarations."""
         from operations import checks  # noqa: F401 - registers them
 
+        connection_created.connect(refuse_former_database, dispatch_uid="former database")
         # The last app that has tables: then the permissions of all apps exist.
         post_migrate.connect(
             make_groups, sender=global_apps.get_app_config("connections"), dispatch_uid="groups"

@@ -102,6 +102,15 @@ class Migration(migrations.Migration):
                 ("event_id", models.UUIDField()),
                 ("consumer", models.CharField(max_length=100)),
                 ("envelope", models.TextField()),
+                (
+                    "is_exact",
+                    models.BooleanField(
+                        db_default=True,
+                        help_text="Whether the envelope is exactly what came. Otherwise it was not UTF-8, had a NUL"
+                        " character in it or was too long, and cannot be replayed: have its sender correct it and"
+                        " send it again.",
+                    ),
+                ),
                 ("error", models.TextField()),
                 ("failed_at", models.DateTimeField(db_default=Now(), editable=False)),
                 ("replay_requested_at", models.DateTimeField(null=True, editable=False)),
@@ -132,6 +141,25 @@ class Migration(migrations.Migration):
                             discarded_at__isnull=True,
                         ),
                     ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="RefusedEvent",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                ("sender", models.CharField(max_length=100)),
+                ("topic", models.CharField(max_length=100)),
+                ("reason", models.CharField(max_length=300)),
+                ("count", models.PositiveBigIntegerField()),
+                ("first_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("last_at", models.DateTimeField(db_default=Now(), editable=False)),
+            ],
+            options={
+                "db_table": "refused_events",
+                "default_permissions": (),
+                "constraints": [
+                    models.UniqueConstraint(fields=["sender", "topic", "reason"], name="refused_events_once")
                 ],
             },
         ),

@@ -6,6 +6,7 @@ from django.db.models.functions import Now, Upper
 from django.db.models.lookups import Exact, IsNull
 
 from retention.partitions.migrations import CreatePartitionedModel
+from runtime.database.beginnings import any_case
 from runtime.database.ids import new_id
 
 
@@ -32,6 +33,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("event_type", models.CharField(max_length=50)),
+                ("order_version", models.IntegerField(null=True, editable=False)),
                 ("recipient_email", models.CharField(max_length=255)),
                 ("to_name", models.CharField(max_length=255, default="", blank=True)),
                 ("locale", models.CharField(max_length=20, default="en")),
@@ -40,6 +42,15 @@ class Migration(migrations.Migration):
                 ("body_text", models.TextField()),
                 ("idempotency_key", models.CharField(max_length=255)),
                 ("resend_of", models.UUIDField(null=True, editable=False)),
+                ("profile", models.CharField(max_length=100, default="", db_default="", blank=True)),
+                ("from_email", models.CharField(max_length=320, default="", db_default="", blank=True)),
+                ("reply_to", models.CharField(max_length=320, default="", db_default="", blank=True)),
+                ("text_versions", models.JSONField(null=True, editable=False)),
+                ("shop_copy_of", models.UUIDField(null=True, editable=False)),
+                (
+                    "customer_email",
+                    models.CharField(max_length=255, default="", db_default="", blank=True, editable=False),
+                ),
                 (
                     "status",
                     models.CharField(
@@ -61,6 +72,7 @@ class Migration(migrations.Migration):
                 ("next_attempt_at", models.DateTimeField(db_default=Now())),
                 ("claimed_at", models.DateTimeField(null=True, editable=False)),
                 ("claim_token", models.UUIDField(null=True, editable=False)),
+                ("is_awaited", models.BooleanField(db_default=False, editable=False)),
                 ("last_error", models.TextField(default="", blank=True)),
                 ("errors", models.JSONField(default=list, blank=True)),
                 ("provider", models.CharField(max_length=50, default="", blank=True)),
@@ -71,12 +83,14 @@ class Migration(migrations.Migration):
                 ("updated_at", models.DateTimeField(db_default=Now(), editable=False)),
                 ("sent_at", models.DateTimeField(null=True, editable=False)),
                 ("resent_at", models.DateTimeField(null=True, editable=False)),
+                ("readdressed_at", models.DateTimeField(null=True, editable=False)),
                 ("delivered_at", models.DateTimeField(null=True, editable=False)),
                 ("bounced_at", models.DateTimeField(null=True, editable=False)),
                 ("complained_at", models.DateTimeField(null=True, editable=False)),
             ],
             options={
                 "db_table": "email_notifications",
+                "verbose_name": "e-mail",
                 "permissions": [
                     ("resend_emailnotification", "Can resend e-mails"),
                     ("discard_emailnotification", "Can give up e-mails"),
@@ -99,7 +113,14 @@ class Migration(migrations.Migration):
                         name="emailnotification_dead",
                         condition=Q(status="dead_lettered"),
                     ),
-                    models.Index(Upper("recipient_email"), F("id").desc(), name="emailnotification_any_case"),
+                    models.Index(
+                        any_case("recipient_email"), F("id").desc(), name="emailnotification_address"
+                    ),
+                    models.Index(
+                        Upper("customer_email"),
+                        name="emailnotification_customer",
+                        condition=~Q(customer_email=""),
+                    ),
                     models.Index(fields=["order"], name="emailnotification_order"),
                     HashIndex(fields=["correlation_id"], name="emailnotification_correlated"),
                     HashIndex(
@@ -196,6 +217,76 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=Q(reason__in=["hard_bounce", "complaint", "manual"]),
                         name="suppressions_reason_known",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="MailProfile",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                ("source", models.CharField(max_length=100, unique=True, default="", blank=True)),
+                ("from_email", models.CharField(max_length=320)),
+                ("reply_to", models.CharField(max_length=320, default="", blank=True)),
+                ("shop_name", models.CharField(max_length=200)),
+                ("postal_address", models.CharField(max_length=500)),
+                ("url", models.CharField(max_length=500, default="", blank=True)),
+                ("default_locale", models.CharField(max_length=20, default="", blank=True)),
+                ("colour", models.CharField(max_length=7, default="", blank=True)),
+                ("logo_url", models.CharField(max_length=500, default="", blank=True)),
+                ("copy_to", models.CharField(max_length=255, default="", blank=True)),
+                ("account", models.JSONField(default=dict, blank=True)),
+                ("created_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("updated_at", models.DateTimeField(db_default=Now(), editable=False)),
+            ],
+            options={"db_table": "mail_profiles", "ordering": ["source"]},
+        ),
+        migrations.CreateModel(
+            name="EmailText",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                ("source", models.CharField(max_length=100, default="", blank=True)),
+                ("event_type", models.CharField(max_length=50)),
+                ("locale", models.CharField(max_length=20)),
+                ("sentences", models.JSONField(default=list)),
+                ("published", models.PositiveIntegerField(null=True, editable=False)),
+                ("edited_by", models.CharField(max_length=150, default="", blank=True)),
+                ("edited_at", models.DateTimeField(db_default=Now(), editable=False)),
+            ],
+            options={
+                "db_table": "email_texts",
+                "default_permissions": ("view",),
+                "permissions": [("edit_texts", "Can edit and publish the texts of e-mails")],
+                "constraints": [
+                    models.UniqueConstraint(fields=["source", "event_type", "locale"], name="email_texts_key")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="EmailTextVersion",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                (
+                    "text",
+                    models.ForeignKey(
+                        "notifications.EmailText",
+                        on_delete=models.PROTECT,
+                        related_name="versions",
+                    ),
+                ),
+                ("number", models.PositiveIntegerField()),
+                ("sentences", models.JSONField(default=list)),
+                ("restored_from", models.PositiveIntegerField(null=True, editable=False)),
+                ("published_by", models.CharField(max_length=150, default="", blank=True)),
+                ("published_at", models.DateTimeField(db_default=Now(), editable=False)),
+            ],
+            options={
+                "db_table": "email_text_versions",
+                "default_permissions": (),
+                "constraints": [
+                    models.UniqueConstraint(fields=["text", "number"], name="email_text_versions_number"),
+                    models.CheckConstraint(
+                        condition=Q(number__gt=0), name="email_text_versions_count_from_one"
                     ),
                 ],
             },

@@ -1,8 +1,9 @@
 from django.contrib.postgres.indexes import HashIndex
 from django.db import migrations, models
 from django.db.models import F, Q
-from django.db.models.functions import Now, Upper
+from django.db.models.functions import Now
 
+from runtime.database.beginnings import any_case
 from runtime.database.ids import new_id
 
 
@@ -32,6 +33,21 @@ class Migration(migrations.Migration):
                         ],
                     ),
                 ),
+                (
+                    "fulfilment",
+                    models.CharField(
+                        max_length=20,
+                        default="none",
+                        db_default="none",
+                        editable=False,
+                        choices=[
+                            ("none", "None"),
+                            ("part_shipped", "Part Shipped"),
+                            ("shipped", "Shipped"),
+                            ("delivered", "Delivered"),
+                        ],
+                    ),
+                ),
                 ("version", models.PositiveIntegerField(default=1)),
                 ("user_id", models.UUIDField()),
                 ("email", models.CharField(max_length=254)),
@@ -46,13 +62,18 @@ class Migration(migrations.Migration):
                 ("total_amount", models.BigIntegerField()),
                 ("refunded_amount", models.BigIntegerField(default=0)),
                 ("currency", models.CharField(max_length=3, default="USD")),
+                ("warnings", models.JSONField(default=list, db_default=[], blank=True, editable=False)),
                 ("correlation_id", models.CharField(max_length=128, default="", blank=True)),
                 ("traceparent", models.CharField(max_length=55, default="", db_default="", editable=False)),
                 ("created_at", models.DateTimeField(db_default=Now(), editable=False)),
                 ("updated_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("reported_at", models.DateTimeField(null=True, editable=False)),
                 ("paid_at", models.DateTimeField(null=True, editable=False)),
                 ("stock_reserved_at", models.DateTimeField(null=True, editable=False)),
                 ("completed_at", models.DateTimeField(null=True, editable=False)),
+                ("unexpected_payment_at", models.DateTimeField(null=True, editable=False)),
+                ("unexpected_payment_event_id", models.UUIDField(null=True, editable=False)),
+                ("unexpected_payment_amount", models.BigIntegerField(null=True, editable=False)),
             ],
             options={
                 "db_table": "orders",
@@ -66,6 +87,18 @@ class Migration(migrations.Migration):
                     models.Index(fields=["created_at", "id"], name="orders_newest"),
                     models.Index(fields=["user_id", "created_at", "id"], name="orders_user_newest"),
                     models.Index(fields=["status", "created_at", "id"], name="orders_status_newest"),
+                    models.Index(
+                        fields=["fulfilment", "created_at", "id"],
+                        name="orders_fulfilment_newest",
+                        condition=~Q(fulfilment="none"),
+                    ),
+                    models.Index(
+                        any_case("reference"),
+                        F("created_at").desc(),
+                        F("id").desc(),
+                        name="orders_reference",
+                        condition=~Q(reference=""),
+                    ),
                     models.Index(
                         fields=["reference", "created_at", "id"],
                         name="orders_reference_newest",
@@ -84,9 +117,9 @@ class Migration(migrations.Migration):
                     ),
                     # Stuck orders, which are few, by the time at which they stopped
                     models.Index(
-                        fields=["paid_at"],
-                        name="orders_unconfirmed",
-                        condition=Q(source="", status="paid"),
+                        fields=["status", "paid_at"],
+                        name="orders_unshipped",
+                        condition=Q(source="", status__in=["paid", "confirmed"], fulfilment="none"),
                     ),
                     models.Index(
                         fields=["status", "stock_reserved_at"],
@@ -103,12 +136,20 @@ class Migration(migrations.Migration):
                             refunded_amount__lt=F("total_amount"),
                         ),
                     ),
+                    models.Index(
+                        fields=["unexpected_payment_at"],
+                        name="orders_unexpected_payment",
+                        condition=Q(source="", unexpected_payment_at__isnull=False),
+                    ),
                     HashIndex(fields=["correlation_id"], name="orders_correlation"),
-                    models.Index(Upper("email"), "created_at", "id", name="orders_email_newest"),
+                    models.Index(
+                        any_case("email"), F("created_at").desc(), F("id").desc(), name="orders_email"
+                    ),
                 ],
                 "constraints": [
+                    # What another system reports is a fact, of whatever amount and currency.
                     models.CheckConstraint(
-                        condition=Q(total_amount__gte=1, total_amount__lte=10**12),
+                        condition=Q(total_amount__gte=1, total_amount__lte=10**12) | ~Q(source=""),
                         name="orders_total_in_range",
                     ),
                     # A cancelled order may be refunded in parts, and stays cancelled.
@@ -125,8 +166,68 @@ class Migration(migrations.Migration):
                         name="orders_refund_fits_status",
                     ),
                     models.CheckConstraint(
-                        condition=Q(currency__regex=r"^[A-Z]{3}$"), name="orders_currency_form"
+                        condition=Q(currency__regex=r"^[A-Z]{3}$") | ~Q(source=""),
+                        name="orders_currency_form",
                     ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="OrderRefund",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                (
+                    "order",
+                    models.ForeignKey(
+                        to="orders.order",
+                        on_delete=models.CASCADE,
+                        db_constraint=False,
+                        db_index=False,
+                    ),
+                ),
+                ("refund_id", models.CharField(max_length=100, null=True)),
+                ("amount", models.BigIntegerField()),
+                ("way", models.CharField(max_length=10)),
+                ("is_unexpected_payment", models.BooleanField(db_default=False)),
+                ("at", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "refunds",
+                "default_permissions": (),
+                "constraints": [models.UniqueConstraint(fields=["order", "refund_id"], name="refunds_once")],
+            },
+        ),
+        migrations.CreateModel(
+            name="Shipment",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                (
+                    "order",
+                    models.ForeignKey(
+                        to="orders.order",
+                        on_delete=models.CASCADE,
+                        db_constraint=False,
+                        db_index=False,
+                    ),
+                ),
+                ("reference", models.CharField(max_length=100, null=True)),
+                ("carrier", models.CharField(max_length=100, default="", blank=True)),
+                ("tracking_number", models.CharField(max_length=100, default="", blank=True)),
+                ("tracking_url", models.CharField(max_length=2000, default="", blank=True)),
+                ("lines", models.JSONField(default=list, blank=True)),
+                ("sequence", models.PositiveIntegerField(null=True)),
+                ("shipped_at", models.DateTimeField(null=True)),
+                ("delivered_at", models.DateTimeField(null=True)),
+                ("returned_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "db_table": "shipments",
+                "default_permissions": (),
+                "indexes": [
+                    models.Index(fields=["shipped_at"], name="shipments_own", condition=Q(sequence=None))
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=["order", "reference"], name="shipments_once")
                 ],
             },
         ),

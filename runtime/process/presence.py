@@ -8,6 +8,7 @@ host, when a person forgets it, or after a day.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import multiprocessing.util
 import os
@@ -69,7 +70,14 @@ class Presence:
 
 
 def keep_beating(kind: str) -> None:
-    """Beat in a thread until the process exits. Call this after a fork and after `health.begin`."""
+    """Beat in a thread until the process exits. Call this after a fork and after `health.begin`.
+
+    Raise `ImproperlyConfigured` if a connection shows that the process must not use this database.
+    """
+    if connection.connection is None:
+        with contextlib.suppress(DatabaseError, InterfaceError):  # the role itself waits for PostgreSQL
+            connection.ensure_connection()
+        connection.close()  # web's main thread needs none
     stopped = threading.Event()
     thread = threading.Thread(
         target=_run, args=[Presence(kind=kind), stopped], name=f"presence-{kind}", daemon=True

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing"),
 ]
 
-BEFORE, NEW = f"localhost/orderpost-{baseline.BASELINE[:12]}", images.IMAGE
+BEFORE, NEW = f"localhost/orderpost-{baseline.commit()[:12]}", images.IMAGE
 #: Partitions first, as the page says.
 ROLES = sorted(RUNNING, key=lambda role: role != "partitions")
 

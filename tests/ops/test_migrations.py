@@ -20,10 +20,13 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, migrations, models
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.migrations.state import ProjectState
 from django.db.models import Q
 from django.utils import timezone
 
+from operations import former_migrations
+from operations.former_migrations import FORMER, FormerDatabase, refuse_former_database
 from retention.partitions.migrations import AddPartitionedIndex
 from tests.kit.months import dsn
 from tests.kit.words import DomainEvent, attached
@@ -157,6 +160,41 @@ def test_a_migration_of_a_table_in_use_waits_for_no_lock_for_long(app, name):
             waits = True
         elif re.match(r"ALTER TABLE|DROP INDEX(?! CONC)|CREATE INDEX(?! CONC)", line) and name not in SMALL:
             assert waits, line
+
+
+def test_no_former_name_is_in_use():
+    loader = MigrationLoader(None)
+    assert {(app, name) for app, names in FORMER.items() for name in names} & set(
+        loader.disk_migrations
+    ) == set()
+
+
+class TestFormerDatabase:
+    @pytest.fixture(autouse=True)
+    def unknown(self, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the test's database be one that this process has not seen yet."""
+        monkeypatch.setattr(former_migrations, "_passed", set())
+
+    def name(self, app: str, name: str) -> None:
+        MigrationRecorder(connection).record_applied(app, name)
+
+    def test_one_of_this_or_a_newer_release_is_used(self):
+        for app in APPS:
+            self.name(app, "0001_initial_2")
+            self.name(app, "0002_of_a_newer_release")
+        self.name("outbox", "0001_initial")
+        refuse_former_database(connection=connection)
+
+    @pytest.mark.parametrize("app", FORMER)
+    def test_one_with_any_former_name_is_refused_and_its_connection_closed(self, app, monkeypatch):
+        closed: list[str] = []
+        monkeypatch.setattr(connection, "close", lambda: closed.append("closed"))  # the test's transaction
+        for name in FORMER[app]:
+            self.name(app, name)
+            with pytest.raises(FormerDatabase, match=f"it names the migration {app}.{name}, .* `make clean`"):
+                refuse_former_database(connection=connection)
+            MigrationRecorder(connection).record_unapplied(app, name)
+        assert len(closed) == len(FORMER[app])
 
 
 class TestAddPartitionedIndex:

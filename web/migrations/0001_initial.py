@@ -1,4 +1,5 @@
 from django.db import migrations, models
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from runtime.database.ids import new_id
@@ -24,7 +25,14 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "idempotency_keys",
-                "indexes": [models.Index(fields=["created_at"], name="idempotency_keys_age")],
+                "indexes": [
+                    models.Index(fields=["created_at"], name="idempotency_keys_age"),
+                    models.Index(
+                        fields=["created_at"],
+                        name="idempotency_keys_webhook_age",
+                        condition=Q(scope__startswith="webhook:"),
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -41,7 +49,7 @@ class Migration(migrations.Migration):
                 ("revoked_at", models.DateTimeField(null=True, blank=True)),
                 ("last_used_at", models.DateTimeField(null=True, editable=False)),
             ],
-            options={"db_table": "api_tokens"},
+            options={"db_table": "api_tokens", "verbose_name": "API token"},
         ),
         # An order's timeline reads the admin's log by object, and the audit log reads it by time.
         migrations.RunSQL(
