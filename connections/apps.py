@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.apps import AppConfig
 
 
@@ -20,19 +22,28 @@ class ConnectionsConfig(AppConfig):
         from connections import missing, posts
         from connections.models import ShopConnection
         from connections.privacy import erase_posts, export_posts
-        from notifications import connected
-        from orders.privacy.stored_answers import OTHER_TEXTS, OtherTexts
-        from runtime.jobs.work import WORK, Work
+        from notifications.connected import ConnectedShops, register_shops
+        from orders.privacy.stored_answers import OtherTexts, register_texts
+        from runtime.jobs.work import Work, register_work
         from runtime.process.cached_rows import CachedRows, version_of
 
-        OTHER_TEXTS.append(OtherTexts(erase_posts, export_posts))
-        WORK.append(Work(is_waiting=posts.is_waiting, do=posts.process_some))
-        WORK.append(Work(missing.is_due, missing.compare_all, waits_for_others=True))
-        shops = ShopConnection.objects
-        connected.find_shop = lambda source: shops.active().filter(source=source).first()
-        names: CachedRows[bool] = CachedRows(
-            version=version_of("shop_connections"),
-            load=lambda: dict.fromkeys(connected.read_names(), True),
+        register_texts(OtherTexts(erase_posts, export_posts))
+        register_work(
+            Work(is_waiting=posts.is_waiting, do=posts.process_some),
+            Work(missing.is_due, missing.compare_all, waits_for_others=True),
         )
-        connected.has_name = lambda source: source in names.get()
-        connected.read_names = lambda: shops.active().values_list("source", flat=True)
+        shops = ShopConnection.objects
+
+        def read_names() -> Iterable[str]:
+            return shops.active().values_list("source", flat=True)
+
+        names: CachedRows[bool] = CachedRows(
+            version=version_of("shop_connections"), load=lambda: dict.fromkeys(read_names(), True)
+        )
+        register_shops(
+            ConnectedShops(
+                find=lambda source: shops.active().filter(source=source).first(),
+                has_name=lambda source: source in names.get(),
+                read_names=read_names,
+            )
+        )

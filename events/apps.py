@@ -17,7 +17,7 @@ class EventsConfig(AppConfig):
         from events.consuming import refusals
         from web import heartbeat
 
-        heartbeat.WRITERS.append(refusals.write)
+        heartbeat.register_writer(refusals.write)
         if settings.KAFKA_OPTIONS:
             from events.transports import kafka
 

@@ -18,5 +18,5 @@ from runtime.telemetry.metrics import from_broker
 
 @from_broker(settings.EVENT_TRANSPORT)
 def lag() -> Iterator[GaugeMetricFamily]:
-    lags = consumer_lags(topics=sorted(handlers.subscription.read()), group=GROUP)
+    lags = consumer_lags(topics=sorted(handlers.subscription().read()), group=GROUP)
     return families(Facts({LAGS: lags}))

@@ -34,4 +34,4 @@ class NotificationsConfig(AppConfig):
         from notifications import checks  # noqa: F401 - registers the deploy checks
         from notifications.settle import TOPICS
 
-        handlers.publish_topics(lambda: TOPICS.values() if settings.EMAIL_EVENTS else ())
+        handlers.register_topics(lambda: TOPICS.values() if settings.EMAIL_EVENTS else ())

@@ -128,13 +128,13 @@ def _sentences_of(files: Environment, event_type: str) -> Sentences:
     if event_type == LAYOUT:
         return Sentences(tuple(merged.values()), variables, frozenset())
     always = {name for sentence in merged.values() if sentence.is_always for name in sentence.variables}
-    named = {name for kind in samples.kinds[:1] for name in kind}
+    named = {name for kind in samples.kinds()[:1] for name in kind}
     return Sentences(tuple(merged.values()), variables | (always & named), frozenset(extras))
 
 
 def _never_empty() -> frozenset[str]:
     """Return the variables that have a value in every sample."""
-    kinds = samples.kinds
+    kinds = samples.kinds()
     always = {
         name
         for name in (kinds[0] if kinds else {})

@@ -33,8 +33,8 @@ from runtime.database.transactions import after_commit
 EMAIL_ORDER_PATIENCE = dt.timedelta(minutes=15)
 #: A waiting e-mail looks again after so long, if nobody wakes it before.
 LONGEST_WAIT_SECONDS = 60.0
-#: By event, the events that make its e-mail old news. `orders.apps` sets it: e-mails know no order.
-overtaken_by: Mapping[str, Collection[str]] = {}
+#: By event, the events that make its e-mail old news
+_overtaken_by: dict[str, Collection[str]] = {}
 #: The states of an e-mail that may hold up later ones.
 _BLOCKING = (*DUE_STATES, Status.PROCESSING)
 # Copies have no version, and no comparison with NULL is true.
@@ -90,6 +90,11 @@ class Sibling(NamedTuple):
     resent_at: dt.datetime | None
 
 
+def register_overtaken(events: Mapping[str, Collection[str]]) -> None:
+    """Register by event the events that make its e-mail old news. E-mails know no order."""
+    _overtaken_by.update(events)
+
+
 def find_out_of_turn(emails: Iterable[Claimed]) -> dict[uuid.UUID, Outcome]:
     """Return the outcomes of those claimed e-mails that are overtaken or have to wait, in one statement."""
     ordered = {
@@ -125,7 +130,7 @@ def _read_siblings(emails: Collection[Claimed | EmailNotification]) -> dict[uuid
         }
         for email in emails
     ]
-    overtaking = sorted({event for events in overtaken_by.values() for event in events})
+    overtaking = sorted({event for events in _overtaken_by.values() for event in events})
     siblings: defaultdict[uuid.UUID, list[Sibling]] = defaultdict(list)
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
         cursor.execute(_READ, [json.dumps(mine), overtaking])
@@ -151,7 +156,7 @@ def _judge(email: Claimed, siblings: Sequence[Sibling]) -> Outcome | None:
 
 def _overtaken(email: Claimed | EmailNotification, siblings: Sequence[Sibling]) -> str:
     """Return the reason why an e-mail is overtaken, or an empty text."""
-    events = overtaken_by.get(email.event_type, ())
+    events = _overtaken_by.get(email.event_type, ())
     by = (other.event_type for other in siblings if other.is_later and other.event_type in events)
     return next((f"overtaken by {event}" for event in by), "")
 
@@ -159,7 +164,7 @@ def _overtaken(email: Claimed | EmailNotification, siblings: Sequence[Sibling]) 
 def _will_be_overtaken(other: Sibling, *, event_type: str) -> bool:
     """Return whether an earlier e-mail will be discarded at its next claim because of this event."""
     is_certain = other.status in DUE_STATES and last_doubt(other.errors, other.resent_at) is None
-    return is_certain and event_type in overtaken_by.get(other.event_type, ())
+    return is_certain and event_type in _overtaken_by.get(other.event_type, ())
 
 
 def _wait_for(waits: Mapping[uuid.UUID, float]) -> Outcome:

@@ -18,28 +18,31 @@ class OrdersConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Hand in the orders of a source and the handlers of events, and check the declared events.
+        """Register what the packages below do not know of orders, and check the declared events.
 
         The check compares them with settings, schemas and templates.
         Raise `ImproperlyConfigured`, which stops the process.
         """
         from events.consuming import handlers
-        from events.schemas.schemas import schemas_made_by
-        from notifications import samples, turns
-        from notifications.api import sources
+        from events.schemas.schemas import register_schemas
+        from notifications.api.sources import register_order_ids
+        from notifications.samples import register_samples
         from notifications.template_checks import check_templates
+        from notifications.turns import register_overtaken
         from orders.emails import SAMPLES, sample_for
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
         from orders.subscriptions import NAME, OWN_TOPICS, subscribed
         from orders.topic_schemas import make_schemas
 
-        samples.kinds, samples.order_for = SAMPLES, sample_for
-        turns.overtaken_by = {event.name: event.overtaken_by for event in EVENTS.values()}
-        sources.order_ids = lambda source: Order.objects.filter(source=source).values("id")
-        handlers.subscription = handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)
-        schemas_made_by(make_schemas)
-        handlers.publish_topics(lambda: [event.topic for event in EVENTS.values()])
+        register_samples(SAMPLES, order_for=sample_for)
+        register_overtaken({event.name: event.overtaken_by for event in EVENTS.values()})
+        register_order_ids(lambda source: Order.objects.filter(source=source).values("id"))
+        handlers.register_subscription(
+            handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)
+        )
+        register_schemas(make_schemas)
+        handlers.register_topics(lambda: [event.topic for event in EVENTS.values()])
         for event in EVENTS.values():
             try:
                 json.loads(event.schema.read_text())

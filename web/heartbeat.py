@@ -21,14 +21,18 @@ from web.api import token_use
 #: The heartbeat of the process that receives webhooks.
 ENDPOINT = "web"
 
-#: Functions that save what requests noted in memory. Other packages add theirs.
-WRITERS: list[Callable[[], object]] = [token_use.write]
+_writers: list[Callable[[], object]] = [token_use.write]
 
 log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 5.0
 #: A replica's age is that of its last commit, so something must commit more often than it may be behind.
 BEAT_SECONDS_FOR_REPLICA = 2.0
+
+
+def register_writer(write: Callable[[], object]) -> None:
+    """Register a function that saves what requests noted in memory."""
+    _writers.append(write)
 
 
 def beat_forever() -> None:
@@ -40,7 +44,7 @@ def beat_forever() -> None:
             Heartbeat.beat(name=ENDPOINT)
             if replica.read(replica.alias) == replica.ALIAS:
                 Heartbeat.beat(name=replica.FOLLOWS, every=BEAT_SECONDS)
-            for write in WRITERS:
+            for write in _writers:
                 write()
             cached_rows.refresh()
             outage.end()

@@ -23,12 +23,20 @@ class Subscription:
     own_topics: frozenset[str] = frozenset()  # those to which orderpost publishes, too
 
 
-#: The handlers of the one consumer. The app that has them sets it.
-subscription = Subscription(name="", read=dict)
+_subscriptions: list[Subscription] = []
 _published: list[Callable[[], Iterable[str]]] = []
 
 
-def publish_topics(read: Callable[[], Iterable[str]]) -> None:
+def register_subscription(subscription: Subscription) -> None:
+    """Register the handlers of the one consumer."""
+    _subscriptions[:] = [subscription]
+
+
+def subscription() -> Subscription:
+    return _subscriptions[0]
+
+
+def register_topics(read: Callable[[], Iterable[str]]) -> None:
     """Register a function that returns the topics that an app publishes."""
     _published.append(read)
 

@@ -30,7 +30,7 @@ class Name(NamedTuple):
 _made: list[Callable[[], Iterable[tuple[Path, dict[str, Any]]]]] = []
 
 
-def schemas_made_by(make: Callable[[], Iterable[tuple[Path, dict[str, Any]]]]) -> None:
+def register_schemas(make: Callable[[], Iterable[tuple[Path, dict[str, Any]]]]) -> None:
     """Register a function that makes schemas from the code that reads the events, each with its file."""
     _made.append(make)
 

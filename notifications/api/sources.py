@@ -14,17 +14,14 @@ from django.db.models import F, Q, QuerySet
 from notifications.models import EmailNotificationQuerySet
 from web.models import ApiToken
 
-
-def _unknown(source: str) -> QuerySet[Any, Any]:
-    raise LookupError("No app has set order_ids.")
-
-
-#: Returns a query of the ids of a source's orders. `orders.apps` sets it: an e-mail has only its order's id.
-order_ids: Callable[[str], QuerySet[Any, Any]] = _unknown
-
-
+_order_ids: list[Callable[[str], QuerySet[Any, Any]]] = []
 #: A copy to an address that is not its order's.
 _ELSEWHERE = Q(resend_of__isnull=False) & ~Q(recipient_email__iexact=F("order__email"))
+
+
+def register_order_ids(read: Callable[[str], QuerySet[Any, Any]]) -> None:
+    """Register what makes the query of the ids of a source's orders. An e-mail has only its order's id."""
+    _order_ids[:] = [read]
 
 
 def visible(
@@ -40,4 +37,4 @@ def visible(
         return emails
     if recipient_email:  # what is hidden is not found, either
         emails = emails.exclude(_ELSEWHERE)
-    return emails.filter(order_id__in=order_ids(token.source)).annotate(is_elsewhere=_ELSEWHERE)
+    return emails.filter(order_id__in=_order_ids[0](token.source)).annotate(is_elsewhere=_ELSEWHERE)

@@ -29,8 +29,11 @@ class OtherTexts(NamedTuple):
     export: Callable[..., dict[str, list[dict[str, Any]]]]
 
 
-#: The apps above add theirs.
-OTHER_TEXTS: list[OtherTexts] = []
+_other_texts: list[OtherTexts] = []
+
+
+def register_texts(texts: OtherTexts) -> None:
+    _other_texts.append(texts)
 
 
 def json_patterns(texts: Iterable[str]) -> list[str]:
@@ -83,7 +86,7 @@ def erase_answers(*, person: Person) -> Counter[str]:
             [ERASED, ERASED, [row["id"] for row in events]],
         )
         counts["inbound_dead_letters"] += cursor.rowcount
-    for texts in OTHER_TEXTS:
+    for texts in _other_texts:
         counts += texts.erase(person=person)
     return counts
 
@@ -128,7 +131,7 @@ def export_answers(*, person: Person) -> dict[str, list[dict[str, Any]]]:
             person.only_their_address(row) for row in events if _names(row, person, _EVENT_TEXTS)
         ],
     }
-    for texts in OTHER_TEXTS:
+    for texts in _other_texts:
         exported |= texts.export(person=person)
     return exported
 

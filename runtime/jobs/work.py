@@ -35,14 +35,18 @@ class Work(NamedTuple):
     waits_for_others: bool = False
 
 
-WORK: list[Work] = []
+_work: list[Work] = []
+
+
+def register_work(*kinds: Work) -> None:
+    _work.extend(kinds)
 
 
 def is_waiting() -> bool:
-    return any(work.is_waiting() for work in WORK)
+    return any(work.is_waiting() for work in _work)
 
 
 def do_work(*, is_standby: bool = False) -> bool:
     """Do some of each kind. Return whether more is left to do at once."""
-    left = [work.do() for work in WORK if not (is_standby and work.waits_for_others)]
+    left = [work.do() for work in _work if not (is_standby and work.waits_for_others)]
     return any(left)

@@ -26,7 +26,7 @@ class Command(BaseCommand):
         wait_for_postgres(pause=stopped.wait)
         keep_fresh()
         member = transports.member_name()
-        subscription = handed_in.subscription
+        subscription = handed_in.subscription()
         handlers = subscription.read()
         consumer.run(
             connect=lambda: transports.consumer(topics=sorted(handlers), group=consumer.GROUP, name=member),

@@ -14,7 +14,7 @@ from events.transports import BrokerAway
 
 def topics() -> list[str]:
     """Return every topic that orderpost writes or reads, including those of inbound dead letters."""
-    incoming = sorted(handlers.subscription.read())
+    incoming = sorted(handlers.subscription().read())
     return list(
         dict.fromkeys([*handlers.published_topics(), *incoming, *(f"{topic}.dlt" for topic in incoming)])
     )

@@ -21,7 +21,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(
         work,
-        "WORK",
+        "_work",
         [
             Work(lambda: True, lambda: note("here")),
             Work(lambda: False, lambda: note("elsewhere"), waits_for_others=True),
@@ -46,6 +46,6 @@ def test_a_poll_wakes_a_worker_for_waiting_work(done, monkeypatch):
     assert len(wakes) == 1
     do_work()
     assert done == ["here", "elsewhere"] and len(wakes) == 2
-    work.WORK.clear()
+    work._work.clear()
     wake_for_unfinished()
     assert len(wakes) == 2
