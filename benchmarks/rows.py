@@ -26,10 +26,10 @@ _ORDERS = f"""
 _MAILS = f"""
     INSERT INTO email_notifications (id, status, retry_count, max_retries, next_attempt_at, last_error,
         errors, provider, provider_message_id, correlation_id, traceparent, created_at, event_type,
-        recipient_email, to_name, locale, subject, body, body_text, idempotency_key, order_id)
+        recipient_email, to_name, from_email, locale, subject, body, body_text, idempotency_key, order_id)
     SELECT {_ID}, 'pending', 0, 3, now() - interval '1 minute', '', '[]'::jsonb, '', '', %(run)s, '', now(),
-        'order.paid', 'user' || n || '@example.com', 'User', 'en', %(subject)s, %(html)s, %(text)s,
-        %(run)s || n, gen_random_uuid()
+        'order.paid', 'user' || n || '@example.com', 'User', 'orders@example.com', 'en', %(subject)s,
+        %(html)s, %(text)s, %(run)s || n, gen_random_uuid()
     FROM generate_series(1, %(count)s) AS n
 """
 

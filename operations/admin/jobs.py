@@ -228,7 +228,7 @@ def _list_url(job: BulkJob) -> str:
 def _left_alone(job: BulkJob) -> list[tuple[str, int, str, int]]:
     """Return each reason with its count, and the list of the first rows with their number."""
     page = _list_url(job)
-    ids = {reason: job.refused_ids.get(reason, []) for reason in job.refusals}
+    ids = job.refused_ids or {}
     return [
         (reason, count, f"{page}?ids={','.join(first)}" if first and page else "", len(first))
         for reason, count in sorted(job.refusals.items(), key=lambda item: -item[1])

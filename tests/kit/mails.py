@@ -94,7 +94,7 @@ def make_mails_of(counts: dict[str, int], *, age: float = 1.0, sent_now: int | N
             """
             INSERT INTO email_notifications (id, status, retry_count, max_retries, next_attempt_at,
                 last_error, errors, provider, provider_message_id, correlation_id, traceparent, sent_at,
-                event_type, recipient_email, to_name, locale, subject, body, body_text,
+                event_type, recipient_email, to_name, from_email, locale, subject, body, body_text,
                 idempotency_key, order_id)
             SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0')
                     || '7' || substr(place, 1, 3)
@@ -103,8 +103,8 @@ def make_mails_of(counts: dict[str, int], *, age: float = 1.0, sent_now: int | N
                 CASE WHEN status = 'sent' THEN
                     now() - CASE WHEN n > %(sent_now)s THEN interval '2 hours' ELSE interval '0' END
                 END, 'order.paid',
-                'user' || n || '@example.com', 'User', 'en', 'Your order', '<p>Paid.</p>', 'Paid.', n::text,
-                gen_random_uuid()
+                'user' || n || '@example.com', 'User', 'orders@example.com', 'en', 'Your order',
+                '<p>Paid.</p>', 'Paid.', n::text, gen_random_uuid()
             FROM unnest(%(statuses)s::text[], %(counts)s::int[]) WITH ORDINALITY
                 AS kinds (status, count, kind),
                 generate_series(1, count) AS n,

@@ -64,10 +64,11 @@ QUICK = {
 #: Due e-mails, as a backlog is, past the API.
 BACKLOG = """
     INSERT INTO email_notifications (id, status, retry_count, max_retries, last_error, errors, provider,
-        provider_message_id, correlation_id, traceparent, event_type, recipient_email, to_name, locale,
-        subject, body, body_text, idempotency_key, order_id)
+        provider_message_id, correlation_id, traceparent, event_type, recipient_email, to_name, from_email,
+        locale, subject, body, body_text, idempotency_key, order_id)
     SELECT uuidv7(), 'pending', 0, 3, '', '[]', '', '', 'flow', '', 'order.paid',
-        'u' || n || '@example.com', '', 'en', 'Paid', '<p>Paid</p>', 'Paid', gen_random_uuid()::text, uuidv7()
+        'u' || n || '@example.com', '', 'orders@example.com', 'en', 'Paid', '<p>Paid</p>', 'Paid',
+        gen_random_uuid()::text, uuidv7()
     FROM generate_series(1, %s) AS n
 """
 
