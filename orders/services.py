@@ -26,7 +26,7 @@ from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind
 
 from events.publishing.write import new_event
-from notifications.new_emails import NO_ADDRESS, UnsentState, new_emails
+from notifications.new_emails import NO_ADDRESS, Withheld, new_emails
 from orders.emails import default_locale, email_context, fulfilment_before
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
@@ -84,8 +84,8 @@ class NothingUnexpected(ChangeRefused):
 STATE = ("status", "version", "refunded_amount", *names(Use.GIVEN))
 #: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
 TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
-#: Why the e-mails to an order's address are not sent.
-NO_EMAIL = {"": NO_ADDRESS, ERASED_ADDRESS: "erased"}
+#: Why the e-mails to an order's address are withheld.
+WITHHELD_TO = {"": NO_ADDRESS.last_error, ERASED_ADDRESS: "erased"}
 #: The line of an order whose address a person gave, because its system gave no usable one.
 CORRECTED = "email: A person gave the order an address."
 #: An order keeps the newest warnings.
@@ -105,9 +105,9 @@ class OrderChange:
         #: Whether the order has an address, and had none before.
         self.has_new_address = False
         #: The state in which its e-mails are written, if none of them is to leave.
-        self.unsent: UnsentState | None = None
+        self.withheld: Withheld | None = None
         #: Why the change sends no e-mail, or "" if it sends one.
-        self.no_email = "this event sends none"
+        self.why_withheld = "this event sends none"
 
     def warn(self, text: str, *, about: str = "") -> None:
         """Add a warning, which must not quote personal data. The timeline's line says what it is `about`."""
@@ -164,13 +164,15 @@ class OrderChange:
             context=lambda: email_context(order=shown, change=change),
             interval=EVENTS[event].email_interval,
             may_exist=may_exist,
-            unsent=self.unsent,
+            withheld=self.withheld,
         )
         self.rows += emails
         if emails:
-            self.no_email = self.unsent["last_error"] if self.unsent else NO_EMAIL.get(order.email, "")
+            self.why_withheld = (
+                self.withheld.last_error if self.withheld else WITHHELD_TO.get(order.email, "")
+            )
         elif event in settings.NOTIFY_ON:
-            self.no_email = f"already sent for sequence {shown.version}"
+            self.why_withheld = f"already sent for sequence {shown.version}"
 
     def save(self, *others: models.Model, check: str = "", values: Sequence[object] = ()) -> bool:
         """Save the rows and `others` in the caller's transaction, as `save_together` does."""
@@ -465,19 +467,19 @@ def apply_reported_state(
     is_history: bool,
     sends_email: bool = True,
     warnings: Sequence[str] = (),
-    unsent: UnsentState | None = None,
+    withheld: Withheld | None = None,
     **change: Any,
 ) -> OrderChange:
     """Take over the state that another system reports of its order, and send the e-mail of its event.
 
     `reported` is the order after the change of `event`, which happened `at`. An event that arrives after a
     later one (overtaken) changes only the order's times, but still sends its e-mail, which shows the order as
-    reported and goes to the newest address. Without `sends_email`, the caller adds it. With `unsent`, it is
-    written in this state. History sends none, and neither does an order whose address was not known before
-    its person was erased. The e-mail's templates get `change`. The change has the `warnings` about the
-    report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the report has another currency and is
-    not history. Two first events at the same moment violate the primary key of orders: the second must try
-    again.
+    reported and goes to the newest address. Without `sends_email`, the caller adds it. If `withheld` is
+    given, it is written in this state. History sends none, and neither does an order whose address was not
+    known before its person was erased. The e-mail's templates get `change`. The change has the `warnings`
+    about the report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the report has another currency
+    and is not history. Two first events at the same moment violate the primary key of orders: the second must
+    try again.
     """
     order, now, erased_at = lock_row_and_ask(
         Order, reported.id, question=ERASED_AT, values=[address_hash(reported.email)]
@@ -505,7 +507,7 @@ def apply_reported_state(
         setattr(order, column, min(filter(None, [getattr(order, column), at])))
     order.updated_at = now
     applied = OrderChange(order, now)
-    applied.unsent = unsent
+    applied.withheld = withheld
     applied.has_new_address = had_no_address and bool(order.email)
     early = ["placedAt: It is in the future. The event's time is used."] if is_early else []
     for warning in (*warnings, *early):
@@ -513,7 +515,7 @@ def apply_reported_state(
     if order.completed_at and order.fulfilment == Order.Fulfilment.PART_SHIPPED:
         order.fulfilment = Order.Fulfilment.SHIPPED  # as `complete` says
     if is_history:
-        applied.no_email = "notify is false"
+        applied.why_withheld = "notify is false"
     elif sends_email:
         if event == "order.cancelled":
             change.setdefault("was_paid", order.paid_at is not None or reported.refunded_amount > 0)

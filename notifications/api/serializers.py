@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from notifications.models import LAST_ERROR_AT, EmailNotification
-from notifications.states.transitions import DUE_STATES, Status
+from notifications.states.transitions import DUE_STATES, EndedBy, Status
 from notifications.template_files import event_types
 from runtime.personal_data import without_addresses
 from web.api.fields import Choice, EmailAddress, Identifier
@@ -36,6 +36,11 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     status = serializers.ChoiceField(choices=Status.choices)
     retry_count = serializers.IntegerField()
     max_retries = serializers.IntegerField()
+    ended_by = serializers.ChoiceField(
+        choices=EndedBy.choices,
+        allow_blank=True,
+        help_text="Why it did not leave, or is no longer tried. Empty while it is open, or sent",
+    )
     last_error = serializers.SerializerMethodField()
     next_attempt_at = serializers.SerializerMethodField(help_text="null if no attempt is planned")
     provider = serializers.CharField()

@@ -126,7 +126,7 @@ class TestACorrection:
         id = new_id()
         tell("paid", id, 1)
         mail = EmailNotification.objects.get()
-        EmailNotification.objects.update(status="discarded")
+        EmailNotification.objects.update(status="discarded", ended_by="person")
         body = {"recipient_email": BOB, "update_order": True}
         answer = Api(make_token()).post(f"/api/v1/notifications/{mail.id}/copies", body)
         assert "shop-a owns the order" in assert_problem(answer, 409, "not-copyable")["detail"]
