@@ -36,11 +36,6 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     status = serializers.ChoiceField(choices=Status.choices)
     retry_count = serializers.IntegerField()
     max_retries = serializers.IntegerField()
-    ended_by = serializers.ChoiceField(
-        choices=EndedBy.choices,
-        allow_blank=True,
-        help_text="Why it did not leave, or is no longer tried. Empty while it is open, or sent",
-    )
     last_error = serializers.SerializerMethodField()
     next_attempt_at = serializers.SerializerMethodField(help_text="null if no attempt is planned")
     provider = serializers.CharField()
@@ -55,6 +50,11 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     )
     profile = serializers.CharField(help_text="The source whose profile sends it; empty for own orders")
     failed_at = serializers.SerializerMethodField(help_text="When it became a dead letter, or null")
+    ended_by = serializers.ChoiceField(
+        choices=EndedBy.choices,
+        allow_blank=True,
+        help_text="Why it did not leave, or is no longer tried. Empty while it is open, or sent",
+    )
 
     @extend_schema_field(serializers.CharField())
     def get_recipient_email(self, email: EmailNotification) -> str:

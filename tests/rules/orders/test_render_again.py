@@ -18,7 +18,7 @@ from orders.models import Shipment
 from tests.kit.admin import MAILS, press
 from tests.kit.events import order as place
 from tests.kit.jobs import Killed, act, job_after, run_jobs, small_batches, started
-from tests.kit.mails import not_in, rendered_again
+from tests.kit.mails import ENDED_BY, not_in, rendered_again
 from tests.kit.months import Steps
 from tests.kit.orders import (
     cancel_order,
@@ -37,6 +37,7 @@ from tests.kit.words import (
     DomainEvent,
     EmailNotification,
     Order,
+    Status,
     Suppression,
     address_hash,
     erase_person,
@@ -57,7 +58,14 @@ def _no_worker():
 def spoil(order: Order, event_type: str, **fields: Any) -> EmailNotification:
     """Make the newest e-mail of this kind a dead letter with a wrong text."""
     mail = EmailNotification.objects.filter(order_id=order.id, event_type=event_type).latest("id")
-    values = {"status": "dead_lettered", "subject": "{{ reference", "body": "wrong", "body_text": "wrong"}
+    status = fields.get("status", Status.DEAD_LETTERED)
+    values = {
+        "status": status,
+        "ended_by": ENDED_BY.get(status, ""),
+        "subject": "{{ reference",
+        "body": "wrong",
+        "body_text": "wrong",
+    }
     EmailNotification.objects.filter(id=mail.id).update(**values | fields)
     return EmailNotification.objects.get(id=mail.id)
 
