@@ -36,6 +36,14 @@ def _names(node: ast.AST) -> Iterator[str]:
             yield from WORDS.intersection([part.slice.value])
 
 
+def _saves_a_write(call: ast.Call, tree: ast.Module) -> bool:
+    """Return whether the call only leaves out the rows that have the words which are written next."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "exclude":
+        return False
+    words = ", ".join(map(ast.unparse, call.keywords))
+    return f".exclude({words}).update({words})" in ast.unparse(tree)
+
+
 def decisions(source: str) -> list[str]:
     """Return the expressions that decide by such words. Whether there are any words is no decision."""
     tree, lines = ast.parse(source), []
@@ -48,7 +56,7 @@ def decisions(source: str) -> list[str]:
             for keyword in node.keywords:
                 column, _, lookup = (keyword.arg or "").partition("__")
                 is_filter = isinstance(node.func, ast.Attribute) and node.func.attr in ("filter", "exclude")
-                if column in WORDS and (lookup or is_filter):
+                if column in WORDS and (lookup or is_filter) and not _saves_a_write(node, tree):
                     lines.append(ast.unparse(node))
         elif isinstance(node, ast.Match) and any(_names(node.subject)):
             lines.append(ast.unparse(node.subject))
