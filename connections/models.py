@@ -10,14 +10,13 @@ from django.db.models.functions import Now
 
 from connections.encryption import Unreadable, decrypt
 from notifications.age import describe_old_news
-from notifications.new_emails import UnsentState
-from notifications.states.outcomes import WITHHELD
-from notifications.states.transitions import Status
+from notifications.new_emails import Withheld
+from notifications.states.transitions import EndedBy, Status
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 
 #: The state of an e-mail of a trial.
-TRIAL_STATE: UnsentState = {"status": Status.DISCARDED, "last_error": f"{WITHHELD} trial"}
+TRIAL = Withheld(Status.DISCARDED, EndedBy.TRIAL, "not sent: trial")
 
 
 class ShopConnectionQuerySet(models.QuerySet["ShopConnection"]):
@@ -87,13 +86,13 @@ class ShopConnection(models.Model):
             return False
         return True
 
-    def unsent_state(self, at: dt.datetime) -> UnsentState | None:
+    def withheld(self, at: dt.datetime) -> Withheld | None:
         """Return the state of the e-mail about a change at this time by the shop's clock, if none is sent.
 
         Before `live_at` the shop sent its own.
         """
         if self.state != self.State.LIVE or self.live_at is None or at < self.live_at:
-            return TRIAL_STATE
+            return TRIAL
         return describe_old_news(at)
 
 

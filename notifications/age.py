@@ -22,12 +22,12 @@ from django.utils import timezone
 from notifications.log import EmailChange
 from notifications.manual_actions import why_not
 from notifications.models import CONTENT, WAITS_SINCE, EmailNotification
-from notifications.new_emails import UnsentState
+from notifications.new_emails import Withheld
 from notifications.settle import settle_locked
 from notifications.states.claimed import Claimed
 from notifications.states.errors import ErrorEntry
-from notifications.states.outcomes import TOO_OLD, Outcome, Verdict
-from notifications.states.transitions import SET_ASIDE_OLD, Status, list_in_sql
+from notifications.states.outcomes import Outcome, Verdict
+from notifications.states.transitions import SET_ASIDE_OLD, EndedBy, Status, list_in_sql
 from runtime.database.postgres.cursor import Prepared
 from runtime.models import Heartbeat, Pause
 
@@ -68,12 +68,13 @@ def max_age() -> dt.timedelta:
     return dt.timedelta(hours=settings.EMAIL_MAX_AGE_HOURS)
 
 
-def describe_old_news(at: dt.datetime) -> UnsentState | None:
+def describe_old_news(at: dt.datetime) -> Withheld | None:
     """Return the state of a new e-mail about a change at this time, if that is too long ago to be sent."""
     waited = timezone.now() - at
     if waited < max_age():
         return None
-    return {"status": Status.DEAD_LETTERED, "last_error": f"{TOO_OLD} its change came {_say(waited)} late"}
+    words = f"too old: its change came {_say(waited)} late"
+    return Withheld(Status.DEAD_LETTERED, EndedBy.AGE, words)
 
 
 def sweep(*, after: Place) -> tuple[list[EmailChange], Place]:
@@ -133,7 +134,7 @@ def _too_old(errors: Sequence[ErrorEntry], *, waited: dt.timedelta) -> Outcome:
         reason = f"{newest.get('provider') or reason} ({newest.get('text', '')})"
     return Outcome(
         Verdict.TOO_OLD,
-        text=f"{TOO_OLD} it waited {_say(waited)} for {reason}",
+        text=f"too old: it waited {_say(waited)} for {reason}",
     )
 
 

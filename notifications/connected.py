@@ -11,13 +11,13 @@ from typing import NamedTuple, Protocol
 
 from django.conf import settings
 
-from notifications.new_emails import UnsentState
+from notifications.new_emails import Withheld
 
 
 class ConnectedShop(Protocol):
     """A shop that connected itself and is not turned off."""
 
-    def unsent_state(self, at: dt.datetime) -> UnsentState | None:
+    def withheld(self, at: dt.datetime) -> Withheld | None:
         """Return the state of the e-mail about a change at this time by the shop's clock, if none is sent."""
 
 

@@ -9,8 +9,7 @@ from django.conf import settings
 from notifications.models import CONTENT, EmailNotification
 from notifications.new_emails import log_and_wake
 from notifications.parts import RenderedEmail
-from notifications.states.outcomes import is_withheld
-from notifications.states.transitions import ENDED
+from notifications.states.transitions import ENDED, EndedBy
 from notifications.suppressions import suppressed_among
 from notifications.wake import Reason
 from runtime.addresses import is_usable
@@ -22,7 +21,7 @@ from runtime.telemetry import context as work_context
 
 #: The columns that a copy has from its original, besides its content.
 KEPT = (
-    *("order_id", "event_type", "recipient_email", "to_name", "locale"),
+    *("order_id", "source", "event_type", "recipient_email", "to_name", "locale"),
     *("profile", "from_email", "reply_to", "shop_copy_of", "customer_email"),
 )
 
@@ -44,7 +43,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     require_transaction("a copy")
     email = (
         EmailNotification.objects.select_for_update(no_key=True)
-        .only("status", "last_error", "resent_at", *KEPT, *CONTENT, "text_versions")
+        .only("status", "ended_by", "last_error", *KEPT, *CONTENT, "text_versions")
         .get(id=id)
     )
     if reason := why_not_copied(email=email):
@@ -62,7 +61,7 @@ def why_not_copied(*, email: EmailNotification) -> str:
     """Return why no address can get a copy of the e-mail, or an empty text."""
     if email.status not in ENDED:
         return f"it is {email.status} and may still be sent"
-    if is_withheld(status=email.status, last_error=email.last_error, resent_at=email.resent_at):
+    if email.ended_by == EndedBy.TRIAL:
         return f"it is {email.last_error}"
     return "its data was erased" if email.recipient_email == ERASED_ADDRESS else ""
 

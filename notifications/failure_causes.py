@@ -10,7 +10,7 @@ from django.db.models import CharField
 from django.db.models.expressions import RawSQL
 
 from notifications.models import EmailNotification
-from notifications.states.outcomes import TOO_OLD
+from notifications.states.transitions import TRIED
 
 #: The groups are of so many dead letters, the newest ones.
 COUNT_LIMIT = 10_000
@@ -19,9 +19,11 @@ _CODES = r"^[0-9]{3}(?:[ -][245]\.[0-9]{1,3}\.[0-9]{1,3})?"
 #: A word that differs between errors of one cause, because it has a digit, an @, or a dot inside: a number,
 #: id, time, address, or host.
 _WORD = r"""[^][\s<>(){},;='"]*(?:[0-9@]|\w\.\w)[^][\s<>(){},;='"]*"""
-#: The cause of a row: a hash of the provider and of the error without such words.
+_TRIED = ", ".join(f"'{reason.value}'" for reason in TRIED)
+#: The cause of a row that was tried: a hash of the provider and of the error without such words. Of another
+#: one, what ended it.
 _CAUSE = f"""
-    left(md5(CASE WHEN starts_with(last_error, '{TOO_OLD}') THEN '{TOO_OLD}' ELSE
+    left(md5(CASE WHEN ended_by NOT IN ({_TRIED}) THEN ended_by ELSE
     provider || ' ' || coalesce(substring(last_error FROM $re${_CODES}$re$), '') || regexp_replace(
         regexp_replace(last_error, $re${_CODES}$re$, ''), $re${_WORD}(?:\\s+{_WORD})*$re$, '#', 'g') END), 16)
 """

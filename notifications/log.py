@@ -37,6 +37,7 @@ class EmailChange:
     is_awaited: bool
     was: str
     status: str
+    ended_by: str
     outcome: Outcome | None = None
     #: Until the e-mail is due; None if it is not, or is due at its old place.
     wait_seconds: float | None = None
@@ -63,6 +64,7 @@ class EmailChange:
             row.is_awaited,
             was,
             row.status,
+            row.ended_by,
             outcome,
             wait_seconds,
         )
@@ -101,6 +103,7 @@ def _count(change: EmailChange) -> None:
 
 def _log(change: EmailChange, *, recipient: str) -> None:
     line = {**ids_of(change), "recipient": recipient, "was": str(change.was), "now": str(change.status)}
+    line["ended_by"] = change.ended_by
     outcome = change.outcome
     if outcome is None or change.status == Status.SENT:
         log.info(
@@ -142,5 +145,6 @@ def log_created(email: EmailNotification) -> None:
         recipient=email.recipient_email,
         was="",
         now=str(email.status),
+        ended_by=str(email.ended_by),
         **more,
     )

@@ -15,8 +15,7 @@ from django.utils.text import get_text_list
 from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.states import errors
-from notifications.states.outcomes import is_withheld
-from notifications.states.transitions import RESEND, Status, Transition
+from notifications.states.transitions import RESEND, EndedBy, Status, Transition
 from notifications.turns import wake_waiting
 from runtime.addresses import is_usable
 from runtime.personal_data import ERASED_ADDRESS
@@ -66,12 +65,15 @@ def change(
             if refusal is not None:
                 refusals.append(refusal)
             else:
-                was, row.status = row.status, act.to
+                was, row.status, row.ended_by = row.status, act.to, act.ended_by or ""
                 changes.append(EmailChange.of(row, was=was))
                 changed.append(row)
         if changes:
             EmailNotification.objects.filter(id__in=[change.id for change in changes]).update(
-                status=act.to, updated_at=Now(), **{column: _FRESH[column] for column in act.columns}
+                status=act.to,
+                ended_by=act.ended_by or "",
+                updated_at=Now(),
+                **{column: _FRESH[column] for column in act.columns},
             )
         log_changes(changes, hide_address=hide_address)
         wake_waiting(changed)
@@ -84,7 +86,7 @@ def why_not(*, row: EmailNotification, act: Transition, now: dt.datetime) -> Ref
         return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.before)], 'or')}")
     if act is RESEND and row.recipient_email == ERASED_ADDRESS:
         return Refusal(row.id, "its data was erased")
-    if act is RESEND and is_withheld(status=row.status, last_error=row.last_error, resent_at=row.resent_at):
+    if act is RESEND and row.ended_by == EndedBy.TRIAL:
         return Refusal(row.id, f"it is {row.last_error}")
     if act is RESEND and not is_usable(row.recipient_email):
         return Refusal(row.id, "it has no usable address: send a copy to a corrected one")

@@ -17,7 +17,14 @@ from django.db.models.lookups import Exact, IsNull
 
 from notifications.retention import EMAIL_RETENTION
 from notifications.states.errors import ErrorEntry
-from notifications.states.transitions import COLUMNS_OF, DUE_INDEX, DUE_STATES, Status
+from notifications.states.transitions import (
+    COLUMNS_OF,
+    DUE_INDEX,
+    DUE_STATES,
+    REASONS,
+    EndedBy,
+    Status,
+)
 from retention.partitioned import Partitioned
 from runtime.database.beginnings import any_case
 from runtime.database.ids import new_id
@@ -41,6 +48,15 @@ def _has_columns_of(status: Status) -> Q:
     """
     is_in_state = Exact(F("status"), Value(status.value))
     return Q(*(Exact(is_in_state, IsNull(F(column), False)) for column in COLUMNS_OF[status]))
+
+
+def _has_reason_of_state() -> Q:
+    """Require a known state with one of its reasons, and none in a state that has none."""
+    open_states = [status.value for status in Status if status not in REASONS]
+    condition = Q(status__in=open_states, ended_by="")
+    for status, reasons in REASONS.items():
+        condition |= Q(status=status.value, ended_by__in=[reason.value for reason in reasons])
+    return condition
 
 
 #: The time of the last failed attempt, as stored: text in ISO 8601 and UTC.
@@ -206,6 +222,8 @@ class EmailNotification(Partitioned):
     body_text = models.TextField()
     idempotency_key = models.CharField(max_length=255)
     resend_of = models.UUIDField(null=True, editable=False)  # the e-mail that this is a copy of
+    # that of the order, empty for the shop's own
+    source = models.CharField(max_length=100, default="", db_default="", blank=True, editable=False)
     # The sender as it was promised when the row was written
     profile = models.CharField(max_length=100, default="", db_default="", blank=True)  # MailProfile.source
     from_email = models.CharField(max_length=320, default="", db_default="", blank=True)
@@ -224,7 +242,8 @@ class EmailNotification(Partitioned):
     claimed_at = models.DateTimeField(null=True, editable=False)
     claim_token = models.UUIDField(null=True, editable=False)
     is_awaited = models.BooleanField(db_default=False, editable=False)  # a later one waits for it (turns.py)
-    last_error = models.TextField(default="", blank=True)
+    ended_by = models.CharField(max_length=20, choices=EndedBy, default="", db_default="", blank=True)
+    last_error = models.TextField(default="", blank=True)  # words for people: no code decides by them
     errors = models.JSONField(default=list, blank=True)  # states/errors.py describes an entry
 
     provider = models.CharField(max_length=50, default="", blank=True)
@@ -293,9 +312,7 @@ class EmailNotification(Partitioned):
             models.Index(LAST_ERROR_AT, name="emailnotification_errors", condition=~Q(errors=[])),
         ]
         constraints = [
-            models.CheckConstraint(
-                condition=Q(status__in=Status.values), name="emailnotification_status_known"
-            ),
+            models.CheckConstraint(condition=_has_reason_of_state(), name="emailnotification_reason"),
             models.CheckConstraint(
                 condition=_has_columns_of(Status.SENT), name="emailnotification_sent_has_its_time"
             ),

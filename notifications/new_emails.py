@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import models
@@ -21,20 +22,24 @@ from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.rendering import render_email
 from notifications.settle import end_event
-from notifications.states.transitions import Status
+from notifications.states.transitions import EndedBy, Status
 from notifications.wake import Reason, wake
 from runtime.database.ids import new_id
 from runtime.database.transactions import after_commit, require_transaction
 from runtime.personal_data import ERASED, ERASED_ADDRESS
 from runtime.telemetry import context as work_context
 
-#: The last error of an e-mail to an order that has no address.
-NO_ADDRESS = "no usable address"
-#: The states of e-mails that are written and not sent.
-NO_ADDRESS_STATE = {"status": Status.DEAD_LETTERED, "last_error": NO_ADDRESS}
-ERASED_STATE = {"status": Status.SUPPRESSED, "last_error": "the recipient's data was erased"}
-#: The `status` and `last_error` of an e-mail that is written and not sent.
-UnsentState = Mapping[str, str]
+
+class Withheld(NamedTuple):
+    """The state of an e-mail that is written and not sent, and the words for it."""
+
+    status: Status
+    ended_by: EndedBy
+    last_error: str
+
+
+NO_ADDRESS = Withheld(Status.DEAD_LETTERED, EndedBy.NO_ADDRESS, "no usable address")
+ERASED_PERSON = Withheld(Status.SUPPRESSED, EndedBy.ERASURE, "the recipient's data was erased")
 #: The end of a shop copy's idempotency key.
 SHOP_ROLE = ":shop"
 
@@ -51,14 +56,15 @@ def new_emails(
     context: Callable[[], Mapping[str, object]],
     interval: dt.timedelta | None = None,
     may_exist: bool = False,
-    unsent: UnsentState | None = None,
+    withheld: Withheld | None = None,
 ) -> list[models.Model]:
     """Return the e-mail about an event, and the shop's copy if there is a `copy_to`, for the caller to save.
 
     `source` is the order's, whose profile the e-mails get. Without a `recipient_email`, the e-mail is a dead
     letter, and `readdress` makes it due once there is one. Return none if `NOTIFY_ON` does not list the
     event, if the order has an e-mail for this event that was written within `interval`, or if one for this
-    version `may_exist` and does. With `unsent`, both e-mails are written in this state. `context` returns the
+    version `may_exist` and does. Both e-mails are written as `withheld`, if
+    that is given. `context` returns the
     template's data; it is called only if the e-mail is rendered. Raise `UnknownEmail` for an event without
     templates.
     """
@@ -95,14 +101,15 @@ def new_emails(
         "max_retries": settings.MAX_RETRIES,
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,
-        **(unsent or {}),
+        "source": source,
     }
+    state = withheld if recipient_email or withheld else NO_ADDRESS
     email = EmailNotification(
         id=new_id(),  # before that of the copy: lists have the order of the ids
         recipient_email=recipient_email,
         to_name=to_name,
         idempotency_key=key,
-        **shared | (ERASED_STATE if is_erased else {} if recipient_email or unsent else NO_ADDRESS_STATE),
+        **shared | _columns(ERASED_PERSON if is_erased else state),
     )
     emails = [email]
     if profile.copy_to and not is_erased:
@@ -113,12 +120,16 @@ def new_emails(
                 idempotency_key=key + SHOP_ROLE,
                 shop_copy_of=email.id,
                 customer_email=recipient_email,
-                **shared,
+                **shared | _columns(withheld),
             )
         )
     log_and_wake(emails, reason=Reason.FAST_PATH)
     dead = [email for email in emails if settings.EMAIL_EVENTS and email.status == Status.DEAD_LETTERED]
     return [*emails, *(end_event(email, attempts=0) for email in dead)]
+
+
+def _columns(withheld: Withheld | None) -> dict[str, object]:
+    return {} if withheld is None else withheld._asdict()
 
 
 def _has_email(order_id: uuid.UUID, **fields: object) -> bool:

@@ -19,8 +19,8 @@ from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.providers.sending import PROVIDERS
 from notifications.states import transitions
-from notifications.states.outcomes import SET_ASIDE, TOO_OLD, Verdict
-from notifications.states.transitions import Status
+from notifications.states.outcomes import Verdict
+from notifications.states.transitions import EndedBy, Status
 from notifications.suppressions import suppressed_among
 from notifications.turns import find_overtaken
 from notifications.wake import Reason, wake
@@ -92,6 +92,7 @@ def readdress(
         recipient_email=recipient_email,
         to_name=to_name,
         status=status,
+        ended_by="",
         last_error="",
         next_attempt_at=Now(),
         readdressed_at=Now(),
@@ -103,6 +104,7 @@ def readdress(
     changes = []
     for email in emails:
         was, email.status, email.recipient_email = email.status, status, recipient_email
+        email.ended_by = ""
         changes.append(EmailChange.of(email, was=was))
     log_changes(changes)
     after_commit(lambda: wake(Reason.RESEND))
@@ -157,7 +159,7 @@ def find_old_news(*, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Refusal]:
     They wait for an attempt that would discard them, are discarded, or are dead letters that are too old.
     """
     unsent = Q(status__in=(*transitions.DUE_STATES, Status.DISCARDED), resent_at=None)
-    too_old = Q(status=Status.DEAD_LETTERED, last_error__startswith=TOO_OLD)
+    too_old = Q(status=Status.DEAD_LETTERED, ended_by=EndedBy.AGE)
     rows = EmailNotification.objects.filter(unsent | too_old, id__in=list(ids))
     return {id: Refusal(id, reason) for id, reason in find_overtaken(rows.defer(*CONTENT)).items()}
 
@@ -189,7 +191,7 @@ def resend_dead_letters() -> tuple[int, int]:
     require_transaction("a resend")
     changed, refused, last = 0, 0, uuid.UUID(int=0)
     while True:
-        rows = EmailNotification.objects.dead().exclude(last_error__startswith=f"{SET_ASIDE} ")
+        rows = EmailNotification.objects.dead().exclude(ended_by=EndedBy.RESTORE)
         ids = list(rows.filter(id__gt=last).order_by("id").values_list("id", flat=True)[:CHUNK])
         if not ids:
             return changed, refused

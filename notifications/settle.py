@@ -28,7 +28,6 @@ from notifications.states.claimed import Claimed
 from notifications.states.errors import count_attempts, entry_of
 from notifications.states.outcomes import (
     MESSAGE_ID_LIMIT,
-    SET_ASIDE,
     UNTRIED,
     Decision,
     Outcome,
@@ -43,6 +42,7 @@ from notifications.states.transitions import (
     SET_ASIDE_REPLACED,
     SETTLE,
     TAKE_BACK,
+    EndedBy,
     Status,
 )
 from notifications.turns import look_again, wake_waiting
@@ -71,8 +71,8 @@ _LOCK = Prepared(
 #: The new values of a row. `wait` is in seconds, or null if the row keeps its place. `failures` are entries
 #: without time, to append to the row's errors.
 _VALUES = (
-    "id uuid, status text, retry_count int, wait float8, failures jsonb, untried bool, error text,"
-    " provider text, message_id text"
+    "id uuid, status text, ended_by text, retry_count int, wait float8, failures jsonb, untried bool,"
+    " error text, provider text, message_id text"
 )
 # The statement gets the ids twice. The join finds each row's values. The list makes the plan use the primary
 # key, and prunes partitions while PostgreSQL still plans for values.
@@ -80,6 +80,7 @@ _WRITE = Prepared(
     f"""
     UPDATE email_notifications AS row SET
         status = new.status,
+        ended_by = new.ended_by,
         retry_count = new.retry_count,
         next_attempt_at = coalesce(
             statement_timestamp() + new.wait * interval '1 second', row.next_attempt_at),
@@ -157,14 +158,14 @@ def set_aside(*, until: dt.datetime, reason: str, limit: int) -> list[EmailChang
 def set_aside_replaced(*, ids: Iterable[uuid.UUID], reason: str) -> list[EmailChange]:
     """Make dead letters of e-mails that were replaced by a copy or given up after a backup."""
     unfinished = EmailNotification.objects.filter(id__in=list(ids), status__in=SET_ASIDE_REPLACED.before)
-    replaced = unfinished.exclude(last_error__startswith=f"{SET_ASIDE} ").select_for_update()
+    replaced = unfinished.exclude(ended_by=EndedBy.RESTORE).select_for_update()
     return _set_aside(replaced, reason=reason)
 
 
 def _set_aside(
     rows: QuerySet[EmailNotification], *, reason: str, limit: int | None = None
 ) -> list[EmailChange]:
-    outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
+    outcome = Outcome(Verdict.RESTORED, text=reason)
     with transaction.atomic():
         locked = rows.defer(*CONTENT).order_by("id")[:limit]
         return settle_locked([(row, outcome) for row in locked])
@@ -177,7 +178,7 @@ def take_back(*, provider: str, since: dt.datetime, is_same: Callable[[str], boo
     dead letters that somebody else changes right now.
     """
     dead = EmailNotification.objects.filter(
-        status__in=TAKE_BACK.before, provider=provider, updated_at__gte=since
+        status__in=TAKE_BACK.before, ended_by=EndedBy.PROVIDER, provider=provider, updated_at__gte=since
     ).defer(*CONTENT)
     outcome = Outcome(Verdict.RETURNED, provider, text="the provider had refused our account")
     changes: list[EmailChange] = []
@@ -210,6 +211,7 @@ def settle_locked(decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[
             chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
         )
         was, row.status, row.retry_count = row.status, decision.status, decision.retry_count
+        row.ended_by = decision.ended_by or ""
         written.append(_values(row.id, outcome, decision))
         changes.append(EmailChange.of(row, was=was, outcome=outcome, wait_seconds=decision.wait_seconds))
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
@@ -225,6 +227,7 @@ def _values(id: uuid.UUID, outcome: Outcome, decision: Decision) -> dict[str, An
     return {
         "id": str(id),
         "status": str(decision.status),
+        "ended_by": str(decision.ended_by or ""),
         "retry_count": decision.retry_count,
         "wait": None if decision.wait_seconds is None else float(decision.wait_seconds),
         "failures": [entry_of(failure) for failure in outcome.failures],

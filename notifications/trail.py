@@ -29,6 +29,7 @@ VERDICTS = {
     "throttled": "too fast for the provider",
     "misconfigured": "the provider refuses our account",
     "sender_refused": "the provider refuses the sender",
+    "restored": "held after a restore of the database",
 }
 
 

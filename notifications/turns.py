@@ -23,8 +23,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from notifications.models import EmailNotification
 from notifications.states.claimed import Claimed
 from notifications.states.errors import ErrorEntry, failing_since, last_doubt
-from notifications.states.outcomes import WITHHELD, Outcome, Verdict
-from notifications.states.transitions import DUE_STATES, Status, list_in_sql
+from notifications.states.outcomes import Outcome, Verdict
+from notifications.states.transitions import DUE_STATES, EndedBy, Status, list_in_sql
 from notifications.wake import Reason, wake
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.transactions import after_commit
@@ -49,8 +49,7 @@ _READ = Prepared(
             AND other.status IN ({list_in_sql(_BLOCKING)}) AND other.resent_at IS NULL
         OR other.order_version > mine.version
             AND other.event_type = ANY(%s) AND other.recipient_email <> ''
-            AND NOT (other.status = '{Status.DISCARDED.value}' AND other.last_error LIKE '{WITHHELD}%%'
-                AND other.resent_at IS NULL)
+            AND other.ended_by <> '{EndedBy.TRIAL.value}'
     ORDER BY other.order_version
     """  # noqa: S608 - only constants are inserted
 )

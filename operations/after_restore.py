@@ -20,6 +20,7 @@ from events.models import DomainEvent, ProcessedEvent
 from notifications.models import EmailNotification
 from notifications.restored import Sent, hold_unproven, settle_logged
 from notifications.settle import set_aside_replaced
+from notifications.states.transitions import EndedBy
 from operations import pauses
 from operations.lost_changes import Lost, LostChanges, merged
 from orders.models import Order
@@ -124,8 +125,8 @@ class _LogReader:
         if kind == "e-mail" and line.get("now") == "sent":
             sent = Sent(str(line.get("provider", "")), str(line.get("provider_message_id", "")))
             self._sent[uuid.UUID(id)] = sent
-        elif kind == "e-mail" and line.get("now") == "discarded" and "outcome" not in line:
-            self._given_up.add(uuid.UUID(id))  # by a person or an erasure
+        elif kind == "e-mail" and line.get("ended_by") in (EndedBy.PERSON, EndedBy.ERASURE):
+            self._given_up.add(uuid.UUID(id))
         elif kind == "event":
             self._published.add(uuid.UUID(id))
         if len(self._notes) >= BATCH:

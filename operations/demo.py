@@ -27,7 +27,7 @@ from connections.services import make_secret
 from events.models import DomainEvent
 from notifications.models import EmailNotification, MailProfile
 from notifications.rendering import write_date
-from notifications.states.transitions import Status
+from notifications.states.transitions import EndedBy, Status
 from orders import services, shipments
 from orders.models import Order
 from orders.services import OrderChange
@@ -309,8 +309,9 @@ def _end_email(
     if cause is not None:
         code, text = cause
         text = text.format(address=mail.recipient_email, id=mail.id.hex[-12:])
-        mail.status, mail.last_error, mail.errors = (
+        mail.status, mail.ended_by, mail.last_error, mail.errors = (
             Status.DEAD_LETTERED,
+            EndedBy.PROVIDER,
             text,
             [failure("permanent", code, text)],
         )

@@ -150,8 +150,7 @@ ORDER_FIELDS = (
     OrderField("completed_at", Kind.TIME, Use.CSV, section="Times"),
     # An answer has it only while such a payment must be returned (orders.api.serializers).
     OrderField("unexpected_payment_at", Kind.TIME, Use.NONE, section="Times"),
-    OrderField("unexpected_payment_event_id", Kind.ID, Use.NONE),
-    OrderField("unexpected_payment_amount", Kind.AMOUNT, Use.NONE),
+    OrderField("address_corrected_at", Kind.TIME, Use.NONE, section="Times"),
     # An answer has it only if another system owns the order (orders.api.serializers).
     OrderField("source", Kind.TEXT, Use.CSV, section="Order", most=100),
     OrderField("warnings", Kind.LINES, Use.NONE),

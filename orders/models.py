@@ -136,11 +136,11 @@ class Order(models.Model):
     paid_at = models.DateTimeField(null=True, editable=False)
     stock_reserved_at = models.DateTimeField(null=True, editable=False)
     completed_at = models.DateTimeField(null=True, editable=False)
-    # Set while a payment must be returned that the order could not take. The id of its event stays, so that a
-    # repeat of the event is recognised. The amount is NULL if the payment was in another currency.
+    # When a person gave the order of another system an address. Later reports without one keep it.
+    address_corrected_at = models.DateTimeField(null=True, editable=False)
+    # The time of the oldest `UnexpectedPayment` that is not returned. Each answer shows it without another
+    # statement.
     unexpected_payment_at = models.DateTimeField(null=True, editable=False)
-    unexpected_payment_event_id = models.UUIDField(null=True, editable=False)
-    unexpected_payment_amount = models.BigIntegerField(null=True, editable=False)
 
     objects = OrderQuerySet.as_manager()
 
@@ -240,10 +240,31 @@ class Order(models.Model):
         """The minor units that can still be refunded."""
         return self.total_amount - self.refunded_amount
 
-    @property
-    def unexpected_amount(self) -> int:
-        """The minor units of the payment that must be returned, or 0, also for one in another currency."""
-        return self.unexpected_payment_amount or 0 if self.unexpected_payment_at else 0
+
+class UnexpectedPayment(models.Model):
+    """A payment that its order could not take, and that must be returned.
+
+    It is saved with the change of its order. The row stays, so that a repeat of the event is recognised.
+    """
+
+    id = models.UUIDField(primary_key=True, editable=False)  # of the payment's event
+    # As of OrderRefund, without a constraint.
+    order = models.ForeignKey(Order, models.CASCADE, db_constraint=False, db_index=False)
+    # In the order's minor units. NULL if the payment was in another currency.
+    amount = models.BigIntegerField(null=True)
+    at = models.DateTimeField()
+    returned_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "unexpected_payments"
+        default_permissions = ()
+        indexes = [
+            # an order's payments, oldest first
+            models.Index(fields=["order", "at"], name="unexpected_payments_of_order"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)
 
 
 class RefundWay(enum.StrEnum):

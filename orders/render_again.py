@@ -20,7 +20,7 @@ from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.rendering import TemplateFailed, render_email
 from notifications.services import give_up
-from notifications.states.outcomes import SET_ASIDE
+from notifications.states.transitions import EndedBy
 from notifications.suppressions import suppressed_among
 from orders.emails import email_context, fulfilment_before
 from orders.events import EVENTS
@@ -37,7 +37,7 @@ OF_SHIPMENTS = {"order.shipped", "order.delivered"}
 CORRECTED = EVENTS["order.shipment_updated"].topic
 COLUMNS = (
     *("order", "event_type", "recipient_email", "resend_of", "order_version", "created_at"),
-    *("last_error", "shop_copy_of", "customer_email"),
+    *("ended_by", "shop_copy_of", "customer_email"),
 )
 #: Ids and times of one statement differ by less.
 NEAR = dt.timedelta(days=1)
@@ -204,7 +204,7 @@ def _render(
     """Render the e-mail, and give `email` the order's recipient and sender. Raise `NotRendered`."""
     if email.recipient_email == ERASED_ADDRESS:
         raise NotRendered("its data was erased")
-    if email.last_error.startswith(f"{SET_ASIDE} "):
+    if email.ended_by == EndedBy.RESTORE:
         raise NotRendered("it may have been sent before the restore, so resend it or mark it as sent")
     if order is None or first is None:
         raise NotRendered("its order or its first e-mail is not stored any more")

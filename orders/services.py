@@ -26,11 +26,11 @@ from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind
 
 from events.publishing.write import new_event
-from notifications.new_emails import NO_ADDRESS, UnsentState, new_emails
+from notifications.new_emails import NO_ADDRESS, Withheld, new_emails
 from orders.emails import default_locale, email_context, fulfilment_before
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
-from orders.models import TRACKING, Order, OrderRefund, RefundWay, Shipment
+from orders.models import TRACKING, Order, OrderRefund, RefundWay, Shipment, UnexpectedPayment
 from orders.refunds import describe_doubt, may_be_one, read_similar
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
 from retention.person import ERASED_AT
@@ -84,10 +84,8 @@ class NothingUnexpected(ChangeRefused):
 STATE = ("status", "version", "refunded_amount", *names(Use.GIVEN))
 #: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
 TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
-#: Why the e-mails to an order's address are not sent.
-NO_EMAIL = {"": NO_ADDRESS, ERASED_ADDRESS: "erased"}
-#: The line of an order whose address a person gave, because its system gave no usable one.
-CORRECTED = "email: A person gave the order an address."
+#: Why the e-mails to an order's address are withheld.
+WITHHELD_TO = {"": NO_ADDRESS.last_error, ERASED_ADDRESS: "erased"}
 #: An order keeps the newest warnings.
 MOST_WARNINGS = 100
 #: The fields of an item in the event.
@@ -105,9 +103,9 @@ class OrderChange:
         #: Whether the order has an address, and had none before.
         self.has_new_address = False
         #: The state in which its e-mails are written, if none of them is to leave.
-        self.unsent: UnsentState | None = None
+        self.withheld: Withheld | None = None
         #: Why the change sends no e-mail, or "" if it sends one.
-        self.no_email = "this event sends none"
+        self.why_withheld = "this event sends none"
 
     def warn(self, text: str, *, about: str = "") -> None:
         """Add a warning, which must not quote personal data. The timeline's line says what it is `about`."""
@@ -164,13 +162,15 @@ class OrderChange:
             context=lambda: email_context(order=shown, change=change),
             interval=EVENTS[event].email_interval,
             may_exist=may_exist,
-            unsent=self.unsent,
+            withheld=self.withheld,
         )
         self.rows += emails
         if emails:
-            self.no_email = self.unsent["last_error"] if self.unsent else NO_EMAIL.get(order.email, "")
+            self.why_withheld = (
+                self.withheld.last_error if self.withheld else WITHHELD_TO.get(order.email, "")
+            )
         elif event in settings.NOTIFY_ON:
-            self.no_email = f"already sent for sequence {shown.version}"
+            self.why_withheld = f"already sent for sequence {shown.version}"
 
     def save(self, *others: models.Model, check: str = "", values: Sequence[object] = ()) -> bool:
         """Save the rows and `others` in the caller's transaction, as `save_together` does."""
@@ -344,8 +344,8 @@ def refund(
     if the repeat has another amount, `RefundExceedsBalance` if less is left, and `OtherMoney` if `currency`
     is given and is not the order's.
 
-    An event of at most the amount of an unexpected payment returns that payment, and changes neither the
-    status nor the refunded amount. Without an amount, it returns all of that payment.
+    An event returns the unexpected payment of exactly its amount, or else the oldest that is large enough,
+    and changes neither the status nor the refunded amount. Without an amount, it returns all of the oldest.
     """
     change = lock_order(order_id)
     order, now = change.order, change.now
@@ -355,16 +355,15 @@ def refund(
         raise OtherMoney(
             f"The refund is in {currency}, the order in {order.currency}: check what the customer got back"
         )
-    unexpected = order.unexpected_amount if way is RefundWay.EVENT else 0
-    is_unexpected = unexpected > 0 and (amount is None or amount <= unexpected)
-    balance = unexpected if is_unexpected else order.refundable_amount
+    unexpected = _find_unexpected(order, amount=amount) if way is RefundWay.EVENT else None
+    balance = order.refundable_amount if unexpected is None else unexpected.amount
     refunded = balance if amount is None else amount
     refund = OrderRefund(
         order_id=order.id,
         refund_id=refund_id,
         amount=refunded,
         way=way,
-        is_unexpected_payment=is_unexpected,
+        is_unexpected_payment=unexpected is not None,
         at=now,
     )
     earlier = read_similar(refund)
@@ -373,8 +372,8 @@ def refund(
             if amount not in (None, other.amount):
                 raise RefundExists(amount=other.amount)
             return change
-    if is_unexpected:
-        order.unexpected_payment_at, order.updated_at = None, now
+    if unexpected is not None:
+        _end_unexpected(change, unexpected.id)
     else:
         check(order=order, action=Action.REFUND)
         if not 0 < refunded <= balance:
@@ -396,17 +395,17 @@ def note_unexpected_payment(
     """Record that a payment came that the order cannot take, and must be returned.
 
     Without an `amount` it is the order's total. A repeat of the event changes nothing, also after the payment
-    was returned. Nor does another payment while the first is to be returned. This makes no event and no new
-    version.
+    was returned. This makes no event and no new version.
     """
     change = lock_order(order_id)
     order = change.order
-    if order.unexpected_payment_at or order.unexpected_payment_event_id == event_id:
+    if UnexpectedPayment.objects.filter(id=event_id).exists():
         return change
-    order.unexpected_payment_at = order.updated_at = change.now
-    order.unexpected_payment_event_id = event_id
     is_other = currency not in (None, order.currency)
-    order.unexpected_payment_amount = None if is_other else amount or order.total_amount
+    owed = None if is_other else amount or order.total_amount
+    change.rows.append(UnexpectedPayment(id=event_id, order_id=order.id, amount=owed, at=change.now))
+    order.updated_at = change.now
+    order.unexpected_payment_at = order.unexpected_payment_at or change.now
     after_commit(lambda: log.warning("unexpected payment", order_id=str(order_id), event_id=str(event_id)))
     return change
 
@@ -414,11 +413,35 @@ def note_unexpected_payment(
 def end_unexpected_payment(*, order_id: uuid.UUID, event_id: uuid.UUID) -> OrderChange:
     """Record that the payment of an event was returned. Raise `NothingUnexpected`."""
     change = lock_order(order_id)
-    order = change.order
-    if order.unexpected_payment_at is None or order.unexpected_payment_event_id != event_id:
+    if not _open_payments(change.order).filter(id=event_id).exists():
         raise NothingUnexpected("This payment is not, or no longer, to be returned.")
-    order.unexpected_payment_at, order.updated_at = None, change.now
+    _end_unexpected(change, event_id)
     return change
+
+
+def _open_payments(order: Order) -> models.QuerySet[UnexpectedPayment]:
+    """Return the payments of an order that must be returned, oldest first."""
+    return UnexpectedPayment.objects.filter(order_id=order.id, returned_at=None).order_by("at", "id")
+
+
+def _find_unexpected(order: Order, *, amount: int | None) -> UnexpectedPayment | None:
+    """Return the unexpected payment that a refund of `amount`, or of all of one, returns."""
+    if order.unexpected_payment_at is None:
+        return None
+    payments = [payment for payment in _open_payments(order) if payment.amount]
+    exact = (payment for payment in payments if payment.amount == amount)
+    enough = (payment for payment in payments if amount is None or amount <= (payment.amount or 0))
+    return next(exact, None) or next(enough, None)
+
+
+def _end_unexpected(change: OrderChange, event_id: uuid.UUID) -> None:
+    """Add to the change that a payment was returned."""
+    payment, _ = lock_row(UnexpectedPayment, event_id)
+    assert payment is not None  # the order's lock keeps it
+    payment.returned_at = change.order.updated_at = change.now
+    change.rows.append(payment)
+    others = _open_payments(change.order).exclude(id=event_id)
+    change.order.unexpected_payment_at = others.values_list("at", flat=True).first()
 
 
 def correct_address(*, order_id: uuid.UUID, email: str) -> OrderChange:
@@ -432,7 +455,8 @@ def correct_address(*, order_id: uuid.UUID, email: str) -> OrderChange:
     if order.source and order.email:
         raise ExternallyOwned(order=order)
     if order.source:
-        change.warn(CORRECTED)
+        change.warn("A person gave the order an address.", about="email")
+        order.address_corrected_at = change.now
     order.email, order.updated_at = email, change.now
     after_commit(lambda: log.info("order's address corrected", order_id=str(order_id)))
     return change
@@ -465,19 +489,19 @@ def apply_reported_state(
     is_history: bool,
     sends_email: bool = True,
     warnings: Sequence[str] = (),
-    unsent: UnsentState | None = None,
+    withheld: Withheld | None = None,
     **change: Any,
 ) -> OrderChange:
     """Take over the state that another system reports of its order, and send the e-mail of its event.
 
     `reported` is the order after the change of `event`, which happened `at`. An event that arrives after a
     later one (overtaken) changes only the order's times, but still sends its e-mail, which shows the order as
-    reported and goes to the newest address. Without `sends_email`, the caller adds it. With `unsent`, it is
-    written in this state. History sends none, and neither does an order whose address was not known before
-    its person was erased. The e-mail's templates get `change`. The change has the `warnings` about the
-    report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the report has another currency and is
-    not history. Two first events at the same moment violate the primary key of orders: the second must try
-    again.
+    reported and goes to the newest address. Without `sends_email`, the caller adds it. If `withheld` is
+    given, it is written in this state. History sends none, and neither does an order whose address was not
+    known before its person was erased. The e-mail's templates get `change`. The change has the `warnings`
+    about the report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the report has another currency
+    and is not history. Two first events at the same moment violate the primary key of orders: the second must
+    try again.
     """
     order, now, erased_at = lock_row_and_ask(
         Order, reported.id, question=ERASED_AT, values=[address_hash(reported.email)]
@@ -495,7 +519,7 @@ def apply_reported_state(
         _check_report(order, reported, is_history=is_history)
         if order.email == ERASED_ADDRESS:  # an erased person stays erased
             _erase_report(reported)
-        elif not reported.email and any(line["text"] == CORRECTED for line in order.warnings):
+        elif not reported.email and order.address_corrected_at:
             reported.email = order.email
         for name in () if overtaken else STATE:
             setattr(order, name, getattr(reported, name))
@@ -505,7 +529,7 @@ def apply_reported_state(
         setattr(order, column, min(filter(None, [getattr(order, column), at])))
     order.updated_at = now
     applied = OrderChange(order, now)
-    applied.unsent = unsent
+    applied.withheld = withheld
     applied.has_new_address = had_no_address and bool(order.email)
     early = ["placedAt: It is in the future. The event's time is used."] if is_early else []
     for warning in (*warnings, *early):
@@ -513,7 +537,7 @@ def apply_reported_state(
     if order.completed_at and order.fulfilment == Order.Fulfilment.PART_SHIPPED:
         order.fulfilment = Order.Fulfilment.SHIPPED  # as `complete` says
     if is_history:
-        applied.no_email = "notify is false"
+        applied.why_withheld = "notify is false"
     elif sends_email:
         if event == "order.cancelled":
             change.setdefault("was_paid", order.paid_at is not None or reported.refunded_amount > 0)

@@ -18,7 +18,7 @@ from notifications.models import EmailNotification
 from notifications.rendering import format_amount
 from notifications.trail import Kind, Row, TimelineEntry, act_entry, email_entries, read_time
 from orders.events import EVENTS
-from orders.models import Order, OrderRefund
+from orders.models import Order, OrderRefund, UnexpectedPayment
 from orders.shipments import Line, event_details, read_shipments
 from retention.owner_rows import owner_rows
 from retention.partitioned import PartitionedModel
@@ -98,21 +98,21 @@ def _of_warnings(order: Order) -> Iterator[TimelineEntry]:
 
 
 def _of_unexpected_payment(order: Order) -> Iterator[TimelineEntry]:
-    """Yield the payment that must be returned, and those that refund events returned."""
-    if order.unexpected_payment_event_id is None:
-        return
-
-    def entry(at: dt.datetime, what: str, amount: int | None, text: str) -> TimelineEntry:
-        money = "in another currency"
-        if amount is not None:
-            money = f"of {format_amount(amount=amount, currency=order.currency, locale='en')}"
-        return TimelineEntry(at=at, kind="change", what=what, text=f"Payment {money} {text}")
-
-    if at := order.unexpected_payment_at:
-        text = f"that the order cannot take: return it (event {order.unexpected_payment_event_id})"
-        yield entry(at, "payment_unexpected", order.unexpected_payment_amount, text)
+    """Yield the payments that the order could not take, and the refunds that returned some of them."""
+    for payment in UnexpectedPayment.objects.filter(order_id=order.id).order_by("at", "id"):
+        text = f"Payment {say_money(order, payment.amount)} that the order cannot take"
+        text += f" (event {payment.id})" if payment.returned_at else f": return it (event {payment.id})"
+        yield TimelineEntry(at=payment.at, kind="change", what="payment_unexpected", text=text)
     for refund in OrderRefund.objects.filter(order_id=order.id, is_unexpected_payment=True):
-        yield entry(refund.at, "payment_returned", refund.amount, "returned that the order could not take")
+        text = f"Payment {say_money(order, refund.amount)} returned that the order could not take"
+        yield TimelineEntry(at=refund.at, kind="change", what="payment_returned", text=text)
+
+
+def say_money(order: Order, amount: int | None) -> str:
+    """Say how much a payment was. None is an amount in another currency than the order's."""
+    if amount is None:
+        return "in another currency"
+    return f"of {format_amount(amount=amount, currency=order.currency, locale='en')}"
 
 
 def _of_shipments(order: Order, events: Iterable[Row]) -> Iterator[TimelineEntry]:

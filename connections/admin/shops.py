@@ -22,7 +22,7 @@ from django.utils.safestring import SafeString
 from connections import posts
 from connections.encryption import KeyMissing, encrypt
 from connections.missing import repair, try_key
-from connections.models import TRIAL_STATE, ConnectionPost, ShopConnection
+from connections.models import TRIAL, ConnectionPost, ShopConnection
 from connections.platforms import platform_of
 from connections.services import ShopRefusal, change_state, check_source, clean_address, make_secret
 from notifications.models import CONTENT, EmailNotification
@@ -311,7 +311,7 @@ def _may_view_emails(request: HttpRequest) -> bool:
 def _trial_emails(shop: ShopConnection) -> dict[str, Any]:
     """Return the newest e-mails that were written and not sent, and of how many if there are more."""
     rows = EmailNotification.objects.filter(
-        order__source=shop.source, shop_copy_of=None, **TRIAL_STATE
+        source=shop.source, shop_copy_of=None, status=TRIAL.status, ended_by=TRIAL.ended_by
     ).defer(*CONTENT[1:])
     (count,) = count_each([rows])
     shown = list(rows.order_by("-id")[:SHOWN_EMAILS])

@@ -34,12 +34,12 @@ class Rejected(Exception):
 class Effects:
     """What a handler has to say to the sender of its event. Only an answer over HTTP shows it.
 
-    `no_email` says why the event of another system's order sends no e-mail. It is empty if it sends one, and
-    None before the event is handled.
+    `why_withheld` says why the event of another system's order sends no e-mail. It is empty if it sends one,
+    and None before the event is handled.
     """
 
     warnings: list[str] = dataclasses.field(default_factory=list)
-    no_email: str | None = None
+    why_withheld: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

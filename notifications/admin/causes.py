@@ -15,8 +15,9 @@ from django.utils.safestring import SafeString
 from notifications.admin.email_state import WRONG_ADDRESS
 from notifications.failure_causes import COUNT_LIMIT, dead_causes
 from notifications.models import EmailNotification
-from notifications.providers.causes import explain
-from notifications.providers.explanations import RESTORED, TOO_OLD, Explanation
+from notifications.providers.causes import explain_email
+from notifications.providers.explanations import Explanation
+from notifications.states.transitions import TRIED, EndedBy
 from runtime.database.ids import id_time
 from web.admin.base import show_time
 from web.admin.tiles import panel
@@ -40,7 +41,7 @@ class Group:
     @property
     def provider(self) -> str:
         """The provider of all; empty if they waited for several."""
-        return "" if self.means is TOO_OLD else self.example.provider
+        return self.example.provider if self.example.ended_by in TRIED else ""
 
     @property
     def resend_helps(self) -> bool:
@@ -50,7 +51,7 @@ class Group:
     @property
     def is_possibly_sent(self) -> bool:
         """Whether `manage.py after_restore` made these dead letters. They may have been sent."""
-        return self.means is RESTORED
+        return self.example.ended_by == EndedBy.RESTORE
 
 
 def cause_groups(*, limit: int = SHOWN) -> list[Group]:
@@ -58,7 +59,7 @@ def cause_groups(*, limit: int = SHOWN) -> list[Group]:
     most_frequent = dead_causes()
     more = "+" if sum(cause.count for cause in most_frequent) >= COUNT_LIMIT else ""
     causes = most_frequent[:limit]
-    fields = ("id", "provider", "last_error", "updated_at", "event_type", "recipient_email")
+    fields = ("id", "provider", "ended_by", "last_error", "updated_at", "event_type", "recipient_email")
     newest = EmailNotification.objects.only(*fields).in_bulk([cause.newest for cause in causes])
     return [
         Group(
@@ -67,7 +68,7 @@ def cause_groups(*, limit: int = SHOWN) -> list[Group]:
             since=show_time(id_time(cause.oldest)),
             last=show_time(email.updated_at),
             example=email,
-            means=explain(provider=email.provider, error=email.last_error),
+            means=explain_email(provider=email.provider, ended_by=email.ended_by, error=email.last_error),
         )
         for cause in causes
         if (email := newest.get(cause.newest)) is not None

@@ -14,20 +14,17 @@ from notifications.bulk_actions import RESEND
 from notifications.copies import why_not_copied
 from notifications.manual_actions import Refusal, why_not
 from notifications.models import EmailNotification
-from notifications.providers.causes import explain
+from notifications.providers.causes import explain_email
 from notifications.providers.explanations import MALFORMED_ADDRESS, NO_ADDRESS, NO_SUCH_ADDRESS, Explanation
 from notifications.states import transitions
 from notifications.states.errors import entries_since
-from notifications.states.outcomes import WITHHELD
-from notifications.states.transitions import DUE_STATES, LABELS, Status
+from notifications.states.transitions import DUE_STATES, LABELS, EndedBy, Status
 from notifications.turns import seconds_to_wait
 from runtime.models import Pause
 from web.admin.base import format_time, pill
 
 #: The state of an e-mail that a worker may still change.
 WAITING = (*DUE_STATES, Status.PROCESSING)
-#: The beginnings of the reasons of discarded e-mails that no person gave up, unless they were resent since.
-NOT_GIVEN_UP = ("overtaken by ", WITHHELD)
 #: The causes of dead letters that a resend to the same address does not remove.
 WRONG_ADDRESS = (NO_SUCH_ADDRESS, MALFORMED_ADDRESS, NO_ADDRESS)
 
@@ -124,7 +121,7 @@ def _reason(
             means = _means(email)
             said = f" {email.provider or 'The error'}: “{email.last_error}”" if email.last_error else ""
             return f"{means.title}. {means.meaning}{said}"
-        case Status.DISCARDED if email.resent_at or not email.last_error.startswith(NOT_GIVEN_UP):
+        case Status.DISCARDED if email.ended_by in (EndedBy.PERSON, EndedBy.ERASURE):
             return "It was given up and is not sent."
         case _:
             text = email.last_error or "no reason is stored"
@@ -179,4 +176,4 @@ def _advice(email: EmailNotification) -> str:
 
 
 def _means(email: EmailNotification) -> Explanation:
-    return explain(provider=email.provider, error=email.last_error)
+    return explain_email(provider=email.provider, ended_by=email.ended_by, error=email.last_error)

@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from notifications.models import LAST_ERROR_AT, EmailNotification
-from notifications.states.transitions import DUE_STATES, Status
+from notifications.states.transitions import DUE_STATES, EndedBy, Status
 from notifications.template_files import event_types
 from runtime.personal_data import without_addresses
 from web.api.fields import Choice, EmailAddress, Identifier
@@ -50,6 +50,11 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     )
     profile = serializers.CharField(help_text="The source whose profile sends it; empty for own orders")
     failed_at = serializers.SerializerMethodField(help_text="When it became a dead letter, or null")
+    ended_by = serializers.ChoiceField(
+        choices=EndedBy.choices,
+        allow_blank=True,
+        help_text="Why it did not leave, or is no longer tried. Empty while it is open, or sent",
+    )
 
     @extend_schema_field(serializers.CharField())
     def get_recipient_email(self, email: EmailNotification) -> str:

@@ -9,6 +9,11 @@ from retention.partitions.migrations import CreatePartitionedModel
 from runtime.database.beginnings import any_case
 from runtime.database.ids import new_id
 
+REASONS = [
+    *("provider", "retries", "lease", "age", "no_address", "restore"),
+    *("overtaken", "trial", "person", "erasure", "suppressed"),
+]
+
 
 class Migration(migrations.Migration):
     initial = True
@@ -42,6 +47,10 @@ class Migration(migrations.Migration):
                 ("body_text", models.TextField()),
                 ("idempotency_key", models.CharField(max_length=255)),
                 ("resend_of", models.UUIDField(null=True, editable=False)),
+                (
+                    "source",
+                    models.CharField(max_length=100, default="", db_default="", blank=True, editable=False),
+                ),
                 ("profile", models.CharField(max_length=100, default="", db_default="", blank=True)),
                 ("from_email", models.CharField(max_length=320, default="", db_default="", blank=True)),
                 ("reply_to", models.CharField(max_length=320, default="", db_default="", blank=True)),
@@ -73,6 +82,16 @@ class Migration(migrations.Migration):
                 ("claimed_at", models.DateTimeField(null=True, editable=False)),
                 ("claim_token", models.UUIDField(null=True, editable=False)),
                 ("is_awaited", models.BooleanField(db_default=False, editable=False)),
+                (
+                    "ended_by",
+                    models.CharField(
+                        max_length=20,
+                        choices=[(reason, reason.replace("_", " ").title()) for reason in REASONS],
+                        default="",
+                        db_default="",
+                        blank=True,
+                    ),
+                ),
                 ("last_error", models.TextField(default="", blank=True)),
                 ("errors", models.JSONField(default=list, blank=True)),
                 ("provider", models.CharField(max_length=50, default="", blank=True)),
@@ -158,18 +177,14 @@ class Migration(migrations.Migration):
                 ],
                 "constraints": [
                     models.CheckConstraint(
-                        condition=Q(
-                            status__in=[
-                                "pending",
-                                "processing",
-                                "sent",
-                                "failed",
-                                "dead_lettered",
-                                "suppressed",
-                                "discarded",
-                            ]
-                        ),
-                        name="emailnotification_status_known",
+                        condition=Q(status__in=["pending", "processing", "sent", "failed"], ended_by="")
+                        | Q(
+                            status="dead_lettered",
+                            ended_by__in=["provider", "retries", "lease", "age", "no_address", "restore"],
+                        )
+                        | Q(status="suppressed", ended_by__in=["suppressed", "erasure"])
+                        | Q(status="discarded", ended_by__in=["overtaken", "trial", "person", "erasure"]),
+                        name="emailnotification_reason",
                     ),
                     models.CheckConstraint(
                         condition=Q(

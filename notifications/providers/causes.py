@@ -36,6 +36,7 @@ from notifications.providers.explanations import (
 )
 from notifications.providers.registry import Protocol, declarations
 from notifications.states.outcomes import Verdict
+from notifications.states.transitions import TRIED, EndedBy
 
 ANY, HTTP, SMTP = None, Protocol.HTTP, Protocol.SMTP
 
@@ -62,12 +63,15 @@ _ABOUT_US: list[tuple[Protocol | None, str, Explanation]] = [
     (SMTP, r"verified sender identity|email address is not verified", SENDER),
 ]
 
+#: What ended an e-mail, if it was none of its attempts.
+_UNTRIED = {
+    EndedBy.RESTORE: RESTORED,
+    EndedBy.AGE: TOO_OLD,
+    EndedBy.NO_ADDRESS: NO_ADDRESS,
+}
 #: The protocol, a pattern of `last_error`, and its explanation. Special patterns come before general ones.
 _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
     (ANY, r"^lease expired\b", LEASE),
-    (ANY, r"^restored\b", RESTORED),
-    (ANY, r"^too old: ", TOO_OLD),
-    (ANY, r"^no usable address$", NO_ADDRESS),
     (HTTP, r"^(2\d\d|502|504|520|524)\b", NO_ANSWER),  # a proxy or gateway wrote the text
     *_ABOUT_US,
     (HTTP, r"suppress(ed|ion) list|inactive (address|recipient)", INACTIVE),
@@ -199,8 +203,15 @@ def is_about_recipient(*, provider: str, error: str) -> bool:
     return explanation in _ABOUT_RECIPIENT or bool(_ADDRESS_STATUS.search(error))
 
 
+def explain_email(*, provider: str, ended_by: str, error: str) -> Explanation:
+    """Explain what ended an e-mail. `error` is its `last_error`, which counts only if it was tried."""
+    if ended_by in TRIED:
+        return explain(provider=provider, error=error)
+    return _UNTRIED.get(EndedBy(ended_by), UNKNOWN) if ended_by else UNKNOWN
+
+
 def explain(*, provider: str, error: str) -> Explanation:
-    """Explain the `last_error` of a row by the first pattern that matches, or return `UNKNOWN`.
+    """Explain a provider's answer by the first pattern that matches, or return `UNKNOWN`.
 
     The provider's own patterns come first, then the table's in its order.
     """

@@ -7,14 +7,13 @@ it was.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import enum
 import uuid
 from typing import NamedTuple
 
 from django.conf import settings
 
-from notifications.states.transitions import Status
+from notifications.states.transitions import EndedBy, Status
 from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
 from runtime.texts import make_storable
 
@@ -39,6 +38,7 @@ class Verdict(enum.StrEnum):
     SUPPRESSED = "suppressed"  # not tried, because the recipient must not get e-mails
     OVERTAKEN = "overtaken"  # not tried, because a later change of the order made it old news
     TOO_OLD = "too_old"  # not tried any more, because it has waited for too long
+    RESTORED = "restored"  # not tried any more: before a restore, a provider may have accepted it
     HELD = "held"  # not tried, because evidence of an earlier acceptance may still come
     EXHAUSTED = "exhausted"  # not tried, because its last failure used up the last retry
 
@@ -49,7 +49,7 @@ UNTRIED = frozenset({Verdict.RETURNED, Verdict.HELD, Verdict.EXHAUSTED})
 RECORDED = frozenset(
     {
         *(Verdict.PERMANENT, Verdict.TRANSIENT, Verdict.UNREACHABLE, Verdict.AMBIGUOUS),
-        *(Verdict.MISCONFIGURED, Verdict.SENDER_REFUSED),
+        *(Verdict.MISCONFIGURED, Verdict.SENDER_REFUSED, Verdict.RESTORED),
     }
 )
 #: Failures after which the provider certainly does not have the message, so another one may be asked.
@@ -61,14 +61,6 @@ NOT_ACCEPTED = frozenset(
 )
 #: The code of an attempt whose lease expired.
 LEASE_EXPIRED = "lease expired"
-#: The code of a row that `set_aside` left to a person's decision. The row's last error starts with it.
-SET_ASIDE = "restored"
-#: The beginning of the last error of an e-mail that waited for too long.
-TOO_OLD = "too old:"
-#: The beginning of the last error of a discarded e-mail that was written to be seen, and never leaves. Others
-#: of its order neither wait for it nor are overtaken by it. A suppressed e-mail has this error, too, and
-#: keeps it if a person resends it and gives it up: only one that was never resent is withheld.
-WITHHELD = "not sent:"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,16 +103,13 @@ class Outcome:
         return unclear and not self.is_probe and not self.has_used_retry
 
 
-def is_withheld(*, status: str, last_error: str, resent_at: dt.datetime | None) -> bool:
-    return status == Status.DISCARDED and last_error.startswith(WITHHELD) and resent_at is None
-
-
 class Decision(NamedTuple):
     """What an outcome leads to. `wait_seconds` counts from the database's now; None keeps the due time."""
 
     status: Status
     retry_count: int
     wait_seconds: float | None
+    ended_by: EndedBy | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -180,13 +169,17 @@ def decide_status(
         case Verdict.ACCEPTED:
             return Decision(Status.SENT, retry_count, None)
         case Verdict.SUPPRESSED:
-            return Decision(Status.SUPPRESSED, retry_count, None)
+            return Decision(Status.SUPPRESSED, retry_count, None, EndedBy.SUPPRESSED)
         case Verdict.OVERTAKEN:
-            return Decision(Status.DISCARDED, retry_count, None)
+            return Decision(Status.DISCARDED, retry_count, None, EndedBy.OVERTAKEN)
         case Verdict.EXHAUSTED:
-            return Decision(Status.DEAD_LETTERED, max_retries, None)
-        case Verdict.PERMANENT | Verdict.TOO_OLD:
-            return Decision(Status.DEAD_LETTERED, retry_count, None)
+            return Decision(Status.DEAD_LETTERED, max_retries, None, EndedBy.RETRIES)
+        case Verdict.PERMANENT:
+            return Decision(Status.DEAD_LETTERED, retry_count, None, EndedBy.PROVIDER)
+        case Verdict.TOO_OLD:
+            return Decision(Status.DEAD_LETTERED, retry_count, None, EndedBy.AGE)
+        case Verdict.RESTORED:
+            return Decision(Status.DEAD_LETTERED, retry_count, None, EndedBy.RESTORE)
         case Verdict.RETURNED:
             return Decision(Status.PENDING, retry_count, wait)  # without a wait it keeps its place
         case Verdict.HELD:
@@ -197,7 +190,8 @@ def decide_status(
             wait = policy.hold(attempts=attempts, max_retries=max_retries)
     if outcome.has_used_retry:
         if retry_count >= max_retries:
-            return Decision(Status.DEAD_LETTERED, retry_count, None)
+            reason = EndedBy.LEASE if outcome.code == LEASE_EXPIRED else EndedBy.RETRIES
+            return Decision(Status.DEAD_LETTERED, retry_count, None, reason)
         retry_count += 1
     if wait is None:
         wait = policy.draw_wait(attempt=attempts + 1, max_retries=max_retries, chance=chance)

@@ -27,7 +27,34 @@ class Status(models.TextChoices):
     DISCARDED = "discarded"
 
 
+class EndedBy(models.TextChoices):
+    """Why an e-mail did not leave, or is no longer tried. It is empty while the e-mail is open, or sent."""
+
+    PROVIDER = "provider"  # a provider refused it for good
+    RETRIES = "retries"  # its own failures used up its retries
+    LEASE = "lease"  # it lost its worker too often
+    AGE = "age"  # it could not be sent for EMAIL_MAX_AGE_HOURS, or its change came that late
+    NO_ADDRESS = "no_address"  # its order has no usable address
+    RESTORE = "restore"  # the database was restored, and nothing proves what became of it
+    OVERTAKEN = "overtaken"  # a later change of the order made it old news
+    TRIAL = "trial"  # a connection's trial: it was written to be seen
+    PERSON = "person"  # a person gave it up
+    ERASURE = "erasure"  # the recipient's data was erased
+    SUPPRESSED = "suppressed"  # the recipient must not get e-mails
+
+
 S = Status
+#: The reasons that each state may have. The states that are not listed have none.
+REASONS = {
+    S.DEAD_LETTERED: (
+        *(EndedBy.PROVIDER, EndedBy.RETRIES, EndedBy.LEASE),
+        *(EndedBy.AGE, EndedBy.NO_ADDRESS, EndedBy.RESTORE),
+    ),
+    S.SUPPRESSED: (EndedBy.SUPPRESSED, EndedBy.ERASURE),
+    S.DISCARDED: (EndedBy.OVERTAKEN, EndedBy.TRIAL, EndedBy.PERSON, EndedBy.ERASURE),
+}
+#: The reasons for which `last_error` has the words of a provider, or of a worker that was lost.
+TRIED = (EndedBy.PROVIDER, EndedBy.RETRIES, EndedBy.LEASE)
 #: States in which the customer may still get the e-mail, or a person has to decide.
 UNFINISHED = (S.PENDING, S.PROCESSING, S.FAILED, S.DEAD_LETTERED)
 #: States that only a person, or an acceptance that arrives late, changes.
@@ -64,8 +91,9 @@ LABELS: dict[str, StatusLabel] = {
 class Transition:
     """A verb that moves rows out of the states `before` into one of the states `after`.
 
-    `by` says who calls it. `columns` are the columns that it may write, besides `status` and `updated_at`.
-    With `has_to_wait`, not while a row is held for a provider's evidence (`manual_actions.held_until`).
+    `by` says who calls it. `columns` are the columns that it may write, besides `status`, `ended_by` and
+    `updated_at`. A verb that ends e-mails for one reason has it in `ended_by`. With `has_to_wait`, not while
+    a row is held for a provider's evidence (`manual_actions.held_until`).
     """
 
     verb: str
@@ -74,6 +102,7 @@ class Transition:
     after: tuple[Status, ...]
     columns: tuple[str, ...] = ()
     has_to_wait: bool = False
+    ended_by: EndedBy | None = None
 
     @property
     def to(self) -> Status:
@@ -141,6 +170,7 @@ DISCARD = Transition(
     before=(S.DEAD_LETTERED, S.FAILED, S.PENDING),
     after=(S.DISCARDED,),
     has_to_wait=True,
+    ended_by=EndedBy.PERSON,
 )
 #: The person knows that the customer has the e-mail. This is evidence, so no row waits for another.
 MARK_SENT = Transition(
@@ -152,7 +182,11 @@ MARK_SENT = Transition(
 )
 #: An erasure must not wait for a provider's evidence.
 WITHDRAW = Transition(
-    "withdraw", "an erasure", before=(S.PENDING, S.FAILED, S.DEAD_LETTERED), after=(S.DISCARDED,)
+    "withdraw",
+    "an erasure",
+    before=(S.PENDING, S.FAILED, S.DEAD_LETTERED),
+    after=(S.DISCARDED,),
+    ended_by=EndedBy.ERASURE,
 )
 SET_ASIDE_UNPROVEN = Transition(
     "set aside",
@@ -160,6 +194,7 @@ SET_ASIDE_UNPROVEN = Transition(
     before=(S.PENDING, S.FAILED, S.PROCESSING),
     after=(S.DEAD_LETTERED,),
     columns=("claimed_at", "claim_token", "last_error", "errors"),
+    ended_by=EndedBy.RESTORE,
 )
 SET_ASIDE_REPLACED = Transition(
     "set aside",
@@ -167,6 +202,7 @@ SET_ASIDE_REPLACED = Transition(
     before=UNFINISHED,
     after=(S.DEAD_LETTERED,),
     columns=("claimed_at", "claim_token", "last_error", "errors"),
+    ended_by=EndedBy.RESTORE,
 )
 SET_ASIDE_OLD = Transition(
     "set aside",
@@ -175,6 +211,7 @@ SET_ASIDE_OLD = Transition(
     after=(S.DEAD_LETTERED,),
     columns=("last_error",),
     has_to_wait=True,
+    ended_by=EndedBy.AGE,
 )
 TRANSITIONS = (
     *(CLAIM, SETTLE, TAKE_BACK, RECOVER, ACCEPT),

@@ -19,9 +19,9 @@ from notifications.rendering import format_amount
 from orders.admin.addresses import may_correct
 from orders.admin.search import orders_of
 from orders.fields import ORDER_FIELDS, Use, names
-from orders.models import NEWEST_FIRST, STUCK, Order
+from orders.models import NEWEST_FIRST, STUCK, Order, UnexpectedPayment
 from orders.shipments import count_left, read_shipments
-from orders.timeline import name_lines, read_timeline
+from orders.timeline import name_lines, read_timeline, say_money
 from runtime.database.clock import read_database_time
 from web.admin.base import AgeFilter, ChoiceFilter, pill, show_time
 from web.admin.period import PeriodFilter
@@ -124,6 +124,14 @@ def _parcels(order: Order) -> dict[str, Any]:
     }
 
 
+def _owed_payments(order: Order) -> list[dict[str, Any]]:
+    """Return the payments that must be returned, oldest first."""
+    if order.unexpected_payment_at is None:
+        return []
+    rows = UnexpectedPayment.objects.filter(order_id=order.id, returned_at=None).order_by("at", "id")
+    return [{"id": row.id, "money": say_money(order, row.amount)} for row in rows]
+
+
 class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "owner", "state", "shipped", "total", "refunded", "email", "created"]
     list_filter = [OrderStatusFilter, FulfilmentFilter, OrderShopFilter, StuckFilter, PlacedAge, PlacedPeriod]
@@ -206,6 +214,7 @@ class OrderPage(admin.ModelAdmin[Order]):
                 "needs_address": any(state.resend and state.is_copy_better for state in emails),
                 "may_correct": may_correct(request, obj),
                 **_parcels(obj),
+                "payments": _owed_payments(obj),
                 "lines": lines_of(read_timeline(order=obj)),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)

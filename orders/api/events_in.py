@@ -177,13 +177,13 @@ def _process(
 
 def _describe(event: Envelope) -> Answer:
     """Return what else the sender of an event should know. A repeat does not say what its first time did."""
-    no_email = event.effects.no_email
+    why_withheld = event.effects.why_withheld
     warnings = event.effects.warnings + name_unknown(DATA[event.type], event.data)
     if event.type not in ORDER_TOPICS:
         return {"warnings": warnings} if warnings else {}
-    if no_email is None:
-        no_email = "the event was processed before"
-    email = {"email": "none", "reason": no_email} if no_email else {"email": "queued"}
+    if why_withheld is None:
+        why_withheld = "the event was processed before"
+    email = {"email": "none", "reason": why_withheld} if why_withheld else {"email": "queued"}
     return {**email, "warnings": warnings}
 
 

@@ -222,7 +222,7 @@ def apply_report(event: Envelope, *, name: str, shop: ConnectedShop | None = Non
     reported, report = _read(event, name)
     parcel = report.pop("shipment", None)
     if shop is not None:
-        report["unsent"] = shop.unsent_state(event.timestamp or timezone.now())
+        report["withheld"] = shop.withheld(event.timestamp or timezone.now())
     try:
         change = services.apply_reported_state(
             reported=reported, event=name, at=event.timestamp, sends_email=parcel is None, **report
@@ -240,7 +240,7 @@ def apply_report(event: Envelope, *, name: str, shop: ConnectedShop | None = Non
             erase_unaddressed(order_id=change.order.id)
         else:
             readdress(order_id=change.order.id, recipient_email=change.order.email, to_name=change.order.name)
-    event.effects.no_email = change.no_email
+    event.effects.why_withheld = change.why_withheld
     after_commit(lambda: _count(change.warnings))
 
 

@@ -71,9 +71,8 @@ class Migration(migrations.Migration):
                 ("paid_at", models.DateTimeField(null=True, editable=False)),
                 ("stock_reserved_at", models.DateTimeField(null=True, editable=False)),
                 ("completed_at", models.DateTimeField(null=True, editable=False)),
+                ("address_corrected_at", models.DateTimeField(null=True, editable=False)),
                 ("unexpected_payment_at", models.DateTimeField(null=True, editable=False)),
-                ("unexpected_payment_event_id", models.UUIDField(null=True, editable=False)),
-                ("unexpected_payment_amount", models.BigIntegerField(null=True, editable=False)),
             ],
             options={
                 "db_table": "orders",
@@ -195,6 +194,29 @@ class Migration(migrations.Migration):
                 "db_table": "refunds",
                 "default_permissions": (),
                 "constraints": [models.UniqueConstraint(fields=["order", "refund_id"], name="refunds_once")],
+            },
+        ),
+        migrations.CreateModel(
+            name="UnexpectedPayment",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, editable=False)),
+                (
+                    "order",
+                    models.ForeignKey(
+                        to="orders.order",
+                        on_delete=models.CASCADE,
+                        db_constraint=False,
+                        db_index=False,
+                    ),
+                ),
+                ("amount", models.BigIntegerField(null=True)),
+                ("at", models.DateTimeField()),
+                ("returned_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "db_table": "unexpected_payments",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["order", "at"], name="unexpected_payments_of_order")],
             },
         ),
         migrations.CreateModel(

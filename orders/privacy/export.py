@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from orders.models import OrderRefund, Shipment
+from orders.models import OrderRefund, Shipment, UnexpectedPayment
 from orders.privacy.persons import DIRECT, check_address, own_orders
 from orders.privacy.stored_answers import export_answers
 from retention.cold_files.archive import cold_partitions
@@ -36,7 +36,11 @@ def export_person(*, email: str, report: Report) -> dict[str, Any]:
     report("read", table="orders", rows=len(orders))
     person = Person.of(email, frozenset(order["id"] for order in orders))
     document: dict[str, Any] = {"email": email, "orders": orders}
-    for name, rows in (("refunds", OrderRefund.objects), ("shipments", Shipment.objects)):
+    for name, rows in (
+        ("refunds", OrderRefund.objects),
+        ("unexpected_payments", UnexpectedPayment.objects),
+        ("shipments", Shipment.objects),
+    ):
         document[name] = list(rows.filter(order_id__in=person.owner_ids).order_by("order_id", "id").values())
     left_out: LeftOut = []
     for model in partitioned_models():

@@ -77,7 +77,9 @@ class TestTickedRows:
         mails = [make_mail(status=Status.DEAD_LETTERED) for _ in range(2)]
         confirm(admin_client, press(admin_client, MAILS, "resend", *(mail.id for mail in mails)))
         later = Now() + dt.timedelta(seconds=1)
-        EmailNotification.objects.filter(id=mails[0].id).update(status="discarded", updated_at=later)
+        EmailNotification.objects.filter(id=mails[0].id).update(
+            status="discarded", ended_by="person", updated_at=later
+        )
         make_mail(status=Status.DEAD_LETTERED)
         run_jobs()
         assert statuses() == {"discarded": 1, "pending": 1, "dead_lettered": 1}
@@ -287,17 +289,17 @@ class TestOneEmail:
         assert ": a sale." in self.page(admin_client, first)
 
     @pytest.mark.parametrize(
-        ("status", "last_error"),
+        ("status", "ended_by", "last_error"),
         [
-            ("suppressed", "not sent: the address bounced"),
-            ("discarded", "overtaken by order.cancelled"),
-            ("dead_lettered", "too old: it waited 3 days for a provider"),
+            ("suppressed", "suppressed", "not sent: the address bounced"),
+            ("discarded", "overtaken", "overtaken by order.cancelled"),
+            ("dead_lettered", "age", "too old: it waited 3 days for a provider"),
         ],
     )
     def test_that_was_resent_no_longer_says_why_it_was_not_sent_before(
-        self, admin_client, status, last_error
+        self, admin_client, status, ended_by, last_error
     ):
-        mail = make_mail(status=status, last_error=last_error)
+        mail = make_mail(status=status, ended_by=ended_by, last_error=last_error)
         assert resend(ids=[mail.id])[0]
         page = self.page(admin_client, mail)
         assert "the next free worker takes it" in page and "The last attempt failed" not in page

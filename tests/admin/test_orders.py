@@ -138,7 +138,7 @@ def test_the_gap_is_the_time_since_the_line_before_or_until_what_is_to_come():
 
 class TestUnexpectedPayments:
     DECIDES = ("view_order", "resolve_inbounddeadletter")
-    BUTTON = "The unexpected payment was returned"
+    BUTTON = "The payment of $42.00 was returned"
 
     def arrange(self) -> tuple[Order, str, uuid.UUID]:
         order, event = make_order(), uuid.uuid4()

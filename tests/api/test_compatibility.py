@@ -33,7 +33,7 @@ MAIL = (
     *("id", "order_id", "event_type", "recipient_email", "subject", "status", "retry_count", "max_retries"),
     *("last_error", "next_attempt_at", "provider", "provider_message_id"),
     *("created_at", "sent_at", "delivered_at", "bounced_at", "resend_of", "shop_copy_of"),
-    *("profile", "failed_at"),
+    *("profile", "failed_at", "ended_by"),
 )
 PAGE = ("next", "previous", "results")
 PROBLEM = ("type", "title", "status", "detail", "help")

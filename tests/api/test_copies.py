@@ -128,7 +128,7 @@ def test_the_same_key_makes_one_copy(api):
 def test_a_copy_can_be_copied(api):
     first = ended()
     copy = api.post(path(first), {}).json()
-    EmailNotification.objects.filter(id=copy["id"]).update(status="dead_lettered")
+    EmailNotification.objects.filter(id=copy["id"]).update(status="dead_lettered", ended_by="provider")
     assert api.post(f"/api/v1/notifications/{copy['id']}/copies", {}).json()["resend_of"] == copy["id"]
 
 

@@ -24,7 +24,7 @@ def test_a_notification_shows_its_state_and_not_its_body(api):
         *("id", "order_id", "event_type", "recipient_email", "subject", "status", "retry_count"),
         *("max_retries", "last_error", "next_attempt_at", "provider", "provider_message_id"),
         *("created_at", "sent_at", "delivered_at", "bounced_at", "resend_of", "shop_copy_of"),
-        *("profile", "failed_at"),
+        *("profile", "failed_at", "ended_by"),
     ]
     assert (shown["id"], shown["order_id"]) == (str(mail.id), str(mail.order_id))
     assert (shown["status"], shown["retry_count"], shown["max_retries"]) == ("failed", 2, 3)

@@ -177,7 +177,7 @@ def test_an_orders_notifications_are_listed_oldest_first_without_bodies_and_say_
         *("id", "order_id", "event_type", "recipient_email", "subject", "status", "retry_count"),
         *("max_retries", "last_error", "next_attempt_at", "provider", "provider_message_id"),
         *("created_at", "sent_at", "delivered_at", "bounced_at", "resend_of", "shop_copy_of"),
-        *("profile", "failed_at"),
+        *("profile", "failed_at", "ended_by"),
     ]
     since = dt.datetime.fromisoformat(page["since"])
     assert since < id_time(uuid.UUID(page["results"][0]["id"]))

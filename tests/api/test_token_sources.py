@@ -36,7 +36,7 @@ def theirs(kind: str) -> Order:
 def test_each_call_with_the_id_of_others_answers_as_for_an_unknown_id(bound, api, kind):
     foreign = theirs(kind)
     mail = EmailNotification.objects.filter(order_id=foreign.id).first() or _mail_of(foreign)
-    EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+    EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered", ended_by="provider")
     before = row_counts()
     for method, path, _ in ENDPOINTS:
         if str(ID) not in path:
@@ -66,7 +66,7 @@ def test_lists_have_the_rows_of_its_own_source(bound, api):
         assert bound.get(f"/api/v1/orders/{id}{path}").status_code == 200
     mail = mails["results"][0]["id"]
     assert bound.get(f"/api/v1/notifications/{mail}").status_code == 200
-    EmailNotification.objects.filter(id=mail).update(status="dead_lettered")
+    EmailNotification.objects.filter(id=mail).update(status="dead_lettered", ended_by="provider")
     assert bound.post(f"/api/v1/notifications/{mail}/resend").status_code == 202
     EmailNotification.objects.filter(id=mail).update(status="sent", sent_at=Now())
     assert bound.post(f"/api/v1/notifications/{mail}/copies").status_code == 201
@@ -146,6 +146,7 @@ def copied() -> EmailNotification:
     assert operator.post(reverse("admin:orders_order_copy", args=[mail.id]), form).status_code == 302
     EmailNotification.objects.filter(resend_of=mail.id).update(
         status="dead_lettered",
+        ended_by="provider",
         last_error=f"550 <{COLLEAGUE}> is full",
         errors=[{"at": "2026-11-01T00:00:00Z", "outcome": "permanent", "text": f"<{COLLEAGUE}> is full"}],
     )

@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.flow, pytest.mark.drill]
 COUNT = 2000
 
 MAKE = f"""
-    INSERT INTO email_notifications (id, order_id, event_type, status, last_error,
+    INSERT INTO email_notifications (id, order_id, event_type, status, ended_by, last_error,
         recipient_email, to_name, locale, subject, body, body_text, idempotency_key, retry_count, max_retries,
         errors, provider, provider_message_id, correlation_id, traceparent)
-    SELECT uuidv7(), uuidv7(), 'order.paid', 'dead_lettered', '400 blocked',
+    SELECT uuidv7(), uuidv7(), 'order.paid', 'dead_lettered', 'provider', '400 blocked',
         'user' || n || '@example.com', '', 'en', 'Paid', '<p>Paid</p>', 'Paid', n::text, 0, 3,
         '[]', 'sendgrid', '', 'c' || n, ''
     FROM generate_series(1, {COUNT}) AS n

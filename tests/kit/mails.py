@@ -16,7 +16,7 @@ from django.utils.text import get_text_list
 
 from local.sandbox import Sandbox
 from notifications.log import EmailChange
-from notifications.states.transitions import Transition
+from notifications.states.transitions import EndedBy, Transition
 from tests.kit.words import (
     ENOUGH,
     PROVIDERS,
@@ -32,6 +32,12 @@ from tests.kit.words import (
     settle,
 )
 
+#: What ended an e-mail of a test, unless it says another reason.
+ENDED_BY = {
+    Status.DEAD_LETTERED: EndedBy.PROVIDER,
+    Status.DISCARDED: EndedBy.PERSON,
+    Status.SUPPRESSED: EndedBy.SUPPRESSED,
+}
 #: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
 AGO, APART = 10, 20
 
@@ -70,6 +76,7 @@ def make_mail(**fields: Any) -> EmailNotification:
         "correlation_id": "test",
     }
     status = fields.get("status", Status.PENDING)
+    values["ended_by"] = ENDED_BY.get(status, "")
     if status == Status.SENT:
         values["sent_at"] = Now()
     if status == Status.PROCESSING:
@@ -93,13 +100,15 @@ def make_mails_of(counts: dict[str, int], *, age: float = 1.0, sent_now: int | N
         cursor.execute(
             """
             INSERT INTO email_notifications (id, status, retry_count, max_retries, next_attempt_at,
-                last_error, errors, provider, provider_message_id, correlation_id, traceparent, sent_at,
-                event_type, recipient_email, to_name, from_email, locale, subject, body, body_text,
+                ended_by, last_error, errors, provider, provider_message_id, correlation_id, traceparent,
+                sent_at, event_type, recipient_email, to_name, from_email, locale, subject, body, body_text,
                 idempotency_key, order_id)
             SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0')
                     || '7' || substr(place, 1, 3)
                     || '8' || substr(place, 4, 3) || substr(md5(random()::text), 1, 12))::uuid,
-                status, 0, 3, now() - %(age)s * interval '1 second', '', '[]', '', '', 'c' || n, '',
+                status, 0, 3, now() - %(age)s * interval '1 second',
+                CASE status WHEN 'dead_lettered' THEN 'provider' WHEN 'discarded' THEN 'person'
+                    WHEN 'suppressed' THEN 'suppressed' ELSE '' END, '', '[]', '', '', 'c' || n, '',
                 CASE WHEN status = 'sent' THEN
                     now() - CASE WHEN n > %(sent_now)s THEN interval '2 hours' ELSE interval '0' END
                 END, 'order.paid',

@@ -16,6 +16,7 @@ from django.db.models import F
 
 from retention.partitioned import partitioned_models
 from retention.partitions.catalogue import PartitionTable, partition_tables
+from tests.kit.mails import ENDED_BY
 from tests.kit.words import (
     DetachedPartition,
     EmailNotification,
@@ -81,6 +82,7 @@ def fill(partition: Partition, count: int = 10, **fields: Any) -> list[uuid.UUID
             "idempotency_key": str(number),
             "status": "sent",
         } | fields
+        values.setdefault("ended_by", ENDED_BY.get(values["status"], ""))
         values.setdefault("sent_at", when if values["status"] == "sent" else None)
         rows.append(EmailNotification(**values))
     EmailNotification.objects.bulk_create(rows)

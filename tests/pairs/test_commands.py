@@ -61,7 +61,7 @@ def test_a_resend_command_resends_the_dead_letters_of_another_systems_orders_to_
     settings.ORDER_SOURCES = ["shop-a"]
     tell("paid", "A-1", 1)
     tell("completed", "A-1", 2, email="new@example.com")
-    EmailNotification.objects.update(status="dead_lettered", last_error="400 no")
+    EmailNotification.objects.update(status="dead_lettered", ended_by="provider", last_error="400 no")
     assert give(RESEND) == "done"
     mails = dict(EmailNotification.objects.values_list("event_type", "recipient_email"))
     assert mails == {"order.paid": "ann@example.com", "order.completed": "new@example.com"}

@@ -77,7 +77,7 @@ def test_a_copy_of_an_email_that_a_provider_may_have_is_not_held(settings):
     (row,) = claim(limit=1)
     lost = Outcome(Verdict.AMBIGUOUS, "resend", code="504", text="gateway")
     settle([(row, lost)])
-    EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+    EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered", ended_by="provider")
     copy_id = send_copy(notification_id=mail.id, recipient_email=RIGHT)
     (copy,) = claim(limit=5)
     assert (copy.id, copy.errors) == (copy_id, [])

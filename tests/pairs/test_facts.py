@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from notifications.failure_causes import dead_causes
-from notifications.providers.causes import explain
+from notifications.providers.causes import explain_email
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import SHOP, emails, handle, new_id, received, tell, told, without_address
 from tests.kit.mails import drained, rendered_again
@@ -20,6 +21,7 @@ from tests.kit.words import (
     Suppression,
     address_hash,
     claim,
+    order_services,
     send_copy,
 )
 from tests.kit.words import mail_services as services
@@ -122,11 +124,19 @@ class TestACorrection:
         copy = EmailNotification.objects.get(resend_of=mail.id)
         assert (copy.status, copy.recipient_email) == ("pending", ANN)
 
+    def test_outlasts_any_number_of_warnings(self):
+        order = without_address(1)
+        with transaction.atomic():
+            order_services.correct_address(order_id=order.id, email=ANN).save()
+        for sequence in range(2, 152):
+            tell("completed", str(order.id), sequence, email=WRONG)
+        assert Order.objects.get(id=order.id).email == ANN
+
     def test_of_an_address_is_the_shops(self):
         id = new_id()
         tell("paid", id, 1)
         mail = EmailNotification.objects.get()
-        EmailNotification.objects.update(status="discarded")
+        EmailNotification.objects.update(status="discarded", ended_by="person")
         body = {"recipient_email": BOB, "update_order": True}
         answer = Api(make_token()).post(f"/api/v1/notifications/{mail.id}/copies", body)
         assert "shop-a owns the order" in assert_problem(answer, 409, "not-copyable")["detail"]
@@ -170,8 +180,9 @@ class TestNothingUnusableReachesAHeader:
         order = without_address(2)
         (cause,) = dead_causes()
         assert cause.count == 2
-        assert explain(provider="", error="no usable address").title == "The order has no usable address"
         mail = EmailNotification.objects.first()
+        title = explain_email(provider="", ended_by=mail.ended_by, error=mail.last_error).title
+        assert title == "The order has no usable address"
         for page in (
             *(f"/admin/orders/order/{order.id}/change/", "/admin/orders/order/"),
             *("/admin/notifications/emailnotification/", f"{COPIES}/{mail.id}/"),

@@ -48,7 +48,9 @@ def paid(**fields: object) -> tuple[EmailNotification, EmailNotification]:
 
 
 def end(*mails: EmailNotification) -> None:
-    EmailNotification.objects.filter(id__in=[mail.id for mail in mails]).update(status="dead_lettered")
+    EmailNotification.objects.filter(id__in=[mail.id for mail in mails]).update(
+        status="dead_lettered", ended_by="provider"
+    )
 
 
 class TestCopies:

@@ -11,6 +11,7 @@ from django.db import transaction
 from notifications import editing, published
 from tests.kit.api import Api, make_token
 from tests.kit.events import told
+from tests.kit.mails import ENDED_BY
 from tests.kit.months import Steps
 from tests.kit.orders import pay_order, place_order
 from tests.kit.profiles import save_profile
@@ -28,7 +29,7 @@ def paid(**fields: object) -> EmailNotification:
 
 
 def ended(mail: EmailNotification, status: str = "dead_lettered") -> EmailNotification:
-    EmailNotification.objects.filter(id=mail.id).update(status=status)
+    EmailNotification.objects.filter(id=mail.id).update(status=status, ended_by=ENDED_BY.get(status, ""))
     return mail
 
 

@@ -146,7 +146,7 @@ class TestEmails:
         order = paid()
         first = ship_order(order_id=order.id, lines=[{"item": 0, "quantity": 1}], tracking_number="TRACK-41")
         email = EmailNotification.objects.get(event_type="order.shipped")
-        EmailNotification.objects.filter(id=email.id).update(status="dead_lettered")
+        EmailNotification.objects.filter(id=email.id).update(status="dead_lettered", ended_by="provider")
         correct_shipment(order_id=order.id, shipment_id=first.id, tracking_number="TRACK-42")
         ship_order(order_id=order.id, tracking_number="TRACK-99")
         ((copy,), _) = rendered_again(email)

@@ -121,7 +121,7 @@ def test_rendering_again_refuses_this_email_alone_and_names_the_file(replace, un
     others = [order(reference="A-1"), unlucky]
     for other in others:
         pay_order(order_id=other.id)
-    EmailNotification.objects.update(status="dead_lettered")
+    EmailNotification.objects.update(status="dead_lettered", ended_by="provider")
     replace(BROKEN)
     with transaction.atomic():
         done, (refusal,) = render_again(ids=list(EmailNotification.objects.values_list("id", flat=True)))

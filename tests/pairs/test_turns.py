@@ -105,7 +105,7 @@ def test_a_shop_copy_that_fails_holds_up_the_next_shop_copy_and_no_customers_ema
 
 def test_a_corrected_copy_leaves_at_once_and_the_order_goes_on(sandbox):
     _, first, second = paid_and_confirmed()
-    rows.filter(id=first.id).update(status="dead_lettered")
+    rows.filter(id=first.id).update(status="dead_lettered", ended_by="provider")
     rows.filter(id=second.id).update(next_attempt_at=Now() + HOUR)
     send_copy(notification_id=first.id, recipient_email="ann@example.org")
     assert drained() == {"dead_lettered": 1, "sent": 1, "pending": 1}
@@ -284,7 +284,9 @@ def test_the_first_one_of_last_month_holds_up_the_next_of_this_month(sandbox):
 
 def test_a_dead_letter_that_is_taken_back_after_a_cancellation_is_not_sent(sandbox):
     order, first, _ = paid_and_confirmed()
-    rows.filter(id=first.id).update(status="dead_lettered", provider="sendgrid", updated_at=Now())
+    rows.filter(id=first.id).update(
+        status="dead_lettered", ended_by="provider", provider="sendgrid", updated_at=Now()
+    )
     assert drained() == {"dead_lettered": 1, "sent": 1}
     cancel_order(order_id=order.id)
     assert drained() == {"dead_lettered": 1, "sent": 2}

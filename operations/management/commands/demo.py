@@ -56,8 +56,8 @@ MAILPIT_PORT = 8025
 AT_ONCE = 60
 #: How long the token of `--one` is valid.
 TOKEN_DAYS = 7
-#: Due e-mails without an attempt. Every failed attempt writes `last_error`, but not each uses up a retry.
-UNTRIED = Q(status__in=DUE_STATES, last_error="", next_attempt_at__lte=Now())
+#: Due e-mails without a failure.
+UNTRIED = Q(status__in=DUE_STATES, errors=[], next_attempt_at__lte=Now())
 
 
 @contextmanager
@@ -189,13 +189,13 @@ def add_faults(mailbox: str) -> None:
 
 def count_ends(emails: QuerySet[EmailNotification]) -> Iterator[str]:
     """Yield one line for each end that an e-mail can have, the most frequent first."""
-    counts = Counter(_end(status, error) for status, error in emails.values_list("status", "last_error"))
+    counts = Counter(_end(status, bool(errors)) for status, errors in emails.values_list("status", "errors"))
     for (singular, plural), count in counts.most_common():
         yield f"{count:6,} e-mail {singular}" if count == 1 else f"{count:6,} e-mails {plural}"
 
 
-def _end(status: str, error: str) -> tuple[str, str]:
-    shown = LABELS[Status.FAILED if status == Status.PENDING and error else status]  # which was tried
+def _end(status: str, has_failed: bool) -> tuple[str, str]:
+    shown = LABELS[Status.FAILED if status == Status.PENDING and has_failed else status]
     return shown.singular, shown.plural
 
 

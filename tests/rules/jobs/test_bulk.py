@@ -56,7 +56,9 @@ def test_what_matches_only_after_the_start_is_left_alone():
     old = make_mail(status="dead_lettered")
     job = started()
     new = make_mail(status="dead_lettered")
-    EmailNotification.objects.filter(id=later.id).update(status="dead_lettered", updated_at=Now())
+    EmailNotification.objects.filter(id=later.id).update(
+        status="dead_lettered", ended_by="provider", updated_at=Now()
+    )
     assert job_after(job).done_count == 1
     assert logged().keys() == {str(old.id)}
     assert set(EmailNotification.objects.dead()) == {later, new}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from local.machine import PROJECT
@@ -24,6 +25,7 @@ from notifications.states.transitions import (
     LABELS,
     MARK_SENT,
     READDRESS,
+    REASONS,
     RECOVER,
     RESEND,
     SET_ASIDE_OLD,
@@ -34,6 +36,7 @@ from notifications.states.transitions import (
     TRANSITIONS,
     UNFINISHED,
     WITHDRAW,
+    EndedBy,
     Transition,
 )
 from tests.kit.mails import as_claimed, make_mail
@@ -55,7 +58,7 @@ from tests.kit.words import (
 rows = EmailNotification.objects
 PAGE = PROJECT / "docs/explain/guarantee.md"
 #: The columns that every change of state may write.
-ALWAYS = {"status", "updated_at"}
+ALWAYS = {"ended_by", "status", "updated_at"}
 
 Verb = Callable[[EmailNotification], object]
 
@@ -175,6 +178,23 @@ def test_the_guarantee_shows_the_table():
     ]
     table = "\n".join(("| verb | by | from | to |", "| --- | --- | --- | --- |", *lines))
     assert f"\n{table}\n\n" in PAGE.read_text(), f"docs/explain/guarantee.md must have this table:\n{table}"
+
+
+def test_the_page_lists_the_reasons_of_each_state():
+    lines = [
+        f"| `{status}` | {', '.join(f'`{reason}`' for reason in reasons)} |"
+        for status, reasons in REASONS.items()
+    ]
+    assert "| status | `ended_by` |\n| --- | --- |\n" + "\n".join(lines) + "\n\n" in PAGE.read_text()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("reason", ["", *EndedBy])
+def test_the_table_refuses_a_reason_that_the_state_cannot_have(status, reason):
+    fits = reason in REASONS.get(status, ("",))
+    with contextlib.nullcontext() if fits else pytest.raises(IntegrityError), transaction.atomic():
+        make_mail(status=status, ended_by=reason)
 
 
 def test_the_guarantees_diagram_has_the_claim_its_outcomes_the_old_and_what_a_person_decides():

@@ -28,7 +28,9 @@ pytestmark = pytest.mark.django_db
 def dead_mails(count: int) -> list[EmailNotification]:
     mails = [make_mail() for _ in range(count)]
     ids = [mail.id for mail in mails]
-    EmailNotification.objects.filter(id__in=ids).update(status="dead_lettered", last_error="400 no")
+    EmailNotification.objects.filter(id__in=ids).update(
+        status="dead_lettered", ended_by="provider", last_error="400 no"
+    )
     return mails
 
 
@@ -103,11 +105,11 @@ class TestEmails:
         monkeypatch.setattr(services, "CHUNK", 2)
         dead_mails(5)
         make_mail()
-        EmailNotification.objects.filter(status="pending").update(status="suppressed")
+        EmailNotification.objects.filter(status="pending").update(status="suppressed", ended_by="suppressed")
         command = envelope(RESEND, {})
         assert handle(received(RESEND, command)) == "done"
         assert states() == ["pending"] * 5 + ["suppressed"]
-        EmailNotification.objects.filter(status="pending").update(status="dead_lettered")
+        EmailNotification.objects.filter(status="pending").update(status="dead_lettered", ended_by="provider")
         assert handle(received(RESEND, command)) == "repeat"
         assert states() == ["dead_lettered"] * 5 + ["suppressed"]
 

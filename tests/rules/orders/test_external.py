@@ -271,7 +271,7 @@ class TestOwners:
         id = new_id()
         tell("paid", id, 2)
         mail = EmailNotification.objects.get()
-        EmailNotification.objects.filter(id=mail.id).update(status="discarded")
+        EmailNotification.objects.filter(id=mail.id).update(status="discarded", ended_by="person")
         body = {"recipient_email": "new@example.com", "update_order": True}
         path = f"/api/v1/notifications/{mail.id}/copies"
         problem = assert_problem(api.post(path, body), 409, "not-copyable")

@@ -12,14 +12,13 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from notifications.states.outcomes import SET_ASIDE
 from orders.bulk_actions import RENDER_AGAIN
 from orders.corrections import find_last_email
 from orders.models import Shipment
 from tests.kit.admin import MAILS, press
 from tests.kit.events import order as place
 from tests.kit.jobs import Killed, act, job_after, run_jobs, small_batches, started
-from tests.kit.mails import not_in, rendered_again
+from tests.kit.mails import ENDED_BY, not_in, rendered_again
 from tests.kit.months import Steps
 from tests.kit.orders import (
     cancel_order,
@@ -38,6 +37,7 @@ from tests.kit.words import (
     DomainEvent,
     EmailNotification,
     Order,
+    Status,
     Suppression,
     address_hash,
     erase_person,
@@ -58,7 +58,14 @@ def _no_worker():
 def spoil(order: Order, event_type: str, **fields: Any) -> EmailNotification:
     """Make the newest e-mail of this kind a dead letter with a wrong text."""
     mail = EmailNotification.objects.filter(order_id=order.id, event_type=event_type).latest("id")
-    values = {"status": "dead_lettered", "subject": "{{ reference", "body": "wrong", "body_text": "wrong"}
+    status = fields.get("status", Status.DEAD_LETTERED)
+    values = {
+        "status": status,
+        "ended_by": ENDED_BY.get(status, ""),
+        "subject": "{{ reference",
+        "body": "wrong",
+        "body_text": "wrong",
+    }
     EmailNotification.objects.filter(id=mail.id).update(**values | fields)
     return EmailNotification.objects.get(id=mail.id)
 
@@ -224,7 +231,7 @@ class TestRefusals:
     def test_an_erased_person(self):
         mail = spoil(paid(), "order.paid")
         erase_person(email="a@example.com", report=Steps(), force=True)
-        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered", ended_by="provider")
         mail.refresh_from_db()
         self.refuses(mail, "its data was erased")
 
@@ -234,12 +241,12 @@ class TestRefusals:
         mail = spoil(order, "order.paid")
         Order.objects.filter(id=order.id).update(email="bob@example.com")
         erase_person(email="a@example.com", report=Steps(), force=True)
-        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered", ended_by="provider")
         mail.refresh_from_db()
         self.refuses(mail, "its data was erased")
 
     def test_an_email_that_may_have_been_sent_before_a_restore(self):
-        mail = spoil(paid(), "order.paid", last_error=f"{SET_ASIDE} restored to yesterday")
+        mail = spoil(paid(), "order.paid", ended_by="restore")
         self.refuses(mail, "it may have been sent before the restore, so resend it or mark it as sent")
 
     def test_a_suppressed_address(self):
@@ -259,7 +266,7 @@ class TestRefusals:
     def test_a_copy_that_a_person_sent_to_another_address(self):
         mail = spoil(paid(), "order.paid", status="sent", sent_at=dt.datetime.now(dt.UTC))
         copy_id = send_copy(notification_id=mail.id, recipient_email="accountant@example.com")
-        EmailNotification.objects.filter(id=copy_id).update(status="dead_lettered")
+        EmailNotification.objects.filter(id=copy_id).update(status="dead_lettered", ended_by="provider")
         reasons = rendered_again(EmailNotification.objects.get(id=copy_id))[1]
         assert reasons == ["a person sent this copy to another address"]
 
@@ -269,7 +276,7 @@ class TestRefusals:
         fail_payment(order_id=order.id)
         mail = spoil(order, "order.payment_failed")
         assert len(rendered_again(mail)[0]) == 1
-        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered", ended_by="provider")
         pay_order(order_id=order.id)
         assert rendered_again(mail) == ([], ["its order is paid, so nobody has to pay again"])
 
@@ -277,7 +284,7 @@ class TestRefusals:
         mail = spoil(paid(), "order.paid")
         (copy,), _ = rendered_again(mail)
         mail.delete()
-        EmailNotification.objects.filter(id=copy.id).update(status="dead_lettered")
+        EmailNotification.objects.filter(id=copy.id).update(status="dead_lettered", ended_by="provider")
         assert rendered_again(copy)[1] == ["its order or its first e-mail is not stored any more"]
 
 
@@ -296,7 +303,7 @@ def test_a_copy_of_a_copy_finds_the_first_ones_event():
     for _ in range(3):
         (mail,), refused = rendered_again(mail)
         assert refused == [] and "$1.00" in mail.subject
-        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered", ended_by="provider")
 
 
 def test_another_systems_email_is_rendered_unless_only_its_event_has_the_data():
@@ -361,17 +368,14 @@ def test_a_filter_is_a_job_and_its_reads_do_not_grow_with_the_batch():
     assert LogEntry.objects.filter(change_message__startswith="Rendered again as ").count() == 12
 
 
-@pytest.mark.parametrize(
-    ("status", "last_error"),
-    [("pending", ""), ("failed", "500"), ("dead_lettered", "too old: it waited 3 days for a provider")],
-)
+@pytest.mark.parametrize(("status", "ended_by"), [("pending", ""), ("failed", ""), ("dead_lettered", "age")])
 def test_a_job_leaves_out_and_counts_what_is_overtaken_and_one_alone_is_rendered(
-    status, last_error, admin_client
+    status, ended_by, admin_client
 ):
     order = paid()
     cancel_order(order_id=order.id)
-    mail = spoil(order, "order.paid", status=status, last_error=last_error)
-    cancelled = spoil(order, "order.cancelled", status=status, last_error=last_error)
+    mail = spoil(order, "order.paid", status=status, ended_by=ended_by)
+    cancelled = spoil(order, "order.cancelled", status=status, ended_by=ended_by)
     job = job_after(started(RENDER_AGAIN.name, status=status))
     assert (job.done_count, job.refusals) == (1, {"overtaken by order.cancelled": 1})
     assert EmailNotification.objects.exclude(resend_of=None).get().resend_of == cancelled.id

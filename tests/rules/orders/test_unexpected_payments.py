@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError, transaction
 from psycopg import errors
 
-from orders.models import OrderRefund
+from orders.models import OrderRefund, UnexpectedPayment
 from tests.kit.api import Api, make_token
 from tests.kit.events import (
     INSUFFICIENT,
@@ -63,8 +63,9 @@ def give(event: dict[str, Any]) -> str:
 def trace(it: Order) -> tuple[bool, str | None, int | None]:
     """Return whether money must be returned, the payment's event, and its amount."""
     it.refresh_from_db()
-    event = str(it.unexpected_payment_event_id) if it.unexpected_payment_event_id else None
-    return it.unexpected_payment_at is not None, event, it.unexpected_payment_amount
+    payment = UnexpectedPayment.objects.filter(order_id=it.id).order_by("at", "id").last()
+    is_owed = it.unexpected_payment_at is not None
+    return is_owed, str(payment.id) if payment else None, payment.amount if payment else None
 
 
 def end(it: Order, event: dict[str, Any]) -> None:
@@ -120,14 +121,22 @@ class TestTrace:
         end(it, event)
         assert not trace(it)[0]
 
-    def test_the_first_stays_until_it_is_returned_and_then_the_next_one_counts(self):
+    def test_two_are_owed_until_each_is_returned_and_the_order_shows_the_oldest(self):
         it = cancelled()
-        first, second = payment(it), payment(it)
+        first, second = payment(it), payment(it, amount=5)
         assert [give(event) for event in (first, second)] == ["dead", "dead"]
-        assert trace(it)[1] == first["eventId"]
+        it.refresh_from_db()
+        times = UnexpectedPayment.objects.filter(order_id=it.id).order_by("at").values_list("at", flat=True)
+        assert [text.partition(" (")[0] for text in told(it)] == [
+            "Payment of $10.00 that the order cannot take: return it",
+            "Payment of $0.05 that the order cannot take: return it",
+        ]
+        assert it.unexpected_payment_at == times[0]
         end(it, first)
-        assert Api(make_token()).post(URL, payment(it, amount=5)).status_code == 422
-        assert trace(it)[0] and trace(it)[2] == 5
+        it.refresh_from_db()
+        assert it.unexpected_payment_at == times[1]
+        end(it, second)
+        assert not trace(it)[0]
 
     def test_a_payment_that_the_order_could_take_in_another_way_leaves_none(self, settings):
         settings.ORDER_SOURCES = ["shop-a"]
@@ -197,9 +206,25 @@ class TestReturn:
         refund = OrderRefund.objects.get()
         assert (refund.refund_id, refund.amount, refund.way) == ("re_1", amount or 1000, "event")
         assert refund.is_unexpected_payment
-        assert told(it) == [
+        assert told(it)[1:] == [
             f"Payment of ${(amount or 1000) / 100:.2f} returned that the order could not take"
         ]
+
+    @pytest.mark.parametrize(
+        ("refund", "returned"),
+        [({"amount": 400}, 400), ({"amount": 500}, 900), ({"amount": 300}, 900), ({}, 900)],
+    )
+    def test_a_refund_returns_the_one_of_exactly_its_amount_or_else_the_oldest_that_is_large_enough(
+        self, refund, returned
+    ):
+        it = cancelled()
+        for amount in (900, 400):
+            give(payment(it, amount=amount))
+        give(payment(it, amount=7000, currency="EUR"))
+        assert give_about(REFUNDED, it, **refund) == "done"
+        rows = UnexpectedPayment.objects.filter(order_id=it.id).exclude(returned_at=None)
+        assert rows.get().amount == returned
+        assert trace(it)[0]
 
     @pytest.mark.parametrize("make", [cancelled, paid])
     def test_its_repeat_refunds_no_order(self, make):

@@ -18,8 +18,8 @@ from notifications import age
 from notifications.conditions import UNFINISHED_EMAILS
 from notifications.failure_causes import cause_of_row
 from notifications.log import EmailChange
-from notifications.new_emails import NO_ADDRESS_STATE
-from notifications.providers.causes import explain
+from notifications.new_emails import NO_ADDRESS
+from notifications.providers.causes import explain_email
 from notifications.providers.explanations import TOO_OLD
 from notifications.services import readdress, resend_dead_letters
 from notifications.settle import TOPICS, take_back
@@ -251,7 +251,7 @@ def test_a_restore_starts_the_age_anew():
 
 
 def test_an_email_that_gets_an_address_after_four_days_is_sent(sandbox):
-    mail = make_mail(recipient_email="", **NO_ADDRESS_STATE)
+    mail = make_mail(recipient_email="", **NO_ADDRESS._asdict())
     let_pass(4 * DAY)
     assert swept() == {"dead_lettered": 1}
     assert error_of(mail) == "no usable address"
@@ -262,7 +262,7 @@ def test_an_email_that_gets_an_address_after_four_days_is_sent(sandbox):
 
 
 def test_an_email_that_gets_an_address_after_four_days_is_not_late(sandbox):
-    mail = make_mail(recipient_email="", **NO_ADDRESS_STATE)
+    mail = make_mail(recipient_email="", **NO_ADDRESS._asdict())
     let_pass(4 * DAY)
     with transaction.atomic():
         readdress(order_id=mail.order_id, recipient_email="ann@example.com", to_name="Ann")
@@ -319,7 +319,7 @@ def test_the_errors_of_all_old_emails_are_one_cause():
     assert cause.count == 3
     assert EmailNotification.objects.alias(cause=cause_of_row()).filter(cause=cause.cause).count() == 3
     for mail in EmailNotification.objects.all():
-        assert explain(provider=mail.provider, error=mail.last_error) is TOO_OLD
+        assert explain_email(provider=mail.provider, ended_by=mail.ended_by, error=mail.last_error) is TOO_OLD
 
 
 def test_a_later_email_of_the_order_is_due_as_soon_as_an_earlier_one_is_too_old(sandbox):

@@ -9,7 +9,15 @@ import pytest
 
 from notifications.states.outcomes import current_policy
 from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
-from tests.kit.words import TEXT_LIMIT, EmailPolicy, Outcome, Verdict, decide_status
+from tests.kit.words import (
+    LEASE_EXPIRED,
+    TEXT_LIMIT,
+    EmailPolicy,
+    Outcome,
+    Verdict,
+    decide_status,
+    transitions,
+)
 
 POLICY = EmailPolicy(RetryPolicy(base_seconds=30, cap_seconds=3600, jitter=FULL_JITTER), hold_seconds=120)
 V = Verdict
@@ -21,6 +29,7 @@ class Decision(NamedTuple):
     status: str
     retry_count: int
     wait_seconds: float | None
+    ended_by: str | None
 
 
 def decision(
@@ -70,7 +79,9 @@ def decision(
     ],
 )
 def test_a_first_attempt(verdict, fields, expected, recorded):
-    assert decision(verdict, **fields) == expected
+    made = decision(verdict, **fields)
+    assert made[:3] == expected
+    assert (made.ended_by is None) == (made.status not in transitions.REASONS)
     assert [failure.verdict for failure in Outcome(verdict, **fields).failures] == (
         [verdict] if recorded else []
     )
@@ -84,7 +95,8 @@ def test_a_failure_that_may_be_the_providers_dead_letters_nothing_however_often_
 
 def test_a_lost_worker_uses_up_retries_and_the_last_one_is_followed_by_a_dead_letter():
     assert decision(V.AMBIGUOUS, retry=2, has_used_retry=True).retry_count == 3
-    assert decision(V.AMBIGUOUS, retry=3, has_used_retry=True).status == "dead_lettered"
+    assert decision(V.AMBIGUOUS, retry=3, has_used_retry=True).ended_by == "retries"
+    assert decision(V.AMBIGUOUS, retry=3, has_used_retry=True, code=LEASE_EXPIRED).ended_by == "lease"
     assert decision(V.AMBIGUOUS, most=0, has_used_retry=True).status == "dead_lettered"
 
 
