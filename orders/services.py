@@ -356,7 +356,7 @@ def refund(
             f"The refund is in {currency}, the order in {order.currency}: check what the customer got back"
         )
     unexpected = _find_unexpected(order, amount=amount) if way is RefundWay.EVENT else None
-    balance = order.refundable_amount if unexpected is None else unexpected.amount
+    balance = order.refundable_amount if unexpected is None else unexpected.amount or 0
     refunded = balance if amount is None else amount
     refund = OrderRefund(
         order_id=order.id,

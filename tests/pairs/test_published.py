@@ -16,7 +16,7 @@ from tests.kit.months import Steps
 from tests.kit.orders import pay_order, place_order
 from tests.kit.profiles import save_profile
 from tests.kit.texts import HELLO, READY, SUBJECT, publish_texts
-from tests.kit.words import EmailNotification, erase_person, render_again, resend, send_copy
+from tests.kit.words import EmailNotification, Status, erase_person, render_again, resend, send_copy
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 
@@ -28,7 +28,7 @@ def paid(**fields: object) -> EmailNotification:
     return EmailNotification.objects.get(order_id=order.id, event_type="order.paid", shop_copy_of=None)
 
 
-def ended(mail: EmailNotification, status: str = "dead_lettered") -> EmailNotification:
+def ended(mail: EmailNotification, status: Status = Status.DEAD_LETTERED) -> EmailNotification:
     EmailNotification.objects.filter(id=mail.id).update(status=status, ended_by=ENDED_BY.get(status, ""))
     return mail
 
