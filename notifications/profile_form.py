@@ -169,6 +169,7 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
             if value := self.cleaned_data.get(name):
                 account.setdefault(provider, {})[option] = value
         self.instance.account = account
+        super().clean()  # has the name checked, which must be unique
         return self.cleaned_data
 
 

@@ -13,13 +13,33 @@ import itertools
 from typing import Any
 
 from django.contrib import admin
+from django.db import IntegrityError
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
+from psycopg.errors import UniqueViolation
 
 from web.admin import reading
 from web.admin.menu import GROUPS, MenuItem, Page
 from web.admin.turns import RETRY_SECONDS, Refused, takes_turn
+
+
+def _checked_again(view: Any) -> Any:
+    """Check a form again if another request has stored the same since its check, such as the first of two clicks.
+
+    The transaction of the first try is rolled back, and the second one finds the row.
+    """
+
+    @functools.wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return view(request, *args, **kwargs)
+        except IntegrityError as error:
+            if not isinstance(error.__cause__, UniqueViolation):
+                raise
+            return view(request, *args, **kwargs)
+
+    return checked
 
 
 class Site(admin.AdminSite):
@@ -43,7 +63,7 @@ class Site(admin.AdminSite):
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
         """Let the primary answer a user for some seconds after a change. Answer what was refused."""
-        inner = super().admin_view(view, cacheable)
+        inner = _checked_again(super().admin_view(view, cacheable))
 
         @functools.wraps(inner)
         def noted(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

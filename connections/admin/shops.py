@@ -24,7 +24,15 @@ from connections.encryption import KeyMissing, encrypt
 from connections.missing import repair, try_key
 from connections.models import TRIAL_STATE, ConnectionPost, ShopConnection
 from connections.platforms import platform_of
-from connections.services import ShopRefusal, change_state, check_source, clean_address, make_secret
+from connections.services import (
+    ShopRefusal,
+    change_state,
+    check_source,
+    clean_address,
+    make_secret,
+    mark_of_secret,
+    replace_secret,
+)
 from notifications.models import CONTENT, EmailNotification
 from orders.models import Order
 from runtime.database.ids import parse_uuid
@@ -32,6 +40,7 @@ from runtime.database.transactions import after_commit
 from web.admin.base import (
     EstimatingPaginator,
     ListAdmin,
+    answer_with_page,
     describe_distance,
     format_time,
     pill,
@@ -99,6 +108,7 @@ class ShopForm(forms.ModelForm[ShopConnection]):
         return dict(statuses)
 
     def clean(self) -> dict[str, Any]:
+        super().clean()  # has the name checked, which must be unique
         if bool(self.cleaned_data.get("new_api_key")) != bool(self.cleaned_data.get("new_api_secret")):
             self.add_error("new_api_secret", "Enter both the key and the secret, or neither.")
         elif self._has_another_host() and not self.cleaned_data.get("new_api_key"):
@@ -176,8 +186,14 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
     def response_add(
         self, request: HttpRequest, obj: ShopConnection, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """Go on with the page that says what to do in the shop."""
-        return _page(obj.id)
+        """Go on with the page that says what to do in the shop, and shows the secret."""
+        return self._with_secret(request, obj.id)
+
+    def _with_secret(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        url = reverse("admin:connections_shopconnection_change", args=[id])
+        return answer_with_page(
+            request, url=url, view=lambda page: self.change_view(page, str(id), form_url=url)
+        )
 
     def change_view(
         self,
@@ -212,6 +228,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
                 "address": request.build_absolute_uri(reverse("connect", args=[obj.source])),
                 "guide": f"admin/connections/shopconnection/_{obj.platform}.html",
                 "turn_off": _to_turn_off(obj),
+                "seen_secret": mark_of_secret(obj),
                 "missing_orders": list(
                     ConnectionPost.objects.filter(source=obj.source)
                     .missing()
@@ -260,13 +277,13 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         else:
             self.log_change(request, shop, said)
             messages.success(request, said)
-        return _page(id)
+            if action == "secret":
+                return self._with_secret(request, id)
+        return HttpResponseRedirect(reverse("admin:connections_shopconnection_change", args=[id]))
 
     def _act(self, request: HttpRequest, shop: ShopConnection, action: str) -> str:
         if action == "secret":
-            secret = make_secret(shop)
-            shop.save(update_fields=["secret"])
-            _show_secret(request, secret)
+            _show_secret(request, replace_secret(id=shop.id, seen=request.POST.get("seen", "")))
             return "Made another secret."
         if action == "repair":
             if shop.state == S.OFF:
@@ -280,10 +297,6 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         if changed.live_at is not None:
             return f"Live from {format_time(changed.live_at)} UTC."
         return {S.OFF: "Turned off."}.get(S(changed.state), "Back in its trial.")
-
-
-def _page(id: uuid.UUID) -> HttpResponseRedirect:
-    return HttpResponseRedirect(reverse("admin:connections_shopconnection_change", args=[id]))
 
 
 def _try_key(request: HttpRequest, shop: ShopConnection) -> None:

@@ -116,7 +116,9 @@ def front() -> Iterator[Front]:
         https, plain = free_port(), free_port()
         changes = {
             "http://web:8000": f"http://{HOST}:{shop.port}",
-            "listen 8443 ": f"listen [::1]:{https} ssl; listen {https} " if has_ipv6() else f"listen {https} ",
+            "listen 8443 ": f"listen [::1]:{https} ssl; listen {https} "
+            if has_ipv6()
+            else f"listen {https} ",
             "server_tokens off;": REAL_IP,
             "location = / {": SHOWN,
             "listen 8080;": f"listen {plain};",
@@ -349,8 +351,14 @@ def shown_of(front: Front, addresses: list[str]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("address", "network"),
     [
-        *((address, "") for address in ("203.0.113.9", "::ffff:203.0.113.9", "2001:db8:1:2::3", "2001:db8:1::3")),
-        *((address, "") for address in ("2001:db8::3", "2001:DB8:0:0:1::", "fe80::1", "64:ff9b:1::203.0.113.9")),
+        *(
+            (address, "")
+            for address in ("203.0.113.9", "::ffff:203.0.113.9", "2001:db8:1:2::3", "2001:db8:1::3")
+        ),
+        *(
+            (address, "")
+            for address in ("2001:db8::3", "2001:DB8:0:0:1::", "fe80::1", "64:ff9b:1::203.0.113.9")
+        ),
         ("::1", "-"),
         # nginx cannot write the decimals. These networks have the addresses of 203.0.113.0/24 and 203.0.0.0/24.
         ("64:ff9b::203.0.113.9", "64:ff9b::cb00:7100/120"),
@@ -370,7 +378,10 @@ def test_an_address_counts_as_the_same_in_nginx_and_in_the_web(front: Front) -> 
     prefixes += [("64", "ff9b", "0", "1"), ("64", "ff9b", "1", "0"), ("fe80", "0", "0", "0")]
     halves = ["0:0:0:1", "1:2:3:4", "0:0:2:0", "1:0:0:0", "0:1:0:0"]
     addresses = [":".join([*prefix, half]) for prefix in prefixes for half in halves]
-    addresses += [":".join([*prefix, *(f"{chance.choice([0, 0, 7, 65535]):x}" for _ in range(4))]) for prefix in prefixes]
+    addresses += [
+        ":".join([*prefix, *(f"{chance.choice([0, 0, 7, 65535]):x}" for _ in range(4))])
+        for prefix in prefixes
+    ]
     plain = ["203.0.113.9", "203.0.113.10", "10.0.0.9", "203.0.0.9"]
     addresses += [form + address for address in plain for form in ("", "::ffff:")]
     as_web: dict[str, set[str]] = {}

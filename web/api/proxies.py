@@ -14,6 +14,7 @@ from django.http import HttpRequest
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
+
 def client_address(request: HttpRequest) -> str:
     """Return the nearest address on the request's way that is not a trusted proxy.
 
