@@ -53,23 +53,18 @@ def check_source(source: str) -> None:
 
 def clean_address(address: str) -> str:
     """Return the address of a shop without the slash at its end. Raise `ShopRefusal`."""
+    address = address.strip()
     try:
-        parts = urlsplit(address.strip())
+        parts = urlsplit(address)
         host = parts.hostname
     except ValueError:
         host, parts = None, urlsplit("")
-    is_text = not any(character.isspace() or not character.isprintable() for character in address.strip())
     schemes = ("https", "http") if settings.CONNECTIONS_PRIVATE else ("https",)
-    if (
-        not is_text
-        or parts.scheme not in schemes
-        or not host
-        or "@" in parts.netloc
-        or parts.query
-        or parts.fragment
-    ):
+    is_plain = address.isprintable() and " " not in address
+    is_place = bool(host) and "@" not in parts.netloc and not parts.query and not parts.fragment
+    if parts.scheme not in schemes or not is_plain or not is_place:
         raise ShopRefusal("Enter the shop's address with https, such as https://shop.example.com.")
-    return address.strip().rstrip("/")
+    return address.rstrip("/")
 
 
 def make_secret(shop: ShopConnection) -> str:

@@ -236,6 +236,8 @@ def _read_url(
         parts = urlsplit(text)
     except ValueError:
         parts = urlsplit("")
-    if text and not (parts.scheme in schemes and parts.hostname and " " not in text):
+    if text and not (
+        parts.scheme in schemes and parts.hostname and "@" not in parts.netloc and " " not in text
+    ):
         raise forms.ValidationError(wrong)
     return text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import unicodedata
 import uuid
 from functools import partial
 from typing import Any
@@ -13,6 +15,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
+from django.forms.fields import InvalidJSONInput
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -60,6 +63,25 @@ COLOURS = {S.WAITING: "pending", S.TRIAL: "processing", S.LIVE: "sent", S.OFF: "
 _PART = "admin/connections/shopconnection/_state.html"
 
 
+class Statuses(forms.JSONField):
+    """A JSON text that PostgreSQL can store and a page can show: without NUL and halves of characters."""
+
+    def to_python(self, value: Any) -> Any:
+        if not _is_text(read := super().to_python(value)):
+            raise forms.ValidationError("A text has a character that cannot be stored, such as \\u0000.")
+        return read
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """Return what the page shows again: the typed text, if what it means cannot be shown."""
+        read = super().bound_data(data, initial)
+        return read if _is_text(read) else InvalidJSONInput(data)
+
+
+def _is_text(value: Any) -> bool:
+    text = json.dumps(value, ensure_ascii=False)
+    return "\\u0000" not in text and not any(unicodedata.category(character) == "Cs" for character in text)
+
+
 class ShopForm(forms.ModelForm[ShopConnection]):
     """The fields of a connection. Secrets go in, and never come out again."""
 
@@ -79,6 +101,7 @@ class ShopForm(forms.ModelForm[ShopConnection]):
 
     class Meta:
         model = ShopConnection
+        field_classes = {"statuses": Statuses}
         fields = ["source", "platform", "address", "statuses"]
         labels = {"source": "Name", "address": "Address of the shop", "statuses": "Statuses of plug-ins"}
         help_texts = {
