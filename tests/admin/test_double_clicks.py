@@ -23,7 +23,7 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.words import ApiToken
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("valkey_url")]
-#: What a click on *Save* of each page that adds a row with a unique value sends, and the message of the second.
+#: What *Save* sends on each page that adds a row with a unique value, and the message of a second click.
 FORMS = {
     "connections/shopconnection": (
         {"source": "tea", "platform": "woocommerce", "address": "https://tea.example.com", "statuses": "{}"},
@@ -112,7 +112,7 @@ def test_two_posts_of_one_form_at_once_add_one_row(clients: list[Client], name: 
     both, waited, save_form = threading.Barrier(2), set(), ModelAdmin.save_form
 
     def wait(page: Any, *args: Any, **options: Any) -> Any:
-        """Let both pass their checks before one of them writes. The second does it again, and waits no more."""
+        """Let both pass their checks before one of them writes. A repeat does not wait."""
         if threading.get_ident() not in waited:
             waited.add(threading.get_ident())
             both.wait(PATIENCE)

@@ -26,7 +26,7 @@ _MAY_SIGN = x509.KeyUsage(
 
 
 def make_authority() -> tuple[str, str]:
-    """Return a new authority's certificate, and a key with its certificate for 127.0.0.1 and ::1, all as PEM."""
+    """Return a new authority's certificate, and a key with one for 127.0.0.1 and ::1, all as PEM."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "orderpost test authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])

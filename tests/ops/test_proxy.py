@@ -1,6 +1,6 @@
 """docker/proxy/nginx.conf in Debian's nginx, before a real web process that trusts it.
 
-Clients have the address 127.0.0.2 or ::1, and the proxy has 127.0.0.1. It believes another proxy at 127.0.0.9.
+Clients have the address 127.0.0.2 or ::1, and the proxy has 127.0.0.1. It believes another one at 127.0.0.9.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def has_ipv6() -> bool:
     return True
 
 
-#: What an operator adds for a proxy in front of this one, and a page that shows what the maps make of an address.
+#: What an operator adds for a proxy in front of this one, and a page that shows what the maps make.
 REAL_IP = f"set_real_ip_from {BALANCER}; real_ip_header X-Forwarded-For; server_tokens off;"
 SHOWN = "location = /whom { return 200 '$whom $network'; } location = / {"
 
@@ -360,7 +360,7 @@ def shown_of(front: Front, addresses: list[str]) -> list[tuple[str, str]]:
             for address in ("2001:db8::3", "2001:DB8:0:0:1::", "fe80::1", "64:ff9b:1::203.0.113.9")
         ),
         ("::1", "-"),
-        # nginx cannot write the decimals. These networks have the addresses of 203.0.113.0/24 and 203.0.0.0/24.
+        # nginx cannot write the decimals. These have the addresses of 203.0.113.0/24 and 203.0.0.0/24.
         ("64:ff9b::203.0.113.9", "64:ff9b::cb00:7100/120"),
         ("64:ff9b::203.0.0.9", "64:ff9b::cb00:0/120"),
         ("2002:cb00:7109:1::2", "2002:cb00:7100::/40"),

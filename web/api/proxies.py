@@ -38,8 +38,8 @@ def client_address(request: HttpRequest) -> str:
 def counts_as(address: str) -> str:
     """Return whom an address counts as wherever something is limited by it, or "" for what is no address.
 
-    IPv4 counts as itself, also inside IPv6. In IPv6 a customer gets at least a /64, whose first address stands
-    for all of them.
+    IPv4 counts as itself, also inside IPv6. In IPv6 a customer gets at least a /64, whose first address
+    stands for all of them.
 
     >>> counts_as("203.0.113.9"), counts_as("::ffff:203.0.113.9"), counts_as("2001:db8:1:2::3")
     ('203.0.113.9', '203.0.113.9', '2001:db8:1:2::')
