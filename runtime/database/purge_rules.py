@@ -14,7 +14,8 @@ class PurgeRule:
     """Rows whose `column` is older than `days`, by the database's clock, except those to `keep`.
 
     With `most`, also the oldest of more rows than that, of a small table. The column has an index, or the
-    table is small. A function of days reads a setting. `keep` is a condition in SQL, with `%%` for a percent sign.
+    table is small. A function of days reads a setting. `keep` is a condition in SQL, with `%%` for a percent
+    sign.
     """
 
     column: str
