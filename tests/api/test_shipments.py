@@ -186,6 +186,7 @@ def test_an_unknown_shipment_is_not_found_nor_is_one_of_another_order(api, path)
         ({"lines": [{"item": 0}]}, "#/lines/0/quantity"),
         ({"lines": [{"item": True, "quantity": 1}]}, "#/lines/0/item"),
         ({"tracking_url": "javascript:alert(1)"}, "#/tracking_url"),
+        ({"tracking_url": "https://www.dhl.com@evil.example/x"}, "#/tracking_url"),
         ({"tracking_number": "x" * 101}, "#/tracking_number"),
         ({"reference": "ann@example.com"}, "#/reference"),
         ({"shipped_at": "yesterday"}, "#/shipped_at"),

@@ -1,15 +1,18 @@
 """docker/proxy/nginx.conf in Debian's nginx, before a real web process that trusts it.
 
-Clients have the address 127.0.0.2, and the proxy has 127.0.0.1.
+Clients have the address 127.0.0.2 or ::1, and the proxy has 127.0.0.1. It believes another one at 127.0.0.9.
 """
 
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
+import random
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import time
@@ -29,11 +32,26 @@ from tests.kit.shop import SIGNS, Shop
 from tests.kit.waiting import until
 from tests.kit.words import PROBES, mask_address, sign
 from web.api.problem_types import TOO_LARGE
+from web.api.proxies import counts_as
 
 PROGRAM = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 CONFIGURATION = PROJECT / "docker" / "proxy" / "nginx.conf"
 PAGE = PROJECT / "docs" / "guides" / "one-machine.md"
-CLIENT, FORGED = "127.0.0.2", "203.0.113.9"
+CLIENT, FORGED, BALANCER = "127.0.0.2", "203.0.113.9", "127.0.0.9"
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as tried:
+            tried.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+#: What an operator adds for a proxy in front of this one, and a page that shows what the maps make.
+REAL_IP = f"set_real_ip_from {BALANCER}; real_ip_header X-Forwarded-For; server_tokens off;"
+SHOWN = "location = /whom { return 200 '$whom $network'; } location = / {"
 
 pytestmark = [pytest.mark.flow, needs("nginx", PROGRAM and shutil.which("openssl"))]
 
@@ -98,7 +116,11 @@ def front() -> Iterator[Front]:
         https, plain = free_port(), free_port()
         changes = {
             "http://web:8000": f"http://{HOST}:{shop.port}",
-            "listen 8443 ": f"listen {https} ",
+            "listen 8443 ": f"listen [::1]:{https} ssl; listen {https} "
+            if has_ipv6()
+            else f"listen {https} ",
+            "server_tokens off;": REAL_IP,
+            "location = / {": SHOWN,
             "listen 8080;": f"listen {plain};",
             '"~:8080$" ":8443"': f'"~:{plain}$" ":{https}"',
         }
@@ -312,27 +334,104 @@ def test_the_log_has_the_clients_network_and_no_query(front: Front) -> None:
     assert "ann@example.com" not in log and "127.0.0.1" not in log
 
 
+def shown_of(front: Front, addresses: list[str]) -> list[tuple[str, str]]:
+    """Return whom each address counts as in nginx, and the network of its log."""
+    context = ssl.create_default_context(cafile=front.authority)
+    shown = []
+    connection = http.client.HTTPSConnection(HOST, front.https, context=context, timeout=30)
+    connection.source_address = (BALANCER, 0)
+    for address in addresses:
+        connection.request("GET", "/whom", headers={"X-Forwarded-For": address})
+        whom, network = connection.getresponse().read().decode().split(" ")
+        shown.append((whom, network))
+    connection.close()
+    return shown
+
+
 @pytest.mark.parametrize(
     ("address", "network"),
     [
-        ("203.0.113.9", "203.0.113.0/24"),
-        ("2001:db8:1:2::3", "2001:db8:1::/48"),
-        ("2001:db8:1::3", "2001:db8:1::/48"),
-        ("2001:db8::3", "2001:db8::/48"),
-        ("::1", None),
+        *(
+            (address, "")
+            for address in ("203.0.113.9", "::ffff:203.0.113.9", "2001:db8:1:2::3", "2001:db8:1::3")
+        ),
+        *(
+            (address, "")
+            for address in ("2001:db8::3", "2001:DB8:0:0:1::", "fe80::1", "64:ff9b:1::203.0.113.9")
+        ),
+        ("::1", "-"),
+        # nginx cannot write the decimals. These have the addresses of 203.0.113.0/24 and 203.0.0.0/24.
+        ("64:ff9b::203.0.113.9", "64:ff9b::cb00:7100/120"),
+        ("64:ff9b::203.0.0.9", "64:ff9b::cb00:0/120"),
+        ("2002:cb00:7109:1::2", "2002:cb00:7100::/40"),
+        ("2002:cb00:9:1::2", "2002:cb00::/40"),
+        ("2002:cb00::1", "2002:cb00::/40"),
     ],
 )
-def test_the_logs_patterns_mask_as_the_web_does(address: str, network: str | None) -> None:
-    """Python's syntax of a named group has a P that nginx's has not."""
-    patterns = re.findall(r'"~(\^\(\?<(?:four|six)>.+)" \$(?:four|six)(\S+);', CONFIGURATION.read_text())
-    assert len(patterns) == 2
-    masks = [
-        match[1] + rest
-        for pattern, rest in patterns
-        if (match := re.match(pattern.replace("?<", "?P<"), address))
+def test_the_log_masks_as_the_web_does(front: Front, address: str, network: str) -> None:
+    assert shown_of(front, [address])[0][1] == (network or mask_address(address))
+
+
+def test_an_address_counts_as_the_same_in_nginx_and_in_the_web(front: Front) -> None:
+    chance = random.Random(83)
+    prefixes = [*itertools.product(["2001", "a"], ["0", "db8"], ["0", "c"], ["0", "d"])]
+    prefixes += [("64", "ff9b", "0", "1"), ("64", "ff9b", "1", "0"), ("fe80", "0", "0", "0")]
+    halves = ["0:0:0:1", "1:2:3:4", "0:0:2:0", "1:0:0:0", "0:1:0:0"]
+    addresses = [":".join([*prefix, half]) for prefix in prefixes for half in halves]
+    addresses += [
+        ":".join([*prefix, *(f"{chance.choice([0, 0, 7, 65535]):x}" for _ in range(4))])
+        for prefix in prefixes
     ]
-    assert masks == ([network] if network else [])
-    assert network in (None, mask_address(address))
+    plain = ["203.0.113.9", "203.0.113.10", "10.0.0.9", "203.0.0.9"]
+    addresses += [form + address for address in plain for form in ("", "::ffff:")]
+    as_web: dict[str, set[str]] = {}
+    for address, (whom, _) in zip(addresses, shown_of(front, addresses), strict=True):
+        as_web.setdefault(counts_as(address), set()).add(whom)
+    assert {who: keys for who, keys in as_web.items() if len(keys) > 1} == {}
+    assert len(set.union(*as_web.values())) == len(as_web) == len(prefixes) + len(plain)
+
+
+@pytest.mark.parametrize("form", ["64:ff9b::{}", "2002:{}:1::1"])
+def test_each_ipv4_address_inside_ipv6_counts_alone(front: Front, form: str) -> None:
+    inner = ["cb00:7109", "cb00:710a", "cb00:9", "cb00:900", "cb01:7109"]
+    others = [form.format(address) for address in inner]
+    same = [form.format(inner[0]).replace(":1::1", ":2::7"), form.format(inner[0]).upper()]
+    keys = [whom for whom, _ in shown_of(front, others + same)]
+    assert len(set(keys)) == len(inner) and set(keys[len(inner) :]) == {keys[0]}
+    assert len({counts_as(address) for address in others + same}) == len(inner)
+
+
+def test_the_proxy_limits_a_network_of_ipv6_and_the_web_counts_it(front: Front) -> None:
+    session = front.client()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, From(BALANCER))
+
+    def post(address: str) -> int:
+        headers = {"X-Forwarded-For": address}
+        return session.post(f"{front.url}/admin/login/", headers=headers, timeout=30).status_code
+
+    passed = 0
+    while (status := post(f"2001:db8:7:7::{passed + 1:x}")) != 429:
+        assert status == 403  # Django refuses it, because it has no token against forgery
+        passed += 1
+        assert passed < 200
+    assert passed > 20 and post("2001:db8:7:7:1:2:3:4") == 429
+    assert post("2001:db8:7:8::1") == 403
+    headers = {"X-Forwarded-For": "2001:db8:7:9::5"}
+    assert log_in(session, front.url, **headers).status_code == 200
+    assert seen(front) == {"2001:db8:7:9::"}
+
+
+@needs("ipv6", has_ipv6())
+def test_wrong_passwords_from_both_families_count_alone(front: Front) -> None:
+    session = front.client()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, From("::1"))
+    by_name = {"Host": f"{HOST}:{front.https}"}
+    answer = log_in(session, f"https://[::1]:{front.https}", shown=front.url, **by_name)
+    assert answer.status_code == 200, answer.text
+    assert log_in(front.client(), front.url).status_code == 200
+    assert seen(front) == {"::", CLIENT}
 
 
 def test_nginx_takes_the_certificate_that_the_page_makes(tmp_path: Path) -> None:
