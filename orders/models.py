@@ -104,7 +104,7 @@ class Order(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     status = models.CharField(max_length=20, choices=Status, default=Status.PENDING)
-    # Computed by orders.shipments. An order without shipments has "none", whatever its status.
+    # Computed by orders.parcels. An order without shipments has "none", whatever its status.
     fulfilment = models.CharField(
         max_length=20, choices=Fulfilment, default=Fulfilment.NONE, db_default="none", editable=False
     )

@@ -31,6 +31,7 @@ from orders.emails import default_locale, email_context, fulfilment_before
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
 from orders.models import TRACKING, Order, OrderRefund, RefundWay, Shipment
+from orders.parcels import compute_fulfilment, event_details, shown
 from orders.refunds import describe_doubt, may_be_one, read_similar
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
 from retention.person import ERASED_AT
@@ -138,6 +139,22 @@ class OrderChange:
         )
         if sends_email:
             self.add_emails(event, shown=order, change={"at": self.now, **change})
+
+    def record_parcel(
+        self, event: str, shipment: Shipment, shipments: Sequence[Shipment], *, is_news: bool = True
+    ) -> None:
+        """Record a change of one of the order's `shipments`, which gives the order its new fulfilment.
+
+        Add the shipment. Send the e-mail about `event` only if it `is_news`.
+        """
+        self.order.fulfilment = compute_fulfilment(self.order, shipments)
+        self.record(
+            event,
+            details=event_details(self.order, shipment),
+            sends_email=is_news,
+            **shown(event, self.order, shipment, shipments),
+        )
+        self.rows.append(shipment)
 
     def add_emails(
         self,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from orders.models import TRACKING, Order, Shipment
+from orders.parcels import Line, compute_fulfilment, count_left, list_lines, read_shipments, shown
 from orders.services import OrderChange, lock_order
 from orders.transitions import ChangeRefused, ExternallyOwned, InvalidTransition
 from runtime.database.save import lock_row
@@ -27,8 +27,6 @@ SHIPPABLE = (
     Order.Status.PART_REFUNDED,
     Order.Status.COMPLETED,
 )
-#: A line of a shipment: the index of an item of the order, and how many of it.
-Line = Mapping[str, int]
 
 
 class ShipmentNotFound(LookupError):
@@ -50,11 +48,6 @@ class TooManyShipments(ChangeRefused):
 
     def __init__(self) -> None:
         super().__init__(f"The order has {MOST_SHIPMENTS} shipments, and can have no more.")
-
-
-def read_shipments(order: Order) -> list[Shipment]:
-    """Return the order's shipments, oldest first."""
-    return list(Shipment.objects.filter(order_id=order.id).order_by("id"))
 
 
 def ship(
@@ -84,7 +77,7 @@ def ship(
         if lacking and order.email != ERASED_ADDRESS:
             shipment = _lock(shipment, shipments)
             _set_tracking(shipment, lacking)
-            _record(change, "order.shipment_updated", shipment, shipments)
+            change.record_parcel("order.shipment_updated", shipment, shipments)
         return change, shipment
     if order.status not in SHIPPABLE:
         if not is_fact:
@@ -92,7 +85,7 @@ def ship(
         change.warn(f"A parcel left though the order is {order.status}.", about="shipment")
     left = count_left(order, shipments)
     if lines is None:
-        lines = _list_lines(left)
+        lines = list_lines(left)
         is_too_much = bool(order.items) and not lines
     else:
         is_too_much = _exceeds(lines, left)
@@ -111,7 +104,7 @@ def ship(
     shipment.shipped_at = min(shipped_at or now, now)
     if order.email != ERASED_ADDRESS:
         _set_tracking(shipment, tracking)
-    _record(change, "order.shipped", shipment, shipments, is_news=shipment.delivered_at is None)
+    change.record_parcel("order.shipped", shipment, shipments, is_news=shipment.delivered_at is None)
     return change, shipment
 
 
@@ -125,7 +118,7 @@ def correct(
     if shipment.shipped_at is None:  # only its delivery was told
         change.rows.append(shipment)
     else:
-        _record(change, "order.shipment_updated", shipment, shipments)
+        change.record_parcel("order.shipment_updated", shipment, shipments)
         if notify:
             news = shown("order.shipped", change.order, shipment, shipments)
             news |= {"at": change.now, "corrected": True}
@@ -223,36 +216,6 @@ def report(
         change.add_emails(event, shown=reported, change=news, may_exist=True)
 
 
-def count_left(order: Order, shipments: Sequence[Shipment]) -> list[int]:
-    """Return how many of each item are left to ship. A returned parcel frees its quantities."""
-    return _count_unsent(order, [shipment for shipment in shipments if not shipment.returned_at])
-
-
-def _count_unsent(order: Order, shipments: Sequence[Shipment]) -> list[int]:
-    left = [int(item["quantity"]) for item in order.items]
-    for shipment in shipments:
-        for line in shipment.lines if shipment.shipped_at else ():
-            if line["item"] < len(left):
-                left[line["item"]] = max(0, left[line["item"]] - line["quantity"])
-    return left
-
-
-def _list_lines(quantities: Sequence[int]) -> list[dict[str, int]]:
-    return [{"item": item, "quantity": quantity} for item, quantity in enumerate(quantities) if quantity]
-
-
-def compute_fulfilment(order: Order, shipments: Sequence[Shipment]) -> Order.Fulfilment:
-    """Return how much of an order has left. A parcel without lines may have all of it."""
-    away = [shipment for shipment in shipments if shipment.shipped_at and not shipment.returned_at]
-    if not away:
-        return Order.Fulfilment.NONE
-    is_all = any(not shipment.lines for shipment in away) or not any(count_left(order, shipments))
-    if not is_all and order.completed_at is None:
-        return Order.Fulfilment.PART_SHIPPED
-    is_delivered = all(shipment.delivered_at for shipment in away)
-    return Order.Fulfilment.DELIVERED if is_delivered else Order.Fulfilment.SHIPPED
-
-
 def _exceeds(lines: Sequence[Line], left: Sequence[int]) -> bool:
     wanted = [0] * len(left)
     for line in lines:
@@ -309,76 +272,4 @@ def _end(
         change.rows.append(shipment)
         return
     event = {"delivered_at": "order.delivered", "returned_at": "order.shipment_returned"}[column]
-    _record(change, event, shipment, shipments)
-
-
-def _record(
-    change: OrderChange,
-    event: str,
-    shipment: Shipment,
-    shipments: Sequence[Shipment],
-    *,
-    is_news: bool = True,
-) -> None:
-    """Give the order its new fulfilment and version, and add the event, the e-mails and the shipment."""
-    order = change.order
-    order.fulfilment = compute_fulfilment(order, shipments)
-    change.record(
-        event,
-        details=event_details(order, shipment),
-        sends_email=is_news,
-        **shown(event, order, shipment, shipments),
-    )
-    change.rows.append(shipment)
-
-
-def event_details(order: Order, shipment: Shipment) -> dict[str, Any]:
-    """Return what an event says of a shipment. Of an erased person's, it has no tracking."""
-    tracking = {
-        "carrier": shipment.carrier,
-        "trackingNumber": shipment.tracking_number,
-        "trackingUrl": shipment.tracking_url,
-    }
-    times = {
-        "shippedAt": shipment.shipped_at,
-        "deliveredAt": shipment.delivered_at,
-        "returnedAt": shipment.returned_at,
-    }
-    return {
-        "shipmentId": str(shipment.id),
-        "lines": shipment.lines,
-        **({"reference": shipment.reference} if shipment.reference else {}),
-        **({name: value for name, value in tracking.items() if value and order.email != ERASED_ADDRESS}),
-        **{name: time.isoformat() for name, time in times.items() if time is not None},
-    }
-
-
-def shown(event: str, order: Order, shipment: Shipment, shipments: Sequence[Shipment]) -> dict[str, Any]:
-    """Return what the e-mail about `event` shows of a shipment (see `email_context`).
-
-    It promises only what never left, because a customer who sent a parcel back may not want it again. It
-    promises nothing if nobody said what is in some parcel, or if the order is completed.
-    """
-    is_said = all(other.lines for other in shipments if other.shipped_at)
-    unsent = _count_unsent(order, shipments) if is_said and order.completed_at is None else []
-    return {
-        "at": shipment.delivered_at if event == "order.delivered" else shipment.shipped_at,
-        **{name: getattr(shipment, name) for name in TRACKING},
-        "shipped_at": shipment.shipped_at,
-        "parcel_lines": shipment.lines,
-        "left_lines": [
-            {"item": item, "quantity": quantity} for item, quantity in enumerate(unsent) if quantity
-        ],
-        "all_shipped": is_said and not any(count_left(order, shipments)),
-    }
-
-
-def shown_in_preview(event: str, order: Order) -> dict[str, Any]:
-    """Return what a preview shows of the order's newest parcel, or of one with all of its items."""
-    shipments = read_shipments(order)
-    sent = [shipment for shipment in shipments if shipment.shipped_at]
-    if not sent:
-        lines = _list_lines(count_left(order, []))
-        sent = shipments = [Shipment(order_id=order.id, lines=lines, shipped_at=order.updated_at)]
-    news = shown(event, order, sent[-1], shipments)
-    return news | {"at": news["at"] or order.updated_at}
+    change.record_parcel(event, shipment, shipments)

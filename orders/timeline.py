@@ -19,7 +19,7 @@ from notifications.rendering import format_amount
 from notifications.trail import Kind, Row, TimelineEntry, act_entry, email_entries, read_time
 from orders.events import EVENTS
 from orders.models import Order, OrderRefund
-from orders.shipments import Line, event_details, read_shipments
+from orders.parcels import Line, event_details, read_shipments
 from retention.owner_rows import owner_rows
 from retention.partitioned import PartitionedModel
 
