@@ -11,6 +11,15 @@ from typing import Any
 from orders.models import TRACKING, Order, Shipment
 from runtime.personal_data import ERASED_ADDRESS
 
+#: The statuses of an order from which parcels leave.
+SHIPPABLE = (
+    Order.Status.PAID,
+    Order.Status.CONFIRMED,
+    Order.Status.PART_REFUNDED,
+    Order.Status.COMPLETED,
+)
+#: The event of each end of a parcel, by the column with its time, in the order in which they happen.
+ENDS = {"delivered_at": "order.delivered", "returned_at": "order.shipment_returned"}
 #: A line of a shipment: the index of an item of the order, and how many of it.
 Line = Mapping[str, int]
 
@@ -34,16 +43,21 @@ def _count_unsent(order: Order, shipments: Sequence[Shipment]) -> list[int]:
     return left
 
 
+def told(shipments: Sequence[Shipment]) -> list[Shipment]:
+    """Return the shipments that do not wait for the payment."""
+    return [shipment for shipment in shipments if shipment.untold_since is None]
+
+
 def list_lines(quantities: Sequence[int]) -> list[dict[str, int]]:
     return [{"item": item, "quantity": quantity} for item, quantity in enumerate(quantities) if quantity]
 
 
 def compute_fulfilment(order: Order, shipments: Sequence[Shipment]) -> Order.Fulfilment:
-    """Return how much of an order has left. A parcel without lines may have all of it."""
-    away = [shipment for shipment in shipments if shipment.shipped_at and not shipment.returned_at]
+    """Return how much of an order is told to have left. A parcel without lines may have all of it."""
+    away = [shipment for shipment in told(shipments) if shipment.shipped_at and not shipment.returned_at]
     if not away:
         return Order.Fulfilment.NONE
-    is_all = any(not shipment.lines for shipment in away) or not any(count_left(order, shipments))
+    is_all = any(not shipment.lines for shipment in away) or not any(count_left(order, away))
     if not is_all and order.completed_at is None:
         return Order.Fulfilment.PART_SHIPPED
     is_delivered = all(shipment.delivered_at for shipment in away)
@@ -77,6 +91,7 @@ def shown(event: str, order: Order, shipment: Shipment, shipments: Sequence[Ship
     It promises only what never left, because a customer who sent a parcel back may not want it again. It
     promises nothing if nobody said what is in some parcel, or if the order is completed.
     """
+    shipments = told(shipments)
     is_said = all(other.lines for other in shipments if other.shipped_at)
     unsent = _count_unsent(order, shipments) if is_said and order.completed_at is None else []
     return {
@@ -93,7 +108,7 @@ def shown(event: str, order: Order, shipment: Shipment, shipments: Sequence[Ship
 
 def shown_in_preview(event: str, order: Order) -> dict[str, Any]:
     """Return what a preview shows of the order's newest parcel, or of one with all of its items."""
-    shipments = read_shipments(order)
+    shipments = told(read_shipments(order))
     sent = [shipment for shipment in shipments if shipment.shipped_at]
     if not sent:
         lines = list_lines(count_left(order, []))

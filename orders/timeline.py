@@ -126,6 +126,7 @@ def _of_shipments(order: Order, events: Iterable[Row]) -> Iterator[TimelineEntry
         ):
             if at and (name, str(shipment.id)) not in stored:
                 text = _parcel(name, event_details(order, shipment), order)
+                text += " (not told yet: it waits for the payment)" if shipment.untold_since else ""
                 yield TimelineEntry(at=at, kind="change", what=name, text=text)
 
 

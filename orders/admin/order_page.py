@@ -114,6 +114,7 @@ def _parcels(order: Order) -> dict[str, Any]:
                         ("left", shipment.shipped_at),
                         ("delivered", shipment.delivered_at),
                         ("came back", shipment.returned_at),
+                        ("waits for the payment since", shipment.untold_since),
                     )
                     if at
                 ],
