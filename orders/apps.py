@@ -28,17 +28,20 @@ class OrdersConfig(AppConfig):
         from notifications import samples, turns
         from notifications.api import sources
         from notifications.template_checks import check_templates
+        from orders import untold
         from orders.emails import SAMPLES, sample_for
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
         from orders.subscriptions import NAME, OWN_TOPICS, subscribed
         from orders.topic_schemas import make_schemas
+        from runtime.jobs.work import WORK, Work
 
         samples.kinds, samples.order_for = SAMPLES, sample_for
         turns.overtaken_by = {event.name: event.overtaken_by for event in EVENTS.values()}
         sources.order_ids = lambda source: Order.objects.filter(source=source).values("id")
         handlers.subscription = handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)
         schemas_made_by(make_schemas)
+        WORK.append(Work(is_waiting=untold.is_due, do=untold.tell_due))
         handlers.publish_topics(lambda: [event.topic for event in EVENTS.values()])
         for event in EVENTS.values():
             try:
