@@ -17,6 +17,7 @@ import pytest
 
 from local.machine import PROJECT, free_port, guarded
 from tests.kit.needs import reason
+from tests.kit.waiting import PATIENCE
 
 BUILDER = "go.opentelemetry.io/collector/cmd/builder"
 VERSION, STABLE = "v0.150.0", "v1.56.0"
@@ -78,4 +79,4 @@ class Collector:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(PATIENCE)

@@ -15,6 +15,7 @@ from config.web import WORKERS
 from notifications.wake import MOST_WAITING
 from tests.kit.servers import frozen
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.flow
 
@@ -108,7 +109,7 @@ def test_postgresql_killed_under_load_loses_nothing_that_was_acknowledged(pollin
     shop.until(lambda: len(acknowledged) >= 8, "some are acknowledged")
     shop.restart_postgres_hard()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     # A pooler that was refused tries the server again after a second.
     shop.until(lambda: shop.call("GET", "/orders").status_code == 200, "the API answers again")
     late = shop.place("late@example.com")
@@ -155,7 +156,7 @@ def test_a_worker_told_to_stop_finishes_what_is_in_flight_and_gives_back_the_res
     shop.until(lambda: ("processing",) in shop.rows(), "the drain runs")
     worker = shop.processes.pop("worker")
     worker.send_signal(signal.SIGTERM)
-    worker.wait(60)
+    worker.wait(PATIENCE)
     assert set(shop.rows("status, next_attempt_at <= now()")) <= {("sent", True), ("pending", True)}
     shop.sandbox.latency_seconds = 0.0
     shop.manage("drain_outbox")

@@ -14,6 +14,7 @@ import requests
 
 from tests.kit.servers import frozen
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.flow
 
@@ -49,9 +50,9 @@ def log_in(shop: Shop) -> str:
     """Return the cookie of a session in the admin."""
     login = f"http://127.0.0.1:{shop.port}/admin/login/"
     with requests.Session() as session:
-        session.get(login, timeout=30)
+        session.get(login, timeout=PATIENCE)
         typed = {"username": "ada", "password": PASSWORD, "csrfmiddlewaretoken": session.cookies["csrftoken"]}
-        session.post(login, data=typed, timeout=30, allow_redirects=False)
+        session.post(login, data=typed, timeout=PATIENCE, allow_redirects=False)
         return str(session.cookies["sessionid"])
 
 
@@ -71,7 +72,7 @@ def at_once(shop: Shop, asks: Sequence[Ask]) -> list[tuple[requests.Response, fl
         began = time.monotonic()
         url = f"http://127.0.0.1:{shop.port}{ask.path}"
         headers = {name: str(value) for name, value in {**shop.session.headers, **ask.headers}.items()}
-        answer = requests.request(ask.method, url, timeout=60, headers=headers)
+        answer = requests.request(ask.method, url, timeout=PATIENCE, headers=headers)
         answers.append((answer, time.monotonic() - began))
 
     threads = [threading.Thread(target=send, args=(ask,)) for ask in asks]

@@ -17,6 +17,7 @@ import pytest
 from orders.models import STUCK
 from tests.kit.events import FAILED, INSUFFICIENT, PAID, REFUNDED, RESERVED, envelope
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.flow
 NEW_ID = "overlay(uuidv7(-interval '25 hours')::text placing right(id::text, 23) from 14)::uuid"
@@ -88,7 +89,7 @@ def run(*, orders: int) -> None:
 
 
 def metrics(shop: Shop) -> str:
-    answer = shop.session.get(f"http://127.0.0.1:{shop.port}/metrics", timeout=30)
+    answer = shop.session.get(f"http://127.0.0.1:{shop.port}/metrics", timeout=PATIENCE)
     assert answer.status_code == 200
     return answer.text
 

@@ -318,7 +318,7 @@ class Shop:
 
     def call(self, method: str, path: str, **options: Any) -> requests.Response:
         url = f"http://127.0.0.1:{self.port}/api/v1{path}"
-        return self.session.request(method, url, timeout=30, **options)
+        return self.session.request(method, url, timeout=PATIENCE, **options)
 
     def place(self, email: str = "ann@example.com") -> str:
         body = {"user_id": str(uuid.uuid4()), "email": email, "total_amount": 4200}

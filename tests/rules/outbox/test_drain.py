@@ -73,7 +73,7 @@ class Hang:
     def __call__(self, slow: EmailNotification | None = None) -> Callable[[Claimed], Outcome]:
         def send(row: Claimed) -> Outcome:
             if slow is None or row.id == slow.id:
-                self.release.wait(60)
+                self.release.wait(PATIENCE)
             return ACCEPTED
 
         return send
@@ -238,7 +238,7 @@ def test_serves_a_trigger_that_comes_while_a_send_hangs_without_waiting_for_an_o
         return ACCEPTED
 
     drain = make(send)
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     assert statuses() == {"sent": 2}
 
 
@@ -430,7 +430,7 @@ class TestLateAnswers:
         done = drain.run(seconds=0.1)
         assert statuses() == {"processing": 1} and done.next_due_seconds is not None
         hang.release.set()
-        assert drain.run(seconds=5).settled == 1
+        assert drain.run(seconds=PATIENCE).settled == 1
         assert statuses() == {"sent": 1}
 
     def test_others_are_sent_while_one_is_late(self, make, hang):
@@ -438,12 +438,12 @@ class TestLateAnswers:
         drain = make(hang(slow), send_timeout=0.2)
         drain.run(seconds=0.1)
         make_mails(20)
-        drain.run(seconds=5)
+        drain.run(seconds=PATIENCE)
         assert statuses() == {"sent": 20, "processing": 1}
 
     def test_a_run_ends_when_every_slot_is_taken_by_a_late_send(self, make, hang):
         make_mails(3)
-        done = make(hang(), concurrency=2, send_timeout=0.1).run(seconds=10)
+        done = make(hang(), concurrency=2, send_timeout=0.1).run(seconds=PATIENCE)
         assert done.pause_seconds > 0
 
 
@@ -509,12 +509,12 @@ class TestARowThatGoesAlone:
         """Otherwise it, and all that is claimed after it, would wait until the other's end."""
         drain = make(hang(make_mail()), send_timeout=0.1)
         make_mails(3)
-        drain.run(seconds=10)
+        drain.run(seconds=PATIENCE)
         assert statuses() == {"sent": 4, "processing": 1}
 
     def test_others_do_not_wait_for_it_once_it_hangs(self, make, hang, killer):
         drain = make(hang(killer), send_timeout=0.1)
-        drain.run(seconds=10)
+        drain.run(seconds=PATIENCE)
         make_mails(3)
         drain.run(seconds=1)
         assert statuses() == {"sent": 3, "processing": 1}
@@ -551,4 +551,4 @@ def test_a_claim_of_one_row_that_finds_no_first_attempt_is_followed_by_one_for_r
         return Capacity(1)
 
     drain = make(lambda row: ACCEPTED, capacity=capacity)
-    assert drain.run(seconds=20).claimed == 8
+    assert drain.run(seconds=PATIENCE).claimed == 8

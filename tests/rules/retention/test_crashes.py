@@ -24,7 +24,7 @@ from tests.kit.months import (
     states,
 )
 from tests.kit.people import erase, grep_cold_files
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import DetachedPartition, EmailNotification, Erasure, restore, rollover
 
 pytestmark = [
@@ -72,7 +72,7 @@ STEPS = [
 
 def die_after(step: str, tmp_path) -> int:
     command = [sys.executable, "-c", DYING, step]
-    code = warm.run(command, environment=dying_environment(tmp_path), timeout=60).returncode
+    code = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE).returncode
     until(has_no_lock, "PostgreSQL has noticed the death, and freed the dead process's locks")
     return code
 
