@@ -102,7 +102,7 @@ class TestSharedSessions:
         errors: list[str] = []
 
         def connect() -> None:
-            with wrapper(port=pooler.port) as database:
+            with wrapper(port=pooler.port, connect_timeout=4, deadline=4.0) as database:
                 try:
                     ask(database)
                 except OperationalError as error:
