@@ -133,7 +133,7 @@ def test_a_forked_child_has_a_thread_of_its_own():
     child = os.fork()
     if child == 0:
         waker.wake()
-        time.sleep(5)
+        time.sleep(PATIENCE)
         os._exit(0)
     try:
         assert os.read(read, 10) == b"woken"
