@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -18,7 +17,8 @@ from local.machine import free_port
 from local.servers import EmbeddedValkey
 from outbox.gate import gate as module
 from outbox.gate.gate import TAKE
-from outbox.gate.shared_gate import AWAY_SECONDS, BREAKER_PREFIX
+from outbox.gate.shared_gate import AWAY_SECONDS
+from tests.kit.breakers import HOUR, let_an_hour_pass
 from tests.kit.fast import Fast
 from tests.kit.proxy import Proxy
 from tests.kit.waiting import until
@@ -27,26 +27,11 @@ from tests.kit.words import BreakerState, Capacity, Gate, Rules, make_client
 #: An open breaker lets a probe through at once.
 QUICK = Rules(untried_every_seconds=0.0, waiting_every_seconds=0.0)
 #: An open breaker lets no probe through, however slow the test is, until `let_an_hour_pass`.
-HOUR = 3600.0
 HOURLY = Rules(untried_every_seconds=HOUR, waiting_every_seconds=HOUR)
 
 
 def make(url: str, *, rate: float = 0, names=("one", "two"), rules: Rules = HOURLY) -> Gate:
     return Gate(providers=names, url=url, rate=rate, burst=1, rules=rules)
-
-
-def let_an_hour_pass(url: str, *gates: Gate) -> None:
-    """Move the times of all breakers an hour into the past, and let these gates read them."""
-    with make_client(url=url, decode=True) as client:
-        for key in client.scan_iter(f"{BREAKER_PREFIX}*"):
-            times = {
-                name: value - HOUR
-                for name, value in json.loads(client.get(key)).items()
-                if name in ("opened_at", "probed_at", "waiting_probed_at") and value
-            }
-            client.set(key, json.dumps(json.loads(client.get(key)) | times))
-    for gate in gates:
-        gate.rest()  # its next send asks Redis
 
 
 def fail(gate: Gate, name: str = "one", *, times: int) -> None:
