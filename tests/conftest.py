@@ -84,6 +84,7 @@ def patient_connections() -> Iterator[None]:
         patch.setattr("web.api.throttle.SECONDS", PATIENCE)
         patch.setattr("operations.probes.BROKER_SECONDS", PATIENCE)
         patch.setattr("outbox.drain.DRAIN_SECONDS", PATIENCE)
+        patch.setattr("local.sandbox.webhooks.TIMEOUT_SECONDS", 30.0)  # it waits for each frozen web process
         yield
 
 
