@@ -64,7 +64,11 @@ class Pooler:
         )
         with (folder / "log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        until(self._listens)
+        try:
+            until(self._listens)
+        except BaseException:
+            self._process.kill()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
