@@ -80,7 +80,7 @@ def patient_connections() -> Iterator[None]:
         connections.settings[alias]["OPTIONS"]["deadline"] = PATIENCE
     with pytest.MonkeyPatch.context() as patch:
         for seconds in ("connect_seconds", "read_seconds"):
-            patch.setitem(make_client.__kwdefaults__, seconds, PATIENCE)
+            patch.setitem(make_client.__kwdefaults__ or {}, seconds, PATIENCE)
         patch.setattr("web.api.throttle.SECONDS", PATIENCE)
         patch.setattr("operations.probes.BROKER_SECONDS", PATIENCE)
         patch.setattr("outbox.drain.DRAIN_SECONDS", PATIENCE)

@@ -50,7 +50,7 @@ class Fast:
 
     def valkey(self) -> None:
         """Give up on a frozen Valkey as early as the product does."""
-        self._setitem(make_client.__kwdefaults__, "read_seconds", 0.5)
+        self._setitem(make_client.__kwdefaults__ or {}, "read_seconds", 0.5)
 
     def gate(self) -> None:
         """Ask a Redis that is away again at once."""
