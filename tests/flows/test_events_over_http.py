@@ -28,7 +28,7 @@ pytestmark = pytest.mark.flow
 #: The e-mails that shops' stories and our own orders owe, by `NOTIFY_ON`'s default.
 MAILS = ["order.paid", "order.part_refunded", "order.completed", "order.refunded", "order.cancelled"]
 #: No worker is killed, so each e-mail has to arrive once.
-SETTINGS = {"ORDER_SOURCES": SHOP, **PATIENT}
+SETTINGS: dict[str, Any] = {"ORDER_SOURCES": SHOP, **PATIENT}
 Event = dict[str, Any]
 
 

@@ -61,7 +61,7 @@ QUICK = {
 }
 #: Of a shop that kills no worker and whose provider fails in no test. A busy machine then loses no answer and
 #: no lease, each of which allows a duplicate.
-PATIENT = {"LEASE_SECONDS": str(3 * PATIENCE), "EMAIL_READ_TIMEOUT": str(PATIENCE)}
+PATIENT: dict[str, Any] = {"LEASE_SECONDS": str(3 * PATIENCE), "EMAIL_READ_TIMEOUT": str(PATIENCE)}
 
 
 #: Due e-mails, as a backlog is, past the API.
