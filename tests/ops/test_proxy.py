@@ -29,7 +29,7 @@ from local.machine import HOST, PROJECT, account_for_postgres, free_port, guarde
 from tests.kit.certificates import make_authority
 from tests.kit.needs import needs
 from tests.kit.shop import SIGNS, Shop
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import PROBES, mask_address, sign
 from web.api.problem_types import TOO_LARGE
 from web.api.proxies import counts_as
@@ -147,12 +147,12 @@ def front() -> Iterator[Front]:
             yield Front(shop, https, plain, folder / "authority.pem")
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(PATIENCE)
 
 
 def log_in(session: requests.Session, base: str, *, shown: str = "", **headers: str) -> requests.Response:
     """Post a wrong password to `base`, as a browser that shows the address `shown`, by default `base`."""
-    page = session.get(f"{base}/admin/login/", headers=headers, timeout=30)
+    page = session.get(f"{base}/admin/login/", headers=headers, timeout=PATIENCE)
     assert page.status_code == 200, page.text
     token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page.text)
     assert token is not None
@@ -160,7 +160,7 @@ def log_in(session: requests.Session, base: str, *, shown: str = "", **headers: 
     cookies = "; ".join(f"{name}={value}" for name, value in page.cookies.items())
     shown = shown or base
     headers |= {"Referer": f"{shown}/admin/login/", "Origin": shown, "Cookie": cookies}
-    return session.post(f"{base}/admin/login/", data=form, headers=headers, timeout=30)
+    return session.post(f"{base}/admin/login/", data=form, headers=headers, timeout=PATIENCE)
 
 
 def seen(front: Front) -> set[str]:
@@ -196,7 +196,7 @@ def test_the_proxy_limits_the_posts_of_passwords_from_an_address_and_nothing_els
         session.mount(scheme, From("127.0.0.3"))
 
     def post(path: str) -> int:
-        return session.post(front.url + path, data={"username": "ann"}, timeout=30).status_code
+        return session.post(front.url + path, data={"username": "ann"}, timeout=PATIENCE).status_code
 
     passed = 0  # Django refuses them, because they have no token against forgery
     while (status := post("/admin/login/?x=1")) != 429:
@@ -205,9 +205,11 @@ def test_the_proxy_limits_the_posts_of_passwords_from_an_address_and_nothing_els
         assert passed < 200
     assert passed > 20
     assert 429 in [post("/admin/%6cogin/") for _ in range(5)]
-    assert session.get(f"{front.url}/admin/login/", timeout=30).status_code == 200
+    assert session.get(f"{front.url}/admin/login/", timeout=PATIENCE).status_code == 200
     assert post("/api/v1/orders") == 401
-    assert front.client().post(f"{front.url}/admin/login/", timeout=30).status_code == 403  # another address
+    assert (
+        front.client().post(f"{front.url}/admin/login/", timeout=PATIENCE).status_code == 403
+    )  # another address
 
 
 def test_without_the_proxy_a_header_with_an_underscore_is_believed(front: Front) -> None:
@@ -221,26 +223,29 @@ def test_without_the_proxy_a_header_with_an_underscore_is_believed(front: Front)
 
 def test_cookies_are_secure_and_nothing_redirects_in_a_circle(front: Front) -> None:
     session = front.client()
-    page = session.get(f"{front.url}/admin/", timeout=30)  # follows redirects
+    page = session.get(f"{front.url}/admin/", timeout=PATIENCE)  # follows redirects
     assert page.status_code == 200 and page.url == f"{front.url}/admin/login/?next=/admin/"
     assert [cookie.secure for cookie in session.cookies] == [True]
     style = re.search(r'href="(/static/[^"]+\.css)"', page.text)
     assert style is not None
-    assert session.get(front.url + style[1], timeout=30).status_code == 200
-    home = session.get(front.url, timeout=30)
+    assert session.get(front.url + style[1], timeout=PATIENCE).status_code == 200
+    home = session.get(front.url, timeout=PATIENCE)
     assert home.status_code == 200 and home.url == f"{front.url}/api/docs"
 
 
 def test_http_redirects_to_https_with_path_and_query(front: Front) -> None:
     for method in ("GET", "POST"):
         answer = front.client().request(
-            method, f"http://{HOST}:{front.http}/api/v1/orders?limit=1", timeout=30, allow_redirects=False
+            method,
+            f"http://{HOST}:{front.http}/api/v1/orders?limit=1",
+            timeout=PATIENCE,
+            allow_redirects=False,
         )
         assert answer.status_code == 308
         assert answer.headers["Location"] == f"{front.url}/api/v1/orders?limit=1"
     elsewhere = {"Host": "shop.example.com"}
     answer = front.client().get(
-        f"http://{HOST}:{front.http}/", headers=elsewhere, timeout=30, allow_redirects=False
+        f"http://{HOST}:{front.http}/", headers=elsewhere, timeout=PATIENCE, allow_redirects=False
     )
     assert answer.headers["Location"] == "https://shop.example.com/"
 
@@ -252,7 +257,7 @@ def test_old_tls_is_refused(front: Front) -> None:
     with pytest.warns(DeprecationWarning):
         old.minimum_version = ssl.TLSVersion.TLSv1
         old.maximum_version = ssl.TLSVersion.TLSv1_1
-    connection = http.client.HTTPSConnection(HOST, front.https, context=old, timeout=30)
+    connection = http.client.HTTPSConnection(HOST, front.https, context=old, timeout=PATIENCE)
     with pytest.raises((ssl.SSLError, ConnectionError)):
         connection.request("GET", "/api/docs")
     connection.close()
@@ -277,7 +282,7 @@ def test_old_tls_is_refused(front: Front) -> None:
 def test_the_inside_is_not_reachable(front: Front, probe: str, written: str) -> None:
     # No client between would correct the path.
     context = ssl.create_default_context(cafile=front.authority)
-    connection = http.client.HTTPSConnection(HOST, front.https, context=context, timeout=30)
+    connection = http.client.HTTPSConnection(HOST, front.https, context=context, timeout=PATIENCE)
     connection.request("GET", written.format(probe))
     answer = connection.getresponse()
     body = answer.read().decode()
@@ -289,7 +294,7 @@ def test_the_inside_is_not_reachable(front: Front, probe: str, written: str) -> 
 def test_a_body_over_the_limit_gets_the_webs_problem_from_the_proxy(front: Front, path: str) -> None:
     for size in (1_000_001, 5_000_000):
         answer = front.authorized().post(
-            front.url + path, data=b" " * size, headers={"Content-Type": "application/json"}, timeout=30
+            front.url + path, data=b" " * size, headers={"Content-Type": "application/json"}, timeout=PATIENCE
         )
         assert (answer.status_code, answer.headers["Content-Type"]) == (413, "application/problem+json")
         own = {"type": f"urn:orderpost:problem:{TOO_LARGE.slug}", "title": TOO_LARGE.title, "status": 413}
@@ -301,7 +306,7 @@ def test_a_body_of_the_largest_size_reaches_the_web(front: Front) -> None:
         f"{front.url}/api/v1/orders",
         data=b" " * 1_000_000,
         headers={"Content-Type": "application/json"},
-        timeout=30,
+        timeout=PATIENCE,
     )
     assert answer.status_code == 400 and "help" in answer.json()
 
@@ -309,7 +314,7 @@ def test_a_body_of_the_largest_size_reaches_the_web(front: Front) -> None:
 def test_an_order_and_a_signed_webhook_pass(front: Front) -> None:
     shop, session = front.shop, front.authorized()
     order = shop.place("proxied@example.com")
-    assert session.post(f"{front.url}/api/v1/orders/{order}/pay", timeout=30).status_code == 200
+    assert session.post(f"{front.url}/api/v1/orders/{order}/pay", timeout=PATIENCE).status_code == 200
     (mail,) = next(row for row in shop.rows("id::text"))
     shop.query("UPDATE email_notifications SET provider = 'sendgrid'")  # nothing sends here
     event = {"email": "proxied@example.com", "event": "delivered", "notification_id": mail}
@@ -321,13 +326,15 @@ def test_an_order_and_a_signed_webhook_pass(front: Front) -> None:
         "X-Twilio-Email-Event-Webhook-Signature": sign(at.encode() + body, key=SIGNS),
     }
     address = f"{front.url}/webhooks/sendgrid"
-    assert front.client().post(address, data=body + b" ", headers=headers, timeout=30).status_code == 401
-    assert front.client().post(address, data=body, headers=headers, timeout=30).status_code == 200
+    assert (
+        front.client().post(address, data=body + b" ", headers=headers, timeout=PATIENCE).status_code == 401
+    )
+    assert front.client().post(address, data=body, headers=headers, timeout=PATIENCE).status_code == 200
     assert shop.rows() == [("sent",)]
 
 
 def test_the_log_has_the_clients_network_and_no_query(front: Front) -> None:
-    front.client().get(f"{front.url}/admin/login/?q=ann@example.com", timeout=30)
+    front.client().get(f"{front.url}/admin/login/?q=ann@example.com", timeout=PATIENCE)
     until(lambda: "GET /admin/login/ 200" in front.shop.log("proxy"), "nginx has logged the request")
     log = front.shop.log("proxy")
     assert "127.0.0.0/24 GET /admin/login/ 200" in log
@@ -438,9 +445,11 @@ def test_nginx_takes_the_certificate_that_the_page_makes(tmp_path: Path) -> None
     made = re.search(r"^(openssl req (?:.*\\\n)*.*)$", PAGE.read_text(), flags=re.MULTILINE)
     assert made is not None
     file = configured(tmp_path, changes={"http://web:8000": f"http://{HOST}:8000"})
-    subprocess.run(["bash", "-c", made[1].replace("var/tls/", "tls/")], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(
+        ["bash", "-c", made[1].replace("var/tls/", "tls/")], cwd=tmp_path, check=True, timeout=PATIENCE
+    )
     done = subprocess.run(
-        [str(PROGRAM), "-t", "-c", str(file)], capture_output=True, text=True, timeout=60, cwd=tmp_path
+        [str(PROGRAM), "-t", "-c", str(file)], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     assert "[warn]" not in done.stderr

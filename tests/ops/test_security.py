@@ -24,6 +24,7 @@ from tests.kit.api import Api, make_token
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.shop import PAYMENT, Shop, payment_event
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import PROBES, mask_address
 from web.api.proxies import client_address
 
@@ -309,7 +310,7 @@ def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
                 shop.manage(*refused)
             assert "PARTITION_DATABASE_URL" in caught.value.stderr
         shop.start("partitions:2")
-        assert shop.processes["partitions:2"].wait(60) == 1
+        assert shop.processes["partitions:2"].wait(PATIENCE) == 1
         assert "PARTITION_DATABASE_URL" in shop.log("partitions:2")
         for name in ("web", "worker", "beat", "relay", "consumer", "partitions"):
             assert "permission denied" not in shop.log(name)
