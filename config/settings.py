@@ -325,7 +325,7 @@ AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_COOLOFF_TIME = dt.timedelta(minutes=5)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "web.api.proxies.client_address"
+AXES_CLIENT_IP_CALLABLE = "web.admin.logins.counted_address"
 AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True
 #: django-axes' defaults, and the page to open after a login, because the address of a search has a customer's

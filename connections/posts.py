@@ -28,7 +28,7 @@ from events.consuming.handlers import Handler
 from events.consuming.inbox import apply_in_transaction, explain
 from orders.inbound.external import TOPICS, own_id
 from orders.models import Order
-from orders.shipments import read_shipments
+from orders.parcels import read_shipments
 from orders.subscriptions import NAME
 from runtime.database.away import is_refusing
 from runtime.database.save import lock_row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import re
 import secrets
 import uuid
@@ -52,21 +53,47 @@ def check_source(source: str) -> None:
 
 def clean_address(address: str) -> str:
     """Return the address of a shop without the slash at its end. Raise `ShopRefusal`."""
+    address = address.strip()
     try:
-        parts = urlsplit(address.strip())
+        parts = urlsplit(address)
         host = parts.hostname
     except ValueError:
         host, parts = None, urlsplit("")
     schemes = ("https", "http") if settings.CONNECTIONS_PRIVATE else ("https",)
-    if parts.scheme not in schemes or not host or "@" in parts.netloc or parts.query or parts.fragment:
+    is_plain = address.isprintable() and " " not in address
+    is_place = bool(host) and "@" not in parts.netloc and not parts.query and not parts.fragment
+    if parts.scheme not in schemes or not is_plain or not is_place:
         raise ShopRefusal("Enter the shop's address with https, such as https://shop.example.com.")
-    return address.strip().rstrip("/")
+    return address.rstrip("/")
 
 
 def make_secret(shop: ShopConnection) -> str:
     """Give a connection a new secret, which the caller saves, and return it. Raise `KeyMissing`."""
     secret = secrets.token_urlsafe(32)
     shop.secret = encrypt(secret)
+    return secret
+
+
+def mark_of_secret(shop: ShopConnection) -> str:
+    """Return what differs after a new secret, and does not tell the secret."""
+    return hashlib.sha256(shop.secret.encode()).hexdigest()[:16]
+
+
+def replace_secret(*, id: uuid.UUID, seen: str = "") -> str:
+    """Give a connection another secret and return it. Raise `ShopRefusal` and `KeyMissing`.
+
+    `seen` is the mark of the secret that the person's page began with, so that of two clicks only one makes a
+    secret: a browser shows the second answer, which may be that of the first change. Empty checks nothing.
+    """
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        if seen and seen != mark_of_secret(shop):
+            raise ShopRefusal(
+                "Another secret was made since you opened this page, maybe by a double click. If nobody has"
+                " copied it, make another one."
+            )
+        secret = make_secret(shop)
+        shop.save(update_fields=["secret"])
     return secret
 
 

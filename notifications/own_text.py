@@ -132,8 +132,11 @@ def _checked(url: str) -> str:
     try:
         parts = urlsplit(url)
         is_address = parts.scheme == "https" and bool(parts.hostname)
+        has_user = "@" in parts.netloc
     except ValueError:
-        is_address = False
+        is_address = has_user = False
     if not is_address:
         raise Mistake(f"The address of a link must begin with https://, and this does not: {url[:100]}")
+    if has_user:
+        raise Mistake(f"Leave out what is before the @, because the address looks like another: {url[:100]}")
     return url

@@ -169,6 +169,7 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
             if value := self.cleaned_data.get(name):
                 account.setdefault(provider, {})[option] = value
         self.instance.account = account
+        super().clean()  # has the name checked, which must be unique
         return self.cleaned_data
 
 
@@ -235,6 +236,8 @@ def _read_url(
         parts = urlsplit(text)
     except ValueError:
         parts = urlsplit("")
-    if text and not (parts.scheme in schemes and parts.hostname and " " not in text):
+    if text and not (
+        parts.scheme in schemes and parts.hostname and "@" not in parts.netloc and " " not in text
+    ):
         raise forms.ValidationError(wrong)
     return text

@@ -28,7 +28,7 @@ from events.models import DomainEvent
 from notifications.models import EmailNotification, MailProfile
 from notifications.rendering import write_date
 from notifications.states.transitions import EndedBy, Status
-from orders import services, shipments
+from orders import parcels, services, shipments
 from orders.models import Order
 from orders.services import OrderChange
 from runtime.charts import sums
@@ -87,7 +87,7 @@ REFUND = 500
 FIRST_EMAIL = "order.paid"
 
 
-def _ship(*, order_id: uuid.UUID, lines: Sequence[shipments.Line] | None = None) -> OrderChange:
+def _ship(*, order_id: uuid.UUID, lines: Sequence[parcels.Line] | None = None) -> OrderChange:
     number = f"00340434{new_id().int % 10**12:012}"
     change, _ = shipments.ship(
         order_id=order_id,
@@ -102,9 +102,9 @@ def _ship(*, order_id: uuid.UUID, lines: Sequence[shipments.Line] | None = None)
 def _end_parcel(*, order_id: uuid.UUID, column: str) -> OrderChange:
     """Deliver the order's first parcel that is on its way, or take its newest one back."""
     end = {"delivered_at": shipments.deliver, "returned_at": shipments.take_return}[column]
-    parcels = shipments.read_shipments(Order(id=order_id))
-    on_way = [parcel for parcel in parcels if parcel.delivered_at is None]
-    parcel = on_way[0] if column == "delivered_at" else parcels[-1]
+    sent = parcels.read_shipments(Order(id=order_id))
+    on_way = [parcel for parcel in sent if parcel.delivered_at is None]
+    parcel = on_way[0] if column == "delivered_at" else sent[-1]
     return end(order_id=order_id, shipment_id=parcel.id)[0]
 
 

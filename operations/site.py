@@ -13,13 +13,36 @@ import itertools
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.db import DataError, IntegrityError
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
+from psycopg.errors import UniqueViolation
 
 from web.admin import reading
 from web.admin.menu import GROUPS, MenuItem, Page
 from web.admin.turns import RETRY_SECONDS, Refused, takes_turn
+
+_NOT_A_VALUE = "The request has a value that cannot be stored or found, such as a NUL character."
+
+
+def _checked_again(view: Any) -> Any:
+    """Check a form again if another request has stored the same since its check, as with a double click.
+
+    The transaction of the first try is rolled back, and the second one finds the row.
+    """
+
+    @functools.wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return view(request, *args, **kwargs)
+        except IntegrityError as error:
+            if not isinstance(error.__cause__, UniqueViolation):
+                raise
+            return view(request, *args, **kwargs)
+
+    return checked
 
 
 class Site(admin.AdminSite):
@@ -43,7 +66,7 @@ class Site(admin.AdminSite):
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
         """Let the primary answer a user for some seconds after a change. Answer what was refused."""
-        inner = super().admin_view(view, cacheable)
+        inner = _checked_again(super().admin_view(view, cacheable))
 
         @functools.wraps(inner)
         def noted(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -51,6 +74,9 @@ class Site(admin.AdminSite):
                 response = inner(request, *args, **kwargs)
             except Refused as refusal:
                 return self._wait_page(request, refusal)
+            except (DataError, ValidationError):
+                # No form of a page sends such a value: a NUL, or an id that is none.
+                return self._wait_page(request, Refused(_NOT_A_VALUE, status=400))
             reading.note_change(request, response)
             return response
 
@@ -64,7 +90,8 @@ class Site(admin.AdminSite):
             return self._wait_page(request, refusal)
 
     def _wait_page(self, request: HttpRequest, refusal: Refused) -> HttpResponse:
-        context = {**self.each_context(request), "title": "Please wait", "text": str(refusal)}
+        title = "Bad request" if refusal.status == 400 else "Please wait"
+        context = {**self.each_context(request), "title": title, "text": str(refusal)}
         headers = {"Retry-After": str(RETRY_SECONDS)} if refusal.status == 429 else {}
         return TemplateResponse(request, "admin/wait.html", context, status=refusal.status, headers=headers)
 

@@ -29,11 +29,13 @@ class OrdersConfig(AppConfig):
         from notifications.samples import register_samples
         from notifications.template_checks import check_templates
         from notifications.turns import register_overtaken
+        from orders import untold
         from orders.emails import SAMPLES, sample_for
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
         from orders.subscriptions import NAME, OWN_TOPICS, subscribed
         from orders.topic_schemas import make_schemas
+        from runtime.jobs.work import Work, register_work
 
         register_samples(SAMPLES, order_for=sample_for)
         register_overtaken({event.name: event.overtaken_by for event in EVENTS.values()})
@@ -43,6 +45,7 @@ class OrdersConfig(AppConfig):
         )
         register_schemas(make_schemas)
         handlers.register_topics(lambda: [event.topic for event in EVENTS.values()])
+        register_work(Work(is_waiting=untold.is_due, do=untold.tell_due))
         for event in EVENTS.values():
             try:
                 json.loads(event.schema.read_text())

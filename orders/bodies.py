@@ -147,7 +147,9 @@ class ShipmentBody(StrictSerializer):
     carrier = Text(required=False, max_length=MAX_TRACKING)
     tracking_number = Text(required=False, max_length=MAX_TRACKING)
     tracking_url = WebAddress(required=False)
-    shipped_at = serializers.DateTimeField(required=False, help_text="By default, and at the latest, now")
+    shipped_at = serializers.DateTimeField(
+        required=False, help_text="By default now. Not in the future, nor over a year before the order"
+    )
 
     def get_fields(self) -> Fields:
         options: Any = {"required": False, "allow_empty": False, "max_length": 200}

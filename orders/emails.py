@@ -105,7 +105,7 @@ def sample_for(event_type: str) -> Mapping[str, object]:
 def preview_context(*, order: Order, event_type: str, shipment: Mapping[str, object]) -> dict[str, object]:
     """Return the variables with which an order's e-mail is previewed.
 
-    `shipment` is what `orders.shipments.shown_in_preview` returns. Values that only the event gives, such as
+    `shipment` is what `orders.parcels.shown_in_preview` returns. Values that only the event gives, such as
     the amount of a refund, are a sample's if the order has none.
     """
     is_of_shipment = "parcel_items" in _OF_EVENTS.get(event_type, ())
@@ -123,7 +123,7 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
     `order` has its state after the change. `change` may have `at` (datetime), `amount` (int: the amount of
     this refund), `reason` (str), `tracking_url` (str) and `was_paid` (bool: whether a cancelled order was
     paid), for a completed order what `fulfilment_before` returns, and for a shipment what
-    `orders.shipments.shown` returns. Amounts are in minor units. A value that the e-mail does not show is
+    `orders.parcels.shown` returns. Amounts are in minor units. A value that the e-mail does not show is
     None.
     """
     items = [_item(item) for item in order.items]

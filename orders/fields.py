@@ -148,6 +148,7 @@ ORDER_FIELDS = (
     OrderField("paid_at", Kind.TIME, Use.CSV, section="Times"),
     OrderField("stock_reserved_at", Kind.TIME, Use.NONE, section="Times"),
     OrderField("completed_at", Kind.TIME, Use.CSV, section="Times"),
+    OrderField("untold_since", Kind.TIME, Use.NONE),
     # An answer has it only while such a payment must be returned (orders.api.serializers).
     OrderField("unexpected_payment_at", Kind.TIME, Use.NONE, section="Times"),
     OrderField("address_corrected_at", Kind.TIME, Use.NONE, section="Times"),

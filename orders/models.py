@@ -104,7 +104,7 @@ class Order(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     status = models.CharField(max_length=20, choices=Status, default=Status.PENDING)
-    # Computed by orders.shipments. An order without shipments has "none", whatever its status.
+    # Computed by orders.parcels. An order without shipments has "none", whatever its status.
     fulfilment = models.CharField(
         max_length=20, choices=Fulfilment, default=Fulfilment.NONE, db_default="none", editable=False
     )
@@ -136,6 +136,8 @@ class Order(models.Model):
     paid_at = models.DateTimeField(null=True, editable=False)
     stock_reserved_at = models.DateTimeField(null=True, editable=False)
     completed_at = models.DateTimeField(null=True, editable=False)
+    # Since when the first parcel waits for the payment, so that a payment need not look for parcels.
+    untold_since = models.DateTimeField(null=True, editable=False)
     # When a person gave the order of another system an address. Later reports without one keep it.
     address_corrected_at = models.DateTimeField(null=True, editable=False)
     # The time of the oldest `UnexpectedPayment` that is not returned. Each answer shows it without another
@@ -320,6 +322,8 @@ class Shipment(models.Model):
     shipped_at = models.DateTimeField(null=True)
     delivered_at = models.DateTimeField(null=True)
     returned_at = models.DateTimeField(null=True)
+    # When it came, if before the payment. NULL once it is told, by a version and an event of the order.
+    untold_since = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "shipments"
@@ -331,6 +335,10 @@ class Shipment(models.Model):
         indexes = [
             # whether this shop tells of its parcels here
             models.Index(fields=["shipped_at"], name="shipments_own", condition=Q(sequence=None)),
+            # those that waited long enough for the payment (orders.untold)
+            models.Index(
+                fields=["untold_since"], name="shipments_untold", condition=Q(untold_since__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:

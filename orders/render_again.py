@@ -25,7 +25,7 @@ from notifications.suppressions import suppressed_among
 from orders.emails import email_context, fulfilment_before
 from orders.events import EVENTS
 from orders.models import Order, Shipment
-from orders.shipments import compute_fulfilment, shown
+from orders.parcels import compute_fulfilment, shown
 from runtime.database.ids import id_floor
 from runtime.database.transactions import require_transaction
 from runtime.personal_data import ERASED_ADDRESS

@@ -31,6 +31,7 @@ from orders.emails import default_locale, email_context, fulfilment_before
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
 from orders.models import TRACKING, Order, OrderRefund, RefundWay, Shipment, UnexpectedPayment
+from orders.parcels import ENDS, SHIPPABLE, compute_fulfilment, event_details, read_shipments, shown
 from orders.refunds import describe_doubt, may_be_one, read_similar
 from orders.transitions import Action, ChangeRefused, ExternallyOwned, check, next_status
 from retention.person import ERASED_AT
@@ -86,6 +87,8 @@ STATE = ("status", "version", "refunded_amount", *names(Use.GIVEN))
 TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
 #: Why the e-mails to an order's address are withheld.
 WITHHELD_TO = {"": NO_ADDRESS.last_error, ERASED_ADDRESS: "erased"}
+#: A change tells so many parcels that waited for it. The poll tells the others.
+MOST_TOLD = 100
 #: An order keeps the newest warnings.
 MOST_WARNINGS = 100
 #: The fields of an item in the event.
@@ -136,6 +139,52 @@ class OrderChange:
         )
         if sends_email:
             self.add_emails(event, shown=order, change={"at": self.now, **change})
+
+    def record_parcel(
+        self, event: str, shipment: Shipment, shipments: Sequence[Shipment], *, is_news: bool = True
+    ) -> None:
+        """Record a change of one of the order's `shipments`, which gives the order its new fulfilment.
+
+        Add the shipment. Send the e-mail about `event` only if it `is_news`.
+        """
+        self.order.fulfilment = compute_fulfilment(self.order, shipments)
+        self.record(
+            event,
+            details=event_details(self.order, shipment),
+            sends_email=is_news,
+            **shown(event, self.order, shipment, shipments),
+        )
+        if shipment not in self.rows:
+            self.rows.append(shipment)
+
+    def tell_parcel(self, shipment: Shipment, shipments: Sequence[Shipment]) -> None:
+        """Record that a parcel left, and its ends that are known already, as if they came after that.
+
+        The e-mail is about the delivery if there was one. A parcel that came back needs none.
+        """
+        status = self.order.status
+        if status not in SHIPPABLE:
+            self.warn(f"A parcel left though the order is {status}.", about="shipment")
+        ends = {column: at for column in ENDS if (at := getattr(shipment, column))}
+        for column in ("untold_since", *ENDS):
+            setattr(shipment, column, None)
+        self.record_parcel("order.shipped", shipment, shipments, is_news=not ends)
+        for column, at in ends.items():
+            setattr(shipment, column, at)
+            self.record_parcel(ENDS[column], shipment, shipments, is_news="returned_at" not in ends)
+
+    def tell_waiting(self, *, came_by: dt.datetime | None = None) -> None:
+        """Tell the parcels that wait for the payment, or those of them that `came_by` then, oldest first."""
+        shipments = read_shipments(self.order)
+        waiting = [
+            shipment
+            for shipment in shipments
+            if shipment.untold_since and (came_by is None or shipment.untold_since <= came_by)
+        ]
+        for shipment in waiting[:MOST_TOLD]:
+            self.tell_parcel(lock_shipment(shipment, shipments), shipments)
+        times = [shipment.untold_since for shipment in shipments if shipment.untold_since]
+        self.order.untold_since = min(times, default=None)
 
     def add_emails(
         self,
@@ -190,6 +239,14 @@ def lock_order(order_id: uuid.UUID) -> OrderChange:
     return OrderChange(order, now)
 
 
+def lock_shipment(shipment: Shipment, shipments: list[Shipment]) -> Shipment:
+    """Return the shipment as `save_together` can write it, and put it into `shipments`."""
+    locked, _ = lock_row(Shipment, shipment.id)
+    assert locked is not None  # nobody deletes a shipment
+    shipments[shipments.index(shipment)] = locked
+    return locked
+
+
 def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> OrderChange:
     """Make a new, pending order. `values` are columns of the order. Amounts are in minor units.
 
@@ -218,7 +275,7 @@ def pay(
     amount: int | None = None,
     currency: str | None = None,
 ) -> OrderChange:
-    """Mark an order paid. Confirm it in the same change if its stock was reserved before.
+    """Mark an order paid. Then confirm it if its stock was reserved, and tell the parcels that left before.
 
     `paid_at` is by another service's clock and is kept between the order's time and now. Raise `OtherMoney`
     if `amount` (minor units) or `currency` is given and is not the order's.
@@ -233,6 +290,8 @@ def pay(
     if order.stock_reserved_at:
         order.status = next_status(order=order, action=Action.CONFIRM)
         change.record("order.confirmed")
+    if order.untold_since:
+        change.tell_waiting()
     return change
 
 
@@ -299,8 +358,8 @@ def complete(*, order_id: uuid.UUID, tracking_url: str = "") -> OrderChange:
     order.status = next_status(order=order, action=Action.COMPLETE)
     order.completed_at = change.now
     before = fulfilment_before(order.fulfilment)
-    if order.fulfilment == Order.Fulfilment.PART_SHIPPED:
-        order.fulfilment = Order.Fulfilment.SHIPPED  # nothing else will follow
+    if order.fulfilment == Order.Fulfilment.PART_SHIPPED:  # nothing else will follow
+        order.fulfilment = compute_fulfilment(order, read_shipments(order))
     details = {"trackingUrl": tracking_url} if tracking_url and order.email != ERASED_ADDRESS else {}
     change.record("order.completed", details=details, tracking_url=tracking_url, **before)
     return change
@@ -327,6 +386,8 @@ def cancel(
     was_paid = order.paid_at is not None
     details = {"wasPaid": was_paid, "hasReason": bool(reason), **(cause or {})}
     change.record("order.cancelled", details=details, reason=reason, was_paid=was_paid)
+    if order.untold_since:
+        change.tell_waiting()
     return change
 
 
@@ -513,6 +574,7 @@ def apply_reported_state(
     had_no_address = order is not None and not order.email
     if (order is None or had_no_address) and erased_at is not None and reported.created_at < erased_at:
         _erase_report(reported)
+    before = (order.items, order.completed_at) if order is not None else None
     if order is None:
         order = reported
     else:
@@ -534,8 +596,9 @@ def apply_reported_state(
     early = ["placedAt: It is in the future. The event's time is used."] if is_early else []
     for warning in (*warnings, *early):
         applied.warn(warning, about=f"{event}, sequence {reported.version}")
-    if order.completed_at and order.fulfilment == Order.Fulfilment.PART_SHIPPED:
-        order.fulfilment = Order.Fulfilment.SHIPPED  # as `complete` says
+    # Without a parcel that is away, it stays none.
+    if order.fulfilment != Order.Fulfilment.NONE and before != (order.items, order.completed_at):
+        order.fulfilment = compute_fulfilment(order, read_shipments(order))
     if is_history:
         applied.why_withheld = "notify is false"
     elif sends_email:

@@ -10,25 +10,35 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from orders.fields import camel
 from orders.models import TRACKING, Order, Shipment
-from orders.services import OrderChange, lock_order
+from orders.parcels import (
+    ENDS,
+    SHIPPABLE,
+    Line,
+    compute_fulfilment,
+    count_left,
+    list_lines,
+    read_shipments,
+    shown,
+)
+from orders.services import OrderChange, lock_order, lock_shipment
 from orders.transitions import ChangeRefused, ExternallyOwned, InvalidTransition
-from runtime.database.save import lock_row
 from runtime.personal_data import ERASED_ADDRESS
 
 #: An own order has at most so many shipments.
 MOST_SHIPMENTS = 100
-#: The statuses of an order from which parcels leave.
-SHIPPABLE = (
-    Order.Status.PAID,
-    Order.Status.CONFIRMED,
-    Order.Status.PART_REFUNDED,
-    Order.Status.COMPLETED,
-)
-#: A line of a shipment: the index of an item of the order, and how many of it.
-Line = Mapping[str, int]
+#: So much ahead of the database's clock a time counts as now: clocks differ.
+CLOCKS_APART = dt.timedelta(minutes=1)
+#: What a line with the index of no item is told as.
+UNKNOWN_ITEM = "A line has an item that the order does not have."
+#: No parcel is so much older than its order.
+OLDEST = dt.timedelta(days=365)
+
+
+class ImpossibleTime(ValueError):
+    """A parcel cannot have left at this time. Unlike a refused change, its request must be corrected."""
 
 
 class ShipmentNotFound(LookupError):
@@ -52,11 +62,6 @@ class TooManyShipments(ChangeRefused):
         super().__init__(f"The order has {MOST_SHIPMENTS} shipments, and can have no more.")
 
 
-def read_shipments(order: Order) -> list[Shipment]:
-    """Return the order's shipments, oldest first."""
-    return list(Shipment.objects.filter(order_id=order.id).order_by("id"))
-
-
 def ship(
     *,
     order_id: uuid.UUID,
@@ -64,17 +69,21 @@ def ship(
     reference: str | None = None,
     shipped_at: dt.datetime | None = None,
     is_fact: bool = False,
+    event_at: dt.datetime | None = None,
     **tracking: str,
 ) -> tuple[OrderChange, Shipment]:
     """Send a parcel with these lines, or with all that is left. `tracking` has values of `TRACKING`.
 
     A parcel whose `reference` was told before only gets the tracking that it lacks. Raise
-    `MoreThanOrdered` or `TooManyShipments`. If it `is_fact`, another system says that it happened: store it,
-    with a warning about what does not fit.
+    `MoreThanOrdered`, `TooManyShipments` or `ImpossibleTime`. If it `is_fact`, another system said at
+    `event_at` that it happened: store it, with a warning about what does not fit. Before the payment, which
+    may be on its way, only store it (see `OrderChange.tell_waiting`).
     """
     change = lock_order(order_id)
     order, now = change.order, change.now
     _check_own(order)
+    if not is_fact and shipped_at and (fault := _find_fault(shipped_at, placed_at=order.created_at, now=now)):
+        raise ImpossibleTime(fault)
     shipments = read_shipments(order)
     shipment = next((other for other in shipments if reference and other.reference == reference), None)
     if shipment is not None and shipment.shipped_at is not None:
@@ -82,22 +91,23 @@ def ship(
             name: tracking[name] for name in TRACKING if tracking.get(name) and not getattr(shipment, name)
         }
         if lacking and order.email != ERASED_ADDRESS:
-            shipment = _lock(shipment, shipments)
+            shipment = lock_shipment(shipment, shipments)
             _set_tracking(shipment, lacking)
             _record(change, "order.shipment_updated", shipment, shipments)
         return change, shipment
-    if order.status not in SHIPPABLE:
-        if not is_fact:
-            raise InvalidTransition(order=order, action="shipments")
-        change.warn(f"A parcel left though the order is {order.status}.", about="shipment")
+    if order.status not in SHIPPABLE and not is_fact:
+        raise InvalidTransition(order=order, action="shipments")
     left = count_left(order, shipments)
     if lines is None:
-        lines = _list_lines(left)
+        lines = list_lines(left)
         is_too_much = bool(order.items) and not lines
     else:
         is_too_much = _exceeds(lines, left)
-    if is_too_much and not is_fact:
+    is_unknown = _has_unknown(lines, order)
+    if (is_too_much or is_unknown) and not is_fact:
         raise MoreThanOrdered(left=left)
+    if is_unknown:
+        change.warn(UNKNOWN_ITEM, about="shipment")
     if is_too_much:
         change.warn("More left in parcels than was ordered.", about="shipment")
     if shipment is None:
@@ -106,12 +116,19 @@ def ship(
         shipment = Shipment(order_id=order.id, reference=reference)
         shipments.append(shipment)
     else:  # only its delivery was told
-        shipment = _lock(shipment, shipments)
+        shipment = lock_shipment(shipment, shipments)
     shipment.lines = [dict(line) for line in lines]
-    shipment.shipped_at = min(shipped_at or now, now)
+    shipment.shipped_at = _read_time(
+        change, "shippedAt", shipped_at, event_at=event_at, placed_at=order.created_at, about="shipment"
+    )
     if order.email != ERASED_ADDRESS:
         _set_tracking(shipment, tracking)
-    _record(change, "order.shipped", shipment, shipments, is_news=shipment.delivered_at is None)
+    if order.status == Order.Status.PENDING:
+        shipment.untold_since = order.updated_at = now
+        order.untold_since = order.untold_since or now
+        change.rows.append(shipment)
+    else:
+        change.tell_parcel(shipment, shipments)
     return change, shipment
 
 
@@ -122,14 +139,11 @@ def correct(
     change, shipment, shipments = _find(order_id, shipment_id)
     if change.order.email == ERASED_ADDRESS or not _set_tracking(shipment, tracking):
         return change, shipment
-    if shipment.shipped_at is None:  # only its delivery was told
-        change.rows.append(shipment)
-    else:
-        _record(change, "order.shipment_updated", shipment, shipments)
-        if notify:
-            news = shown("order.shipped", change.order, shipment, shipments)
-            news |= {"at": change.now, "corrected": True}
-            change.add_emails("order.shipped", shown=change.order, change=news)
+    is_told = _record(change, "order.shipment_updated", shipment, shipments)
+    if notify and is_told:
+        news = shown("order.shipped", change.order, shipment, shipments)
+        news |= {"at": change.now, "corrected": True}
+        change.add_emails("order.shipped", shown=change.order, change=news)
     return change, shipment
 
 
@@ -152,22 +166,30 @@ def take_return(
 
 
 def note_end(
-    *, order_id: uuid.UUID, reference: str, column: str, at: dt.datetime | None = None
+    *,
+    order_id: uuid.UUID,
+    reference: str,
+    column: str,
+    at: dt.datetime | None = None,
+    event_at: dt.datetime | None = None,
 ) -> tuple[OrderChange, Shipment]:
     """Record that the parcel with this reference was delivered or returned: `column` says which.
 
-    If the parcel is not known yet, remember the end, and make neither an event nor an e-mail.
+    If the parcel is not known or not told yet, remember the end, and make neither an event nor an e-mail.
     """
     change = lock_order(order_id)
     _check_own(change.order)
+    at = _read_time(
+        change, camel(column), at, event_at=event_at, placed_at=change.order.created_at, about="shipment"
+    )
     shipments = read_shipments(change.order)
     shipment = next((other for other in shipments if other.reference == reference), None)
     if shipment is None:
         shipment = Shipment(order_id=order_id, reference=reference)
-        setattr(shipment, column, min(at or change.now, change.now))
+        setattr(shipment, column, at)
         change.rows.append(shipment)
         return change, shipment
-    shipment = _lock(shipment, shipments)
+    shipment = lock_shipment(shipment, shipments)
     _end(change, shipment, shipments, column, at)
     return change, shipment
 
@@ -189,29 +211,39 @@ def report(
 
     The report with the highest sequence decides what the parcel is, except that a delivery stays. Its first
     report sends an e-mail, in whatever order they arrive, and so does the first one that has its delivery.
-    History sends none.
+    History sends none, and neither does a parcel that came back.
     """
-    order, now = change.order, change.now
+    order = change.order
+    about = f"order.shipped, sequence {reported.version}"
+    if _has_unknown(lines, reported):
+        change.warn(f"shipment.lines: {UNKNOWN_ITEM}", about=about)
+
+    def read_time(name: str, time: dt.datetime | None) -> dt.datetime:
+        name = f"shipment.{name}"
+        return _read_time(change, name, time, event_at=at, placed_at=reported.created_at, about=about)
+
+    left_at = read_time("shippedAt", shipped_at)
+    delivered_at = delivered_at and read_time("deliveredAt", delivered_at)
+    returned_at = returned_at and read_time("returnedAt", returned_at)
     shipments = read_shipments(order)
     shipment = next((other for other in shipments if other.reference == reference), None)
     if shipment is None:
         shipment = Shipment(order_id=order.id, reference=reference)
         shipments.append(shipment)
     else:
-        shipment = _lock(shipment, shipments)
+        shipment = lock_shipment(shipment, shipments)
     was_shipped, was_delivered = shipment.shipped_at is not None, shipment.delivered_at is not None
     if shipment.sequence is None or reported.version > shipment.sequence:
         shipment.sequence = reported.version
         shipment.lines = [dict(line) for line in lines]
-        shipment.shipped_at = min(shipped_at or at or now, now)
-        shipment.returned_at = returned_at and min(returned_at, now)
+        shipment.shipped_at, shipment.returned_at = left_at, returned_at
         if order.email != ERASED_ADDRESS:
             _set_tracking(shipment, dict.fromkeys(TRACKING, "") | tracking)
     if delivered_at is not None:  # the earliest time counts, as of a payment
-        shipment.delivered_at = min(filter(None, [shipment.delivered_at, delivered_at, now]))
+        shipment.delivered_at = min(filter(None, [shipment.delivered_at, delivered_at]))
     order.fulfilment = compute_fulfilment(order, shipments)
     change.rows.append(shipment)
-    if is_history:
+    if is_history or shipment.returned_at:
         return
     event = None
     if shipment.delivered_at and not was_delivered:
@@ -223,43 +255,39 @@ def report(
         change.add_emails(event, shown=reported, change=news, may_exist=True)
 
 
-def count_left(order: Order, shipments: Sequence[Shipment]) -> list[int]:
-    """Return how many of each item are left to ship. A returned parcel frees its quantities."""
-    return _count_unsent(order, [shipment for shipment in shipments if not shipment.returned_at])
-
-
-def _count_unsent(order: Order, shipments: Sequence[Shipment]) -> list[int]:
-    left = [int(item["quantity"]) for item in order.items]
-    for shipment in shipments:
-        for line in shipment.lines if shipment.shipped_at else ():
-            if line["item"] < len(left):
-                left[line["item"]] = max(0, left[line["item"]] - line["quantity"])
-    return left
-
-
-def _list_lines(quantities: Sequence[int]) -> list[dict[str, int]]:
-    return [{"item": item, "quantity": quantity} for item, quantity in enumerate(quantities) if quantity]
-
-
-def compute_fulfilment(order: Order, shipments: Sequence[Shipment]) -> Order.Fulfilment:
-    """Return how much of an order has left. A parcel without lines may have all of it."""
-    away = [shipment for shipment in shipments if shipment.shipped_at and not shipment.returned_at]
-    if not away:
-        return Order.Fulfilment.NONE
-    is_all = any(not shipment.lines for shipment in away) or not any(count_left(order, shipments))
-    if not is_all and order.completed_at is None:
-        return Order.Fulfilment.PART_SHIPPED
-    is_delivered = all(shipment.delivered_at for shipment in away)
-    return Order.Fulfilment.DELIVERED if is_delivered else Order.Fulfilment.SHIPPED
+def _has_unknown(lines: Sequence[Line], order: Order) -> bool:
+    return any(line["item"] >= len(order.items) for line in lines)
 
 
 def _exceeds(lines: Sequence[Line], left: Sequence[int]) -> bool:
     wanted = [0] * len(left)
     for line in lines:
-        if line["item"] >= len(left):
-            return True
-        wanted[line["item"]] += line["quantity"]
+        if line["item"] < len(left):
+            wanted[line["item"]] += line["quantity"]
     return any(quantity > most for quantity, most in zip(wanted, left, strict=True))
+
+
+def _find_fault(at: dt.datetime, *, placed_at: dt.datetime, now: dt.datetime) -> str:
+    """Say why a parcel cannot have left at this time, or return ""."""
+    if at > now + CLOCKS_APART:
+        return "It is in the future."
+    return "It is more than a year before the order." if placed_at - at > OLDEST else ""
+
+
+def _read_time(
+    change: OrderChange,
+    name: str,
+    at: dt.datetime | None,
+    *,
+    event_at: dt.datetime | None,
+    placed_at: dt.datetime,
+    about: str,
+) -> dt.datetime:
+    """Return the time that an event gives, or that of the event, with a warning if it cannot be that."""
+    if at is not None and at != event_at and (fault := _find_fault(at, placed_at=placed_at, now=change.now)):
+        change.warn(f"{name}: {fault} The event's time is used.", about=about)
+        at = None
+    return min(at or event_at or change.now, change.now)
 
 
 def _check_own(order: Order) -> None:
@@ -275,15 +303,7 @@ def _find(order_id: uuid.UUID, shipment_id: uuid.UUID) -> tuple[OrderChange, Shi
     shipment = next((other for other in shipments if other.id == shipment_id), None)
     if shipment is None:
         raise ShipmentNotFound("The order has no such shipment.")
-    return change, _lock(shipment, shipments), shipments
-
-
-def _lock(shipment: Shipment, shipments: list[Shipment]) -> Shipment:
-    """Return the shipment as `save_together` can write it, and put it into `shipments`."""
-    locked, _ = lock_row(Shipment, shipment.id)
-    assert locked is not None  # nobody deletes a shipment
-    shipments[shipments.index(shipment)] = locked
-    return locked
+    return change, lock_shipment(shipment, shipments), shipments
 
 
 def _set_tracking(shipment: Shipment, tracking: Mapping[str, str]) -> bool:
@@ -301,15 +321,15 @@ def _end(
     column: str,
     at: dt.datetime | None,
 ) -> None:
-    """Set the time of a parcel's delivery or return, unless it has one."""
+    """Set the time of a parcel's delivery or return, unless it has one.
+
+    The delivery of a parcel that came back since is no news.
+    """
     if getattr(shipment, column) is not None:
         return
+    is_news = shipment.returned_at is None
     setattr(shipment, column, min(at or change.now, change.now))
-    if shipment.shipped_at is None:
-        change.rows.append(shipment)
-        return
-    event = {"delivered_at": "order.delivered", "returned_at": "order.shipment_returned"}[column]
-    _record(change, event, shipment, shipments)
+    _record(change, ENDS[column], shipment, shipments, is_news=is_news)
 
 
 def _record(
@@ -319,66 +339,11 @@ def _record(
     shipments: Sequence[Shipment],
     *,
     is_news: bool = True,
-) -> None:
-    """Give the order its new fulfilment and version, and add the event, the e-mails and the shipment."""
-    order = change.order
-    order.fulfilment = compute_fulfilment(order, shipments)
-    change.record(
-        event,
-        details=event_details(order, shipment),
-        sends_email=is_news,
-        **shown(event, order, shipment, shipments),
-    )
-    change.rows.append(shipment)
-
-
-def event_details(order: Order, shipment: Shipment) -> dict[str, Any]:
-    """Return what an event says of a shipment. Of an erased person's, it has no tracking."""
-    tracking = {
-        "carrier": shipment.carrier,
-        "trackingNumber": shipment.tracking_number,
-        "trackingUrl": shipment.tracking_url,
-    }
-    times = {
-        "shippedAt": shipment.shipped_at,
-        "deliveredAt": shipment.delivered_at,
-        "returnedAt": shipment.returned_at,
-    }
-    return {
-        "shipmentId": str(shipment.id),
-        "lines": shipment.lines,
-        **({"reference": shipment.reference} if shipment.reference else {}),
-        **({name: value for name, value in tracking.items() if value and order.email != ERASED_ADDRESS}),
-        **{name: time.isoformat() for name, time in times.items() if time is not None},
-    }
-
-
-def shown(event: str, order: Order, shipment: Shipment, shipments: Sequence[Shipment]) -> dict[str, Any]:
-    """Return what the e-mail about `event` shows of a shipment (see `email_context`).
-
-    It promises only what never left, because a customer who sent a parcel back may not want it again. It
-    promises nothing if nobody said what is in some parcel, or if the order is completed.
-    """
-    is_said = all(other.lines for other in shipments if other.shipped_at)
-    unsent = _count_unsent(order, shipments) if is_said and order.completed_at is None else []
-    return {
-        "at": shipment.delivered_at if event == "order.delivered" else shipment.shipped_at,
-        **{name: getattr(shipment, name) for name in TRACKING},
-        "shipped_at": shipment.shipped_at,
-        "parcel_lines": shipment.lines,
-        "left_lines": [
-            {"item": item, "quantity": quantity} for item, quantity in enumerate(unsent) if quantity
-        ],
-        "all_shipped": is_said and not any(count_left(order, shipments)),
-    }
-
-
-def shown_in_preview(event: str, order: Order) -> dict[str, Any]:
-    """Return what a preview shows of the order's newest parcel, or of one with all of its items."""
-    shipments = read_shipments(order)
-    sent = [shipment for shipment in shipments if shipment.shipped_at]
-    if not sent:
-        lines = _list_lines(count_left(order, []))
-        sent = shipments = [Shipment(order_id=order.id, lines=lines, shipped_at=order.updated_at)]
-    news = shown(event, order, sent[-1], shipments)
-    return news | {"at": news["at"] or order.updated_at}
+) -> bool:
+    """Record a change of a parcel that is told. Of another one, only save it. Return whether it is told."""
+    is_told = shipment.shipped_at is not None and shipment.untold_since is None
+    if is_told:
+        change.record_parcel(event, shipment, shipments, is_news=is_news)
+    else:
+        change.rows.append(shipment)
+    return is_told

@@ -19,7 +19,7 @@ from notifications.rendering import format_amount
 from notifications.trail import Kind, Row, TimelineEntry, act_entry, email_entries, read_time
 from orders.events import EVENTS
 from orders.models import Order, OrderRefund, UnexpectedPayment
-from orders.shipments import Line, event_details, read_shipments
+from orders.parcels import Line, event_details, read_shipments
 from retention.owner_rows import owner_rows
 from retention.partitioned import PartitionedModel
 
@@ -126,6 +126,7 @@ def _of_shipments(order: Order, events: Iterable[Row]) -> Iterator[TimelineEntry
         ):
             if at and (name, str(shipment.id)) not in stored:
                 text = _parcel(name, event_details(order, shipment), order)
+                text += " (not told yet: it waits for the payment)" if shipment.untold_since else ""
                 yield TimelineEntry(at=at, kind="change", what=name, text=text)
 
 

@@ -33,7 +33,8 @@ def rules() -> list[tuple[str, PurgeRule]]:
         # As long as the cold files of the rows that people acted on.
         ("django_admin_log", PurgeRule("action_time", settings.ARCHIVE_YEARS * LONGEST_YEAR_DAYS)),
         ("django_session", PurgeRule("expire_date", 0)),
-        ("axes_accessattempt", PurgeRule("attempt_time", 30)),  # wrong passwords, with names and addresses
+        # Wrong passwords, with names and addresses. Anybody can add rows.
+        ("axes_accessattempt", PurgeRule("attempt_time", 30, most=10_000)),
     ]
 
 
@@ -41,12 +42,18 @@ def purge(*, table: str, rule: PurgeRule) -> int:
     """Delete the rows of a rule and return their number."""
     name, column = (connections[OWNER_DATABASE].ops.quote_name(each) for each in (table, rule.column))
     days = rule.days() if callable(rule.days) else rule.days
+    too_many = (
+        f" OR {column} <= (SELECT {column} FROM {name} ORDER BY {column} DESC OFFSET {rule.most:d} LIMIT 1)"  # noqa: S608
+        if rule.most is not None
+        else ""
+    )
     gone = 0
     while True:
         with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
             cursor.execute(
                 f"DELETE FROM {name} WHERE ctid = ANY(ARRAY("  # noqa: S608 - names are ours
-                f"SELECT ctid FROM {name} WHERE {column} < statement_timestamp() - %s * interval '1 day'"
+                f"SELECT ctid FROM {name}"
+                f" WHERE ({column} < statement_timestamp() - %s * interval '1 day'{too_many})"
                 f" AND NOT ({rule.keep}) ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))",
                 [days, BATCH],
             )

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connections
 
 from tests.kit import kafka
+from tests.kit.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.kit.fake_replica import FakeReplica
@@ -67,10 +68,24 @@ def no_list_of_static_files() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def patient_connections() -> None:
-    """Wait a minute for each statement, so that no test depends on the machine's load."""
+def patient_connections() -> Iterator[None]:
+    """Wait long for each answer of PostgreSQL and Valkey, so that no test depends on the machine's load.
+
+    A gate or a throttle that gives up on Valkey goes on alone, and a drain that runs out of time leaves
+    e-mails. `Fast.valkey` takes the product's times again.
+    """
+    from runtime.process.redis_client import make_client  # needs Django's settings
+
     for alias in ("default", "direct"):
-        connections.settings[alias]["OPTIONS"]["deadline"] = 60.0
+        connections.settings[alias]["OPTIONS"]["deadline"] = PATIENCE
+    with pytest.MonkeyPatch.context() as patch:
+        for seconds in ("connect_seconds", "read_seconds"):
+            patch.setitem(make_client.__kwdefaults__ or {}, seconds, PATIENCE)
+        patch.setattr("web.api.throttle.SECONDS", PATIENCE)
+        patch.setattr("operations.probes.BROKER_SECONDS", PATIENCE)
+        patch.setattr("outbox.drain.DRAIN_SECONDS", PATIENCE)
+        patch.setattr("local.sandbox.webhooks.TIMEOUT_SECONDS", 30.0)  # it waits for each frozen web process
+        yield
 
 
 @pytest.hookimpl(trylast=True)

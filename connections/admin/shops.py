@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import unicodedata
 import uuid
 from functools import partial
 from typing import Any
@@ -13,6 +15,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
+from django.forms.fields import InvalidJSONInput
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -24,7 +27,15 @@ from connections.encryption import KeyMissing, encrypt
 from connections.missing import repair, try_key
 from connections.models import TRIAL, ConnectionPost, ShopConnection
 from connections.platforms import platform_of
-from connections.services import ShopRefusal, change_state, check_source, clean_address, make_secret
+from connections.services import (
+    ShopRefusal,
+    change_state,
+    check_source,
+    clean_address,
+    make_secret,
+    mark_of_secret,
+    replace_secret,
+)
 from notifications.models import CONTENT, EmailNotification
 from orders.models import Order
 from runtime.database.ids import parse_uuid
@@ -32,6 +43,7 @@ from runtime.database.transactions import after_commit
 from web.admin.base import (
     EstimatingPaginator,
     ListAdmin,
+    answer_with_page,
     describe_distance,
     format_time,
     pill,
@@ -49,6 +61,25 @@ SHOWN_MISSING = 50
 MINUTE = "%Y-%m-%dT%H:%M"
 COLOURS = {S.WAITING: "pending", S.TRIAL: "processing", S.LIVE: "sent", S.OFF: "discarded"}
 _PART = "admin/connections/shopconnection/_state.html"
+
+
+class Statuses(forms.JSONField):
+    """A JSON text that PostgreSQL can store and a page can show: without NUL and halves of characters."""
+
+    def to_python(self, value: Any) -> Any:
+        if not _is_text(read := super().to_python(value)):
+            raise forms.ValidationError("A text has a character that cannot be stored, such as \\u0000.")
+        return read
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """Return what the page shows again: the typed text, if what it means cannot be shown."""
+        read = super().bound_data(data, initial)
+        return read if _is_text(read) else InvalidJSONInput(data)
+
+
+def _is_text(value: Any) -> bool:
+    text = json.dumps(value, ensure_ascii=False)
+    return "\\u0000" not in text and not any(unicodedata.category(character) == "Cs" for character in text)
 
 
 class ShopForm(forms.ModelForm[ShopConnection]):
@@ -70,6 +101,7 @@ class ShopForm(forms.ModelForm[ShopConnection]):
 
     class Meta:
         model = ShopConnection
+        field_classes = {"statuses": Statuses}
         fields = ["source", "platform", "address", "statuses"]
         labels = {"source": "Name", "address": "Address of the shop", "statuses": "Statuses of plug-ins"}
         help_texts = {
@@ -99,6 +131,7 @@ class ShopForm(forms.ModelForm[ShopConnection]):
         return dict(statuses)
 
     def clean(self) -> dict[str, Any]:
+        super().clean()  # has the name checked, which must be unique
         if bool(self.cleaned_data.get("new_api_key")) != bool(self.cleaned_data.get("new_api_secret")):
             self.add_error("new_api_secret", "Enter both the key and the secret, or neither.")
         elif self._has_another_host() and not self.cleaned_data.get("new_api_key"):
@@ -176,8 +209,14 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
     def response_add(
         self, request: HttpRequest, obj: ShopConnection, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """Go on with the page that says what to do in the shop."""
-        return _page(obj.id)
+        """Go on with the page that says what to do in the shop, and shows the secret."""
+        return self._with_secret(request, obj.id)
+
+    def _with_secret(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        url = reverse("admin:connections_shopconnection_change", args=[id])
+        return answer_with_page(
+            request, url=url, view=lambda page: self.change_view(page, str(id), form_url=url)
+        )
 
     def change_view(
         self,
@@ -212,6 +251,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
                 "address": request.build_absolute_uri(reverse("connect", args=[obj.source])),
                 "guide": f"admin/connections/shopconnection/_{obj.platform}.html",
                 "turn_off": _to_turn_off(obj),
+                "seen_secret": mark_of_secret(obj),
                 "missing_orders": list(
                     ConnectionPost.objects.filter(source=obj.source)
                     .missing()
@@ -260,13 +300,13 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         else:
             self.log_change(request, shop, said)
             messages.success(request, said)
-        return _page(id)
+            if action == "secret":
+                return self._with_secret(request, id)
+        return HttpResponseRedirect(reverse("admin:connections_shopconnection_change", args=[id]))
 
     def _act(self, request: HttpRequest, shop: ShopConnection, action: str) -> str:
         if action == "secret":
-            secret = make_secret(shop)
-            shop.save(update_fields=["secret"])
-            _show_secret(request, secret)
+            _show_secret(request, replace_secret(id=shop.id, seen=request.POST.get("seen", "")))
             return "Made another secret."
         if action == "repair":
             if shop.state == S.OFF:
@@ -280,10 +320,6 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         if changed.live_at is not None:
             return f"Live from {format_time(changed.live_at)} UTC."
         return {S.OFF: "Turned off."}.get(S(changed.state), "Back in its trial.")
-
-
-def _page(id: uuid.UUID) -> HttpResponseRedirect:
-    return HttpResponseRedirect(reverse("admin:connections_shopconnection_change", args=[id]))
 
 
 def _try_key(request: HttpRequest, shop: ShopConnection) -> None:

@@ -26,6 +26,7 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 from events.consuming.envelope import DEEPEST
 from notifications.providers.session import tls_context
 from web.api.bodies import NotStrict, parse_json
+from web.api.proxies import inner_ipv4
 
 _PATH = "/wp-json/wc/v3/orders"
 _PAGE_SIZE = 50
@@ -41,7 +42,6 @@ _MOST_PAUSES = 3
 _LONGEST_PAUSE_SECONDS = 60.0
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
 _PAGE_SECONDS, _ALL_SECONDS = 60.0, 900.0
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 #: Of IPv6. Python calls some others global, such as those that only one site or a translator routes.
 _OF_INTERNET = ipaddress.ip_network("2000::/3")
 
@@ -297,10 +297,7 @@ def is_public(address: str) -> bool:
     """
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour
-        if ip in _NAT64:
-            inner = ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
-        if inner is not None:
+        if (inner := inner_ipv4(ip)) is not None:
             return is_public(str(inner))
         if ip not in _OF_INTERNET:
             return False

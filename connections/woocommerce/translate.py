@@ -25,7 +25,7 @@ from connections.woocommerce.order import ShopOrder, ShopRefund, read_order
 from connections.woocommerce.parcels import Parcel
 from events.consuming.envelope import Rejected
 from orders.models import Order
-from orders.shipments import SHIPPABLE
+from orders.parcels import SHIPPABLE
 from runtime.personal_data import ERASED_ADDRESS
 
 S = Order.Status

@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db import IntegrityError
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -77,19 +76,6 @@ class SuppressionAdmin(ListAdmin[Suppression]):
     ) -> tuple[QuerySet[Suppression], bool]:
         text = search_term.strip()
         return (queryset.filter(address_hash=address_hash(text)) if text else queryset), False
-
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> Any:
-        """Check the form again if a webhook or a person has suppressed the address since its check."""
-        try:
-            return super().changeform_view(request, object_id, form_url, extra_context)
-        except IntegrityError:
-            return super().changeform_view(request, object_id, form_url, extra_context)
 
     def save_model(self, request: HttpRequest, obj: Suppression, form: Any, change: bool) -> None:
         obj.address_hash = address_hash(form.cleaned_data["address"])

@@ -8,12 +8,13 @@ from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from notifications.connected import order_sources
-from web.admin.base import EstimatingPaginator, ListAdmin, pill, show_time
+from web.admin.base import EstimatingPaginator, ListAdmin, answer_with_page, pill, show_time
 from web.models import ApiToken, declared_scopes
 
 
@@ -72,6 +73,13 @@ class ApiTokenAdmin(ListAdmin[ApiToken]):
         obj.prefix, obj.digest = secret[:12], ApiToken.digest_of(secret)
         super().save_model(request, obj, form, change)
         messages.warning(request, f"Copy the token now, because it is shown only once: {secret}")
+
+    def response_add(
+        self, request: HttpRequest, obj: ApiToken, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Go on with the list, which shows the secret."""
+        url = reverse(f"admin:{self.opts.app_label}_apitoken_changelist")
+        return answer_with_page(request, url=url, view=self.changelist_view)
 
     @admin.action(description="Revoke the selected tokens", permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:

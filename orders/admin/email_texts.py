@@ -41,7 +41,7 @@ from orders.admin.previews import send_to_user
 from orders.emails import preview_context, sample_for
 from orders.events import EMAILS
 from orders.models import NEWEST_FIRST, Order
-from orders.shipments import shown_in_preview
+from orders.parcels import shown_in_preview
 from runtime.database.ids import parse_uuid
 from web.admin.base import TriageAdmin, show_time
 from web.admin.menu import MenuItem

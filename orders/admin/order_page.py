@@ -20,7 +20,7 @@ from orders.admin.addresses import may_correct
 from orders.admin.search import orders_of
 from orders.fields import ORDER_FIELDS, Use, names
 from orders.models import NEWEST_FIRST, STUCK, Order, UnexpectedPayment
-from orders.shipments import count_left, read_shipments
+from orders.parcels import count_left, read_shipments
 from orders.timeline import name_lines, read_timeline, say_money
 from runtime.database.clock import read_database_time
 from web.admin.base import AgeFilter, ChoiceFilter, pill, show_time
@@ -114,6 +114,7 @@ def _parcels(order: Order) -> dict[str, Any]:
                         ("left", shipment.shipped_at),
                         ("delivered", shipment.delivered_at),
                         ("came back", shipment.returned_at),
+                        ("waits for the payment since", shipment.untold_since),
                     )
                     if at
                 ],

@@ -21,7 +21,7 @@ from notifications.services import send_preview
 from orders.emails import preview_context
 from orders.events import EMAILS
 from orders.models import Order
-from orders.shipments import shown_in_preview
+from orders.parcels import shown_in_preview
 from runtime.addresses import NotAnAddress, read_address
 from runtime.personal_data import address_hash
 from web.admin.acts import record_act

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from django.http import HttpResponse
 from django.urls import reverse
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
 from orders import shipments
@@ -152,6 +153,8 @@ class ReturnedShipment(ShipmentView):
 def _refusals_as_problems() -> Iterator[None]:
     try:
         yield
+    except shipments.ImpossibleTime as error:
+        raise ValidationError({"shipped_at": [str(error)]}) from None
     except shipments.ShipmentNotFound:
         raise not_found(NO_SUCH_ID) from None
     except shipments.MoreThanOrdered as refusal:

@@ -32,8 +32,8 @@ from orders.api.serializers import (
 )
 from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
 from orders.models import NEWEST_FIRST, Order, Shipment
+from orders.parcels import read_shipments
 from orders.services import OrderChange
-from orders.shipments import read_shipments
 from orders.transitions import ExternallyOwned, InvalidTransition
 from web.api.fields import Nothing, StrictSerializer
 from web.api.idempotency import Save, answer_once

@@ -8,7 +8,6 @@ the arrivals.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import uuid
 from collections.abc import Iterable
@@ -33,7 +32,7 @@ from orders.inbound.fallbacks import FactBody, use_fallbacks
 from orders.inbound.fulfilment import ParcelData
 from orders.inbound.reading import CURRENCY_FORM, InboundTopic, read_data, save_change
 from orders.models import Order
-from orders.shipments import SHIPPABLE
+from orders.parcels import SHIPPABLE
 from orders.transitions import ChangeRefused
 from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
@@ -277,7 +276,7 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
         report["shipment"], more = use_fallbacks(parcel)
         warnings += [f"shipment.{warning}" for warning in more]
         for name in parcel.keys() & {"delivered_at", "returned_at"} - report["shipment"].keys():
-            report["shipment"][name] = event.timestamp or dt.datetime.max.replace(tzinfo=dt.UTC)
+            report["shipment"][name] = event.timestamp or timezone.now()
     report["warnings"] = warnings
     order = Order(
         id=id,

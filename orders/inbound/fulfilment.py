@@ -5,7 +5,6 @@ A parcel that left is a fact. One that does not fit the order is stored, with a 
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import uuid
 from typing import Any
@@ -54,16 +53,21 @@ class ReturnedData(ToldParcel):
 def shipment_created(event: Envelope, order_id: uuid.UUID) -> OrderChange:
     """Record a parcel that left. One whose reference was told before only gets the tracking that it lacks."""
     values, warnings = use_fallbacks(read_data(ParcelData, event.data, strict=False))
-    values = {"lines": [], "shipped_at": event.timestamp} | values
-    change, _ = shipments.ship(order_id=order_id, is_fact=True, **values)
+    values = {"lines": []} | values
+    change, _ = shipments.ship(order_id=order_id, is_fact=True, event_at=event.timestamp, **values)
     return _warn(change, warnings)
 
 
 def shipment_ended(event: Envelope, order_id: uuid.UUID, *, body: type[FactBody], column: str) -> OrderChange:
     """Record a parcel's delivery or return. If it comes before the parcel was told, remember it."""
     values, warnings = use_fallbacks(read_data(body, event.data, strict=False))
-    at: dt.datetime | None = values.get(column, event.timestamp)
-    change, _ = shipments.note_end(order_id=order_id, reference=values["reference"], column=column, at=at)
+    change, _ = shipments.note_end(
+        order_id=order_id,
+        reference=values["reference"],
+        column=column,
+        at=values.get(column),
+        event_at=event.timestamp,
+    )
     return _warn(change, warnings)
 
 

@@ -71,6 +71,7 @@ class Migration(migrations.Migration):
                 ("paid_at", models.DateTimeField(null=True, editable=False)),
                 ("stock_reserved_at", models.DateTimeField(null=True, editable=False)),
                 ("completed_at", models.DateTimeField(null=True, editable=False)),
+                ("untold_since", models.DateTimeField(null=True, editable=False)),
                 ("address_corrected_at", models.DateTimeField(null=True, editable=False)),
                 ("unexpected_payment_at", models.DateTimeField(null=True, editable=False)),
             ],
@@ -241,12 +242,18 @@ class Migration(migrations.Migration):
                 ("shipped_at", models.DateTimeField(null=True)),
                 ("delivered_at", models.DateTimeField(null=True)),
                 ("returned_at", models.DateTimeField(null=True)),
+                ("untold_since", models.DateTimeField(null=True)),
             ],
             options={
                 "db_table": "shipments",
                 "default_permissions": (),
                 "indexes": [
-                    models.Index(fields=["shipped_at"], name="shipments_own", condition=Q(sequence=None))
+                    models.Index(fields=["shipped_at"], name="shipments_own", condition=Q(sequence=None)),
+                    models.Index(
+                        fields=["untold_since"],
+                        name="shipments_untold",
+                        condition=Q(untold_since__isnull=False),
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(fields=["order", "reference"], name="shipments_once")

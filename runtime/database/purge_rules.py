@@ -13,10 +13,12 @@ from collections.abc import Callable
 class PurgeRule:
     """Rows whose `column` is older than `days`, by the database's clock, except those to `keep`.
 
-    The column has an index, or the table is small. A function of days reads a setting. `keep` is a condition
-    in SQL, with `%%` for a percent sign.
+    With `most`, also the oldest of more rows than that, of a small table. The column has an index, or the
+    table is small. A function of days reads a setting. `keep` is a condition in SQL, with `%%` for a percent
+    sign.
     """
 
     column: str
     days: float | Callable[[], int]
     keep: str = "false"
+    most: int | None = None

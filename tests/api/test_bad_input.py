@@ -297,6 +297,8 @@ CHANGES = [
             {"tracking_url": value}
             for value in values(
                 "javascript:alert(1)",
+                "https://www.dhl.com@evil.example/x",
+                "https://user:pw@example.com/x",
                 "ftp://example.com/x",
                 "data:text/html,x",
                 "https://example.com/a b",

@@ -11,6 +11,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError
 
+from runtime.database.ids import parse_uuid
 from tests.kit.api import Api, make_token
 from tests.kit.events import PAID, REFUNDED, SHOP, envelope, give, handle, new_id, order, received, tell, told
 from tests.kit.words import (
@@ -68,6 +69,29 @@ def test_a_source_can_neither_take_nor_probe_the_computed_ids_of_another(bound):
     ]
     assert answers == [200, 200]
     assert tell("paid", "A-1003", 1, source=OTHER) == "done"
+
+
+@pytest.mark.parametrize("id", [None, "A-7", "6fa459ea-ee8a-3ca4-894e-db77e160355e", "0" * 32])
+def test_a_source_learns_of_a_uuid_that_it_is_anothers_but_not_whose(bound, id):
+    id = id or str(new_id())
+    assert tell("paid", id, 1, source=OTHER) == "done"
+    answer = bound.post(URL, told("placed", id, 1))
+    is_uuid = parse_uuid(id) is not None and parse_uuid(id).int
+    assert answer.status_code == (422 if is_uuid else 200)
+    assert OTHER not in answer.content.decode() and OTHER not in str(answer.headers)
+    assert Order.objects.count() == (1 if is_uuid else 2)
+
+
+def test_ids_that_are_no_uuids_never_meet():
+    for id in (
+        "A-1",
+        "1",
+        "0",
+        "00000000-0000-0000-0000-000000000000",
+        "886313e1-3b8a-5372-9b90-0c9aee199e5d",
+    ):
+        assert own_id(source=OTHER, id=id) != own_id(source=SHOP, id=id)
+        assert own_id(source=OTHER, id=str(own_id(source=SHOP, id=id))) != own_id(source=SHOP, id=id)
 
 
 def test_an_event_id_that_another_source_used_swallows_no_event_and_tells_nothing(bound):

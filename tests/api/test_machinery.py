@@ -16,6 +16,7 @@ from notifications.api.serializers import NotificationQuery
 from orders.api.serializers import OrderQuery
 from orders.bodies import CancelBody, RefundBody
 from tests.kit.api import order_body
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import OrderBody
 from web.api.fields import cached_serializer
 
@@ -128,7 +129,7 @@ def test_two_threads_that_validate_at_once_get_their_own_values_and_errors():
     outcomes: dict[str, list[Any]] = {"right": [], "wrong": []}
 
     def validate(name: str, data: dict[str, Any]) -> None:
-        barrier.wait(10)
+        barrier.wait(PATIENCE)
         for _ in range(300):
             try:
                 outcomes[name].append(cached_serializer(OrderBody).run_validation(data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -186,6 +187,7 @@ def test_an_unknown_shipment_is_not_found_nor_is_one_of_another_order(api, path)
         ({"lines": [{"item": 0}]}, "#/lines/0/quantity"),
         ({"lines": [{"item": True, "quantity": 1}]}, "#/lines/0/item"),
         ({"tracking_url": "javascript:alert(1)"}, "#/tracking_url"),
+        ({"tracking_url": "https://www.dhl.com@evil.example/x"}, "#/tracking_url"),
         ({"tracking_number": "x" * 101}, "#/tracking_number"),
         ({"reference": "ann@example.com"}, "#/reference"),
         ({"shipped_at": "yesterday"}, "#/shipped_at"),
@@ -198,6 +200,31 @@ def test_bad_input_names_its_place_and_changes_nothing(api, path, body, pointer)
     problem = assert_problem(api.post(f"{path}/shipments", body), 400, "validation")
     assert [error["pointer"] for error in problem["errors"]] == [pointer]
     assert row_counts() == before
+
+
+@pytest.mark.parametrize(
+    ("shift", "fault"),
+    [
+        (dt.timedelta(minutes=2), "It is in the future."),
+        (dt.timedelta(days=36500), "It is in the future."),
+        (-dt.timedelta(days=366), "It is more than a year before the order."),
+        (None, "It is more than a year before the order."),
+    ],
+)
+def test_a_time_at_which_no_parcel_can_have_left_is_refused_and_changes_nothing(api, path, shift, fault):
+    at = "0001-01-01T00:00:00Z" if shift is None else (dt.datetime.now(dt.UTC) + shift).isoformat()
+    before = row_counts()
+    answer = api.post(f"{path}/shipments", {"reference": "P-1", "shipped_at": at}, key="k")
+    problem = assert_problem(answer, 400, "validation")
+    assert problem["errors"] == [{"pointer": "#/shipped_at", "detail": fault}]
+    assert row_counts() == before
+    assert api.post(f"{path}/shipments", {"reference": "P-1"}, key="k").status_code == 201
+
+
+def test_a_shops_clock_may_be_some_seconds_ahead(api, path):
+    at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
+    answer = api.post(f"{path}/shipments", {"shipped_at": at.isoformat()})
+    assert answer.status_code == 201 and answer.json()["shipped_at"] < at.isoformat()
 
 
 def test_an_order_without_items_leaves_in_parcels_of_which_nobody_says_what_they_have(api):

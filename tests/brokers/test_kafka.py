@@ -22,7 +22,7 @@ from local.machine import PROJECT
 from tests.kit import kafka as brokers
 from tests.kit.brokers import receive
 from tests.kit.certificates import make_authority
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import (
     BrokerAway,
     DomainEvent,
@@ -64,7 +64,7 @@ def topic(shared_kafka) -> str:
 def by_admin(shared_kafka: brokers.Shared, verb: str, *arguments: Any) -> Any:
     """Call an administrator's verb and return its last answer."""
     client = admin.AdminClient({"bootstrap.servers": shared_kafka.url})  # its answers end with it
-    return [answer.result(20) for answer in getattr(client, verb)(list(arguments)).values()][-1]
+    return [answer.result(PATIENCE) for answer in getattr(client, verb)(list(arguments)).values()][-1]
 
 
 def make(shared_kafka: brokers.Shared, name: str) -> None:

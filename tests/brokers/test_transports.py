@@ -24,7 +24,7 @@ from events.transports import Lag
 from tests.kit import kafka as brokers
 from tests.kit.brokers import receive
 from tests.kit.events import SHOP, new_id, told
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import (
     HANDLERS,
     NAME,
@@ -50,7 +50,7 @@ def cluster(request) -> Iterator[str]:
         yield request.getfixturevalue("shared_kafka").url
         return
     mock = confluent_kafka.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
-    played = mock.list_topics(timeout=10).brokers.values()
+    played = mock.list_topics(timeout=PATIENCE).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in played)
 
 
@@ -70,7 +70,7 @@ def topic(broker) -> str:
     name = f"test.{uuid.uuid4().hex[:8]}.v1"
     if broker == "kafka" and not brokers.why_not():
         client = admin.AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
-        client.create_topics([admin.NewTopic(name, 4, 1)])[name].result(20)
+        client.create_topics([admin.NewTopic(name, 4, 1)])[name].result(PATIENCE)
         until(lambda: has_leaders(name))
     return name
 
@@ -82,7 +82,7 @@ def has_leaders(topic: str) -> bool:
     )
     try:
         for partition in range(4):
-            asker.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), timeout=5)
+            asker.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), timeout=PATIENCE)
     except confluent_kafka.KafkaException:
         return False
     finally:
@@ -220,7 +220,7 @@ def kafka_topic(settings, shared_kafka) -> str:
     most = str(2**63 - 1)
     config = {"message.timestamp.after.max.ms": most, "message.timestamp.before.max.ms": most}
     client = admin.AdminClient({"bootstrap.servers": shared_kafka.url})
-    client.create_topics([admin.NewTopic(name, 1, 1, config=config)])[name].result(20)
+    client.create_topics([admin.NewTopic(name, 1, 1, config=config)])[name].result(PATIENCE)
     return name
 
 

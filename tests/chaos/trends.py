@@ -21,6 +21,7 @@ import psycopg
 import redis
 
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 
 INTERVAL = 30.0
 MB = 1e6
@@ -101,7 +102,7 @@ class Sampler:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL):

@@ -24,6 +24,7 @@ from local.machine import HOST, PROJECT, free_port, guarded
 from tests.kit.http import serve
 from tests.kit.needs import needs
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 
 FACTOR = 60
 DAY = 86_400
@@ -121,10 +122,10 @@ class Monitoring:
             process.terminate()
         for process in self._running:
             try:
-                process.wait(10)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(10)
+                process.wait(PATIENCE)
         self._stack.close()
 
     def _start(self, program: str, *arguments: str) -> None:
@@ -196,7 +197,7 @@ class Monitoring:
 
     def ask(self, query: str) -> list[dict[str, Any]]:
         """Return the present samples of a query."""
-        answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=10).json()
+        answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=PATIENCE).json()
         assert answer["status"] == "success", answer
         series: list[dict[str, Any]] = answer["data"]["result"]
         return series

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +16,7 @@ import pytest
 
 from local.machine import PROJECT, free_port, guarded
 from tests.kit.needs import reason
+from tests.kit.waiting import PATIENCE, until
 
 BUILDER = "go.opentelemetry.io/collector/cmd/builder"
 VERSION, STABLE = "v0.150.0", "v1.56.0"
@@ -70,12 +70,17 @@ class Collector:
         with self._log.open("wb") as log:
             command = guarded([str(self._program), "--config", str(CONFIG)])
             self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 30
-        while "Everything is ready" not in self._log.read_text():
-            assert self._process.poll() is None and time.monotonic() < deadline, self._log.read_text()[-2000:]
-            time.sleep(0.1)
+        try:
+            until(self._is_ready, "the collector is ready", details=lambda: self._log.read_text()[-2000:])
+        except BaseException:
+            self._process.kill()
+            raise
         return self
+
+    def _is_ready(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()[-2000:]
+        return "Everything is ready" in self._log.read_text()
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(PATIENCE)

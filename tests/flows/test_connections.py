@@ -19,6 +19,7 @@ import requests
 from connections.encryption import _keys
 from local.machine import HOST
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 from tests.kit.woocommerce import FakeShop, Post
 from tests.kit.words import own_id
 from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL
@@ -70,7 +71,7 @@ def send(shop: Shop, post: Post) -> bool:
     headers, body = post
     try:
         url = f"http://{HOST}:{shop.port}/connect/{SOURCE}"
-        return requests.post(url, data=body, headers=headers, timeout=10).status_code == 202
+        return requests.post(url, data=body, headers=headers, timeout=PATIENCE).status_code == 202
     except requests.RequestException:
         return False
 

@@ -14,7 +14,8 @@ import requests
 from config.web import WORKERS
 from notifications.wake import MOST_WAITING
 from tests.kit.servers import frozen
-from tests.kit.shop import Shop
+from tests.kit.shop import PATIENT, Shop
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.flow
 
@@ -32,7 +33,8 @@ def test_a_payment_reaches_the_provider_by_the_fast_path_alone(shared_shop):
 @pytest.mark.parametrize("how", ["frozen", pytest.param("killed", marks=pytest.mark.drill)])
 def test_a_broker_that_is_frozen_or_dead_costs_a_request_nothing_and_the_standby_sends(polling_shop, how):
     shop = polling_shop
-    shop.start("standby")
+    shop.kill("worker")
+    shop.start("worker", "standby", **PATIENT)
     orders = [shop.place() for _ in range(10)]
     shop.pay(orders[0])
     shop.until(lambda: shop.all_sent(1), "all works")
@@ -42,9 +44,8 @@ def test_a_broker_that_is_frozen_or_dead_costs_a_request_nothing_and_the_standby
         began = time.monotonic()
         for order in orders[1:]:
             shop.pay(order)
-        # Nine requests that each met the broker's time-outs would take 0.25 s and more each; a machine
-        # under load is given far more than that, and still less than one redis-py default.
-        assert time.monotonic() - began < 9 * 2.0
+        # A busy machine may take long for nine requests, but a minute of redis-py for each takes longer.
+        assert time.monotonic() - began < PATIENCE
         shop.until(lambda: shop.all_sent(10), "the standby has sent the mails")
     assert set(shop.accepted().values()) == {1}
 
@@ -108,7 +109,7 @@ def test_postgresql_killed_under_load_loses_nothing_that_was_acknowledged(pollin
     shop.until(lambda: len(acknowledged) >= 8, "some are acknowledged")
     shop.restart_postgres_hard()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     # A pooler that was refused tries the server again after a second.
     shop.until(lambda: shop.call("GET", "/orders").status_code == 200, "the API answers again")
     late = shop.place("late@example.com")
@@ -145,17 +146,16 @@ def test_two_beats_poll_each_email_leaves_once_and_one_of_them_goes_on_alone():
 
 
 def test_a_worker_told_to_stop_finishes_what_is_in_flight_and_gives_back_the_rest(shared_shop):
-    patient = {"EMAIL_READ_TIMEOUT": "20", "LEASE_SECONDS": "60"}  # a late answer would be ambiguous
     shop = shared_shop
     shop.kill("worker")
     shop.sandbox.latency_seconds = 0.3
     for _ in range(40):
         shop.pay(shop.place())
-    shop.start("worker", EMAIL_CONCURRENCY="4", **patient)
+    shop.start("worker", EMAIL_CONCURRENCY="4", **PATIENT)
     shop.until(lambda: ("processing",) in shop.rows(), "the drain runs")
     worker = shop.processes.pop("worker")
     worker.send_signal(signal.SIGTERM)
-    worker.wait(60)
+    worker.wait(PATIENCE)
     assert set(shop.rows("status, next_attempt_at <= now()")) <= {("sent", True), ("pending", True)}
     shop.sandbox.latency_seconds = 0.0
     shop.manage("drain_outbox")

@@ -17,6 +17,7 @@ import requests
 
 from tests.kit.roles import RUNNING
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.flow
 
@@ -49,10 +50,10 @@ def page(running) -> requests.Session:
     shop = running
     session = requests.Session()
     url = f"http://127.0.0.1:{shop.port}/admin/login/"
-    session.get(url, timeout=30)
+    session.get(url, timeout=PATIENCE)
     form = {"username": "night", "password": PASSWORD, "next": "/admin/"}
     form |= {"csrfmiddlewaretoken": session.cookies["csrftoken"] or ""}
-    session.post(url, data=form, headers={"Referer": url}, timeout=30).raise_for_status()
+    session.post(url, data=form, headers={"Referer": url}, timeout=PATIENCE).raise_for_status()
     return session
 
 
@@ -61,7 +62,7 @@ def needs(shop: Shop) -> list[str]:
 
 
 def first_page(shop: Shop, page: requests.Session) -> str:
-    answer = page.get(f"http://127.0.0.1:{shop.port}/admin/?part=1", timeout=30)
+    answer = page.get(f"http://127.0.0.1:{shop.port}/admin/?part=1", timeout=PATIENCE)
     assert answer.status_code == 200
     return html.unescape(answer.text)
 

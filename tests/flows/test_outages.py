@@ -13,7 +13,7 @@ import pytest
 
 from local.sandbox import WebhookSettings
 from tests.kit.customers import Payments
-from tests.kit.shop import KEYS, Shop
+from tests.kit.shop import KEYS, PATIENT, Shop
 
 pytestmark = pytest.mark.flow
 BREAKER = {"BREAKER_OPEN_SECONDS": "1"}
@@ -46,7 +46,7 @@ def test_an_outage_of_503_dead_letters_nothing_asks_a_handful_of_times_and_fresh
         overtook = shop.statuses()["pending"]
         shop.until(lambda: shop.all_sent(601), "the backlog is out")
         assert overtook > 0, "the backlog was gone already: no test of overtaking"
-        assert shop.doubled() == 0
+        assert shop.doubled() == []
         busiest = max(shop.sandbox.stats()["requests_per_second"].values())
         assert busiest <= 100 + 10
 
@@ -58,11 +58,13 @@ def test_lost_answers_with_webhooks_within_the_hold_double_nothing(polling_shop,
     shop = polling_shop
     shop.kill("worker")
     shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
+    # Only a webhook ends a hold, however late it is, and a fault alone loses an answer.
+    times = {"LEASE_SECONDS": PATIENT["LEASE_SECONDS"]} if "hang" in fault else PATIENT
     shop.sandbox.fail(kind=fault, probability=0.05, seconds=4)
-    shop.start("worker", AMBIGUOUS_HOLD_SECONDS="20", EMAIL_RATE_LIMIT="0", **BREAKER)
+    shop.start("worker", AMBIGUOUS_HOLD_SECONDS="3600", EMAIL_RATE_LIMIT="0", **BREAKER, **times)
     shop.insert_mails(300)
     shop.until(lambda: shop.all_sent(300), "all is sent")
-    assert shop.doubled() == 0
+    assert shop.doubled() == []
     assert sum(shop.accepted().values()) == 300
     assert shop.sandbox.stats()["answers"].get(fault, 0) > 0
 
@@ -71,11 +73,11 @@ def test_lost_answers_without_webhooks_double_at_most_those_and_lose_nothing(pol
     shop = polling_shop
     shop.kill("worker")
     shop.sandbox.fail(kind="accept_then_reset", probability=0.05, times=15)
-    shop.start("worker", AMBIGUOUS_HOLD_SECONDS="1", EMAIL_RATE_LIMIT="0", **BREAKER)
+    shop.start("worker", AMBIGUOUS_HOLD_SECONDS="1", EMAIL_RATE_LIMIT="0", **BREAKER, **PATIENT)
     shop.insert_mails(300)
     shop.until(lambda: shop.all_sent(300), "all is sent")
     lost = shop.sandbox.stats()["answers"].get("accept_then_reset", 0)
-    assert min(shop.accepted().values()) == 1 and 0 < shop.doubled() <= lost
+    assert min(shop.accepted().values()) == 1 and 0 < len(shop.doubled()) <= lost
 
 
 @pytest.mark.drill
@@ -92,7 +94,7 @@ def test_429_keeps_every_worker_away_for_as_long_as_it_says():
         time.sleep(4.0)
         assert shop.sandbox.stats()["requests"] == asked
         shop.until(lambda: shop.all_sent(2000), "all is sent")
-        assert shop.doubled() == 0
+        assert shop.doubled() == []
 
 
 @pytest.mark.parametrize(
@@ -170,4 +172,4 @@ def test_ten_minutes_of_504_from_the_first_of_two_delay_only_what_it_was_asked_f
         assert max(waited) < 150
         in_flight = rate  # a second of them: the breaker opens when nothing was accepted for a second
         assert len(waited) <= 5 + in_flight + lasted / 5 + 1
-        assert shop.doubled() == 0 and sum(shop.accepted().values()) == payments.paid + 1
+        assert shop.doubled() == [] and sum(shop.accepted().values()) == payments.paid + 1

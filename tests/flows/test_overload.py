@@ -15,6 +15,7 @@ import requests
 from config.web import THREADS
 from local.machine import HOST
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.flow
 
@@ -52,7 +53,7 @@ def place(shop: Shop, key: str) -> requests.Response:
             "reference": key,
         },
         headers={"Authorization": shop.session.headers["Authorization"], "Idempotency-Key": key},
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 
@@ -82,7 +83,7 @@ def test_all_but_the_requests_under_way_are_refused_while_the_database_is_locked
             for answer in answers.values():
                 if answer.done():
                     assert_refused(answer.result())
-            assert shop.session.get(f"http://{HOST}:{shop.port}/healthz", timeout=60).status_code == 200
+            assert shop.session.get(f"http://{HOST}:{shop.port}/healthz", timeout=PATIENCE).status_code == 200
             holder.rollback()
         statuses = Counter(answer.result().status_code for answer in answers.values())
     assert statuses == {201: THREADS, 503: CLIENTS - THREADS}

@@ -16,6 +16,7 @@ from local.machine import PROJECT
 from tests.kit import prepared
 from tests.kit.pgbouncer import Pooler, needs_pgbouncer
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 
 pytestmark = [pytest.mark.flow, needs_pgbouncer]
 
@@ -56,7 +57,7 @@ def test_an_order_goes_its_way_and_what_needs_a_session_says_so_at_its_start():
         shop.until(lambda: shop.all_sent(4), "they are sent")
         shop.until(shop.all_published, "all is published")
         shop.until(lambda: shop.query("SELECT 1 FROM heartbeats WHERE name = 'poll'"), "beat's poll came")
-        assert shop.processes["relay:2"].wait(60) == 1, shop.log("relay:2")
+        assert shop.processes["relay:2"].wait(PATIENCE) == 1, shop.log("relay:2")
         last = shop.log("relay:2").strip().splitlines()[-1]
         assert last.startswith("DIRECT_DATABASE_URL leads to a pooler"), last
         for name in ("web", "worker", "beat", "relay"):

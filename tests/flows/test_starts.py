@@ -13,6 +13,7 @@ from local.machine import free_port
 from tests.kit.proxy import Proxy
 from tests.kit.roles import OPTIONAL, RUNNING
 from tests.kit.shop import PAYMENT, Shop, payment_event
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import health
 
 pytestmark = pytest.mark.flow
@@ -92,7 +93,7 @@ def stop(shop: Shop, *roles: str) -> dict[str, tuple[int, list[str]]]:
         shop.processes[role].terminate()
     ends = {}
     for role in roles:
-        code = shop.processes.pop(role).wait(60)
+        code = shop.processes.pop(role).wait(PATIENCE)
         ends[role] = code, warnings(shop, role)
         (shop.folder / f"{role}.log").unlink()
     return ends

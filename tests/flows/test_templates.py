@@ -12,6 +12,7 @@ import requests
 from local.machine import HOST, free_port
 from tests.kit.attacks import TYPED
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.flow
 PASSWORD = "a-long-password"
@@ -33,17 +34,17 @@ class Editor:
         self.base = f"http://{HOST}:{shop.port}"
         self.session = requests.Session()
         login = f"{self.base}/admin/login/"
-        self.session.get(login, timeout=30)
+        self.session.get(login, timeout=PATIENCE)
         answer = self.post("/admin/login/", username="ada", password=PASSWORD)
         assert "sessionid" in self.session.cookies, answer.text
 
     def post(self, path: str, **values: str) -> requests.Response:
         token = {"csrfmiddlewaretoken": self.session.cookies["csrftoken"]}
-        return self.session.post(self.base + path, data=values | token, timeout=60)
+        return self.session.post(self.base + path, data=values | token, timeout=PATIENCE)
 
     def names(self, path: str) -> dict[str, str]:
         """Return the names of the fields by the sentences that they replace, and the page's time."""
-        page = self.session.get(self.base + path, timeout=60).text
+        page = self.session.get(self.base + path, timeout=PATIENCE).text
         fields = re.findall(r'<p class="present" id="(text-\w+)-present">(.*?)</p>', page)
         seen_at = re.search(r'name="seen_at" value="([^"]*)"', page)
         assert seen_at and fields, page
@@ -68,13 +69,15 @@ def test_a_published_sentence_reaches_the_next_email_of_every_process_without_a_
     assert sent[0][0].startswith("Payment received") and sent[0][1]
     assert sent[1] == ("Thanks from Example Shop", False)
     ((id,),) = shop.query("SELECT id FROM email_notifications WHERE text_versions IS NOT NULL")
-    page = editor.session.get(f"{editor.base}/admin/notifications/emailnotification/{id}/change/", timeout=60)
+    page = editor.session.get(
+        f"{editor.base}/admin/notifications/emailnotification/{id}/change/", timeout=PATIENCE
+    )
     assert "version 1 of order.paid, en</a>" in page.text
 
     def other_process_has_it() -> bool:
         order = shop.place()
         url = f"http://{HOST}:{other}/api/v1/orders/{order}/pay"
-        assert shop.session.post(url, timeout=30).status_code == 200
+        assert shop.session.post(url, timeout=PATIENCE).status_code == 200
         return bool(shop.rows("subject")[-1] == ("Thanks from Example Shop",))
 
     shop.until(other_process_has_it, "the other web process has read the version")

@@ -44,7 +44,7 @@ def payments_that_wait(shop: Shop, pool: ThreadPoolExecutor, count: int) -> Iter
         return requests.post(
             f"http://{HOST}:{shop.port}/api/v1/orders/{order}/pay",
             headers={"Authorization": shop.session.headers["Authorization"]},
-            timeout=30,
+            timeout=PATIENCE,
         ).status_code
 
     with psycopg.connect(shop.database_url) as holder:
@@ -134,7 +134,7 @@ def test_a_head_has_no_body_and_a_body_in_chunks_is_refused(shop: Shop) -> None:
 def test_a_malformed_or_endless_head_is_refused(
     shop: Shop, request_line: str, headers: list[str], status: str
 ) -> None:
-    with socket.create_connection((HOST, shop.port), timeout=10) as connection:
+    with socket.create_connection((HOST, shop.port), timeout=PATIENCE) as connection:
         text = "\r\n".join([request_line, "Host: localhost", *headers, "", "0\r\n\r\n"])
         connection.sendall(text.encode())
         first = connection.recv(4096).decode()
@@ -143,7 +143,7 @@ def test_a_malformed_or_endless_head_is_refused(
 
 def post(shop: Shop, path: str, body: object, headers: list[tuple[str, bytes]]) -> tuple[int, dict[str, Any]]:
     """Send a request with its headers as they are, also twice or in any bytes."""
-    connection = HTTPConnection(HOST, shop.port, timeout=30)
+    connection = HTTPConnection(HOST, shop.port, timeout=PATIENCE)
     connection.putrequest("POST", f"/api/v1{path}")
     raw = json.dumps(body).encode()
     own = [

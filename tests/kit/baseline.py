@@ -13,6 +13,7 @@ from events.publishing.shards import LOCK as RELAY_LOCK
 from local.machine import PROJECT
 from tests.kit.customers import Customers
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import SHARDS
 
 #: While migrations may change in place, this checkout's own commit. From the release of connections on, the
@@ -45,11 +46,11 @@ def unpack(folder: Path) -> Path:
     """Write the baseline's files into a new folder. Skip the test if this checkout's history lacks it."""
     archive = folder.with_suffix(".tar")
     command = ["git", "archive", "--format", "tar", "--output", str(archive), BASELINE]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode != 0:
         pytest.skip(f"NOT TESTED: the history here lacks the baseline {BASELINE}: {done.stderr.strip()}")
     folder.mkdir()
-    subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True, timeout=60)
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True, timeout=PATIENCE)
     return folder
 
 

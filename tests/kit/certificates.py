@@ -26,7 +26,7 @@ _MAY_SIGN = x509.KeyUsage(
 
 
 def make_authority() -> tuple[str, str]:
-    """Return a new authority's certificate, and a key with its certificate for 127.0.0.1, all as PEM."""
+    """Return a new authority's certificate, and a key with one for 127.0.0.1 and ::1, all as PEM."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "orderpost test authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
@@ -38,7 +38,8 @@ def make_authority() -> tuple[str, str]:
         .add_extension(key_id, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    addresses = map(ipaddress.ip_address, ("127.0.0.1", "::1"))
+    names = x509.SubjectAlternativeName([x509.IPAddress(address) for address in addresses])
     server = (
         _unsigned(subject, issuer, server_key)
         .add_extension(names, critical=False)

@@ -14,7 +14,7 @@ import redis
 from local.machine import HOST, NOBODY, free_port
 from local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.kit.proxy import Proxy
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 
 STANDBY = "standby"
 
@@ -49,7 +49,7 @@ class Node(EmbeddedPostgres):
         for child in Path(f"/proc/{main}/task/{main}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(PATIENCE)
         self.stop()  # only closes the log
 
     def ask(self, *statements: str) -> list[tuple[Any, ...]]:

@@ -10,12 +10,13 @@ from outbox.gate import shared_gate
 from retention.partitions import migrations
 from runtime.database.postgres import base
 from runtime.process.backoff import RetryPolicy
+from runtime.process.redis_client import make_client
 from tests.kit.words import consumer, detach, inbound, job_times, kafka, locks, loop, pause_watch
 
 
 class Fast:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._set = monkeypatch.setattr
+        self._set, self._setitem = monkeypatch.setattr, monkeypatch.setitem
 
     def retries(self) -> None:
         """Ask a neighbour that is away again at once."""
@@ -46,6 +47,10 @@ class Fast:
         """Try only for a moment to finish a detach behind a reader."""
         self._set(detach, "PATIENCE_SECONDS", 0.3)
         self._set(detach, "READERS_SECONDS", 0.3)
+
+    def valkey(self) -> None:
+        """Give up on a frozen Valkey as early as the product does."""
+        self._setitem(make_client.__kwdefaults__ or {}, "read_seconds", 0.5)
 
     def gate(self) -> None:
         """Ask a Redis that is away again at once."""

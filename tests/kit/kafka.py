@@ -26,7 +26,7 @@ from local.kafka.broker import EmbeddedKafka, new_cluster_id
 from local.machine import HOST, free_port
 from tests.kit.certificates import make_authority
 from tests.kit.needs import reason
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 
 
 @cache
@@ -117,16 +117,16 @@ class Cluster:
         new = confluent_kafka.admin.NewTopic(topic, partitions, copies, config=dict(config or {}))
         admin = self.admin()  # its answers end with it
         for made in admin.create_topics([new], operation_timeout=30).values():
-            made.result(60)
+            made.result(PATIENCE)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the node that leads a partition, or -1 if none does."""
-        partitions = self.admin().list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = self.admin().list_topics(topic, timeout=PATIENCE).topics[topic].partitions
         return int(partitions[partition].leader) if partition in partitions else -1
 
     def wait_until_all_answer(self) -> None:
         def joined() -> int:
-            return len(self.admin().list_topics(timeout=10).brokers)
+            return len(self.admin().list_topics(timeout=PATIENCE).brokers)
 
         until(lambda: joined() >= len(self.brokers), "all brokers have joined")
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import redis
 
+from tests.kit.waiting import PATIENCE
+
 TOPICS = [
     f"order.order.{what}.v1"
     for what in ("placed", "paid", "confirmed", "completed", "cancelled", "refunded", "part_refunded")
@@ -38,7 +40,7 @@ class Listener:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
 
     def has_read_all(self) -> bool:
         """Return whether each stream's newest entry is read. Raise `redis.RedisError` if Valkey is away."""

@@ -17,6 +17,7 @@ from django.utils.text import get_text_list
 from local.sandbox import Sandbox
 from notifications.log import EmailChange
 from notifications.states.transitions import EndedBy, Transition
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     ENOUGH,
     PROVIDERS,
@@ -49,11 +50,11 @@ def not_in(act: Transition) -> str:
 
 @pytest.fixture
 def sandbox(settings: Any, valkey_url: str) -> Iterator[Sandbox]:
-    """Replace the provider, which must answer within a second, and forget what this process has sent."""
+    """Replace the provider, whose answers may take long, and forget what this process has sent."""
     with Sandbox() as sandbox:
         settings.ANYMAIL = settings.ANYMAIL | {
             "SENDGRID_API_URL": sandbox.api_url,
-            "REQUESTS_TIMEOUT": (1, 1),
+            "REQUESTS_TIMEOUT": (PATIENCE, PATIENCE),
         }
         drain.reset()
         PROVIDERS["sendgrid"].close()

@@ -15,6 +15,7 @@ TOOLS = {
     "docker": "as root, on Debian 13: apt-get install docker.io docker-compose docker-buildx slirp4netns",
     "helm": "go install helm.sh/helm/v4/cmd/helm@latest",
     "keys of providers": "set the variables of tests/live/test_providers.py",
+    "ipv6": "sysctl net.ipv6.conf.lo.disable_ipv6=0; the kernel must have IPv6",
     "java and maven": "apt-get install openjdk-17-jre-headless maven",
     "nginx": "apt-get install nginx openssl",
     "otelcol": "apt-get install golang",

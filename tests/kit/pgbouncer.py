@@ -13,7 +13,7 @@ from pathlib import Path
 
 from local.machine import HOST, PROJECT, account_for_postgres, free_port, guarded
 from tests.kit.needs import needs
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 SETTINGS = PROJECT / "docker" / "pgbouncer" / "pgbouncer.ini"
@@ -64,13 +64,17 @@ class Pooler:
         )
         with (folder / "log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        until(self._listens)
+        try:
+            until(self._listens)
+        except BaseException:
+            self._process.kill()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(PATIENCE)
         self._folder.cleanup()
 
     def log(self) -> str:

@@ -21,6 +21,7 @@ from local.machine import NOBODY, free_port
 from local.servers import EmbeddedPostgres
 from tests.kit import warm
 from tests.kit.constants import move_constants
+from tests.kit.waiting import PATIENCE
 
 #: The environment variable with the folder of this test run.
 FOLDER = "ORDERPOST_TESTS_FOLDER"
@@ -43,7 +44,7 @@ def copy_to(server: EmbeddedPostgres) -> str:
     server.data.parent.mkdir(parents=True, exist_ok=True)
     if server.account == "nobody":
         os.chown(server.data.parent, NOBODY, NOBODY)
-    subprocess.run(["cp", "-a", "--reflink=auto", made, server.data], check=True, timeout=120)
+    subprocess.run(["cp", "-a", "--reflink=auto", made, server.data], check=True, timeout=PATIENCE)
     return token
 
 

@@ -11,6 +11,7 @@ import pytest
 from local.machine import HOST
 from local.sandbox import Sandbox
 from tests.kit.smtp import SmtpServer
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import PROVIDERS, declarations, drain, session
 
 #: The names of the providers with an API.
@@ -73,7 +74,7 @@ def end_senders() -> None:
         all_at_it = threading.Barrier(threads)
 
         def end(_: int) -> None:
-            all_at_it.wait(20)
+            all_at_it.wait(PATIENCE)
             close()
 
         list(pool.map(end, range(threads)))

@@ -14,6 +14,7 @@ from django.db import connection
 from django.test import TransactionTestCase
 
 from config import settings as shipped
+from local.machine import PROJECT
 from tests.kit import warm
 from tests.kit.clones import Run, line, report
 from tests.kit.constants import NAMES, move_constants
@@ -22,6 +23,7 @@ from tests.kit.mails import make_mail
 from tests.kit.needs import reason, sentence
 from tests.kit.orders import make_order
 from tests.kit.shop import Shop
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import DomainEvent, make_groups
 
 #: Each transactional test finds the database as `migrate` left it, whatever the test before it wrote.
@@ -235,3 +237,21 @@ def test_a_parallel_run_names_a_file_that_does_not_exist():
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "not found: tests/kit/nothing.py::test_a" in done.stdout + done.stderr
+
+
+def test_a_failure_is_printed_while_other_tests_still_run(tmp_path):
+    output = tmp_path / "output"
+    (tmp_path / "test_two.py").write_text(
+        "from pathlib import Path\n"
+        "from tests.kit.waiting import until\n"
+        "def test_fails():\n"
+        "    assert 1 == 2, 'these differ'\n"
+        "def test_waits_for_the_others_failure():\n"
+        f"    until(lambda: 'these differ' in Path({str(output)!r}).read_text())\n"
+    )
+    plugins = ["-p", "tests.kit.failures", "-p", "no:django", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-u", "-m", "pytest", "-q", "-n", "2", *plugins, "-c", os.devnull]
+    with output.open("w") as file:
+        subprocess.run([*command, str(tmp_path)], cwd=PROJECT, stdout=file, timeout=2 * PATIENCE)
+    assert "1 failed, 1 passed" in output.read_text()
+    assert "FAILED in its call: " in output.read_text()

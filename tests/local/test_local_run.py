@@ -20,7 +20,7 @@ from dotenv import dotenv_values
 
 from local.machine import PROJECT, free_port
 from tests.kit import kafka as brokers
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.local.checkout import Checkout, without_settings
 
 pytestmark = pytest.mark.flow
@@ -34,7 +34,7 @@ def checkout(tmp_path: Path) -> Iterator[Checkout]:
 
 
 def web_answers(port: int, path: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -57,7 +57,7 @@ def assert_every_metric_is_shown(targets: Path) -> None:
     for process in json.loads(targets.read_text()):
         host, port = process["targets"][0].split(":")
         until(partial(listens, host, int(port)))  # the web answers before the others do
-        with urllib.request.urlopen(f"http://{process['targets'][0]}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{process['targets'][0]}/metrics", timeout=PATIENCE) as answer:
             shown.update(re.findall(r"^# TYPE (\w+) (\w+)$", answer.read().decode(), re.MULTILINE))
     assert len(wanted) > 30 and wanted <= shown
 
@@ -96,11 +96,11 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
 
     second = Checkout.__new__(Checkout)  # the same directory, started a second time
     second.directory, second.output = checkout.directory, checkout.output.with_name("second")
-    assert second.start(without_settings(PORT=str(free_port()))).wait(30) == 1
+    assert second.start(without_settings(PORT=str(free_port()))).wait(PATIENCE) == 1
     assert f"runs already: process {run.pid}, port {port}" in second.said()
 
     run.terminate()
-    assert run.wait(60) == 0
+    assert run.wait(PATIENCE) == 0
     assert checkout.processes() == []
     assert not local_env.exists()
 
@@ -130,7 +130,7 @@ def test_nothing_is_left_when_it_is_killed_and_the_next_start_finds_its_data(
         os.kill(supervisord, signal.SIGKILL)
     if killed != "supervisord":
         run.kill()
-    run.wait(180)
+    run.wait(PATIENCE)
     until(lambda: checkout.processes() == [])
 
     checkout.start(without_settings(PORT=str(port)))
@@ -153,7 +153,7 @@ def test_nothing_is_left_when_it_is_killed_and_the_next_start_finds_its_data(
 def test_a_bad_setting_ends_the_start_with_a_sentence(
     checkout: Checkout, setting: dict[str, str], sentence: str
 ) -> None:
-    assert checkout.start(without_settings(PORT=str(free_port())) | setting).wait(60) == 1
+    assert checkout.start(without_settings(PORT=str(free_port())) | setting).wait(PATIENCE) == 1
     assert sentence in checkout.said()
     assert "Traceback" not in checkout.said()
     assert checkout.processes() == []
@@ -162,7 +162,7 @@ def test_a_bad_setting_ends_the_start_with_a_sentence(
 def test_a_taken_port_is_named_with_a_way_out(checkout: Checkout) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert checkout.start(without_settings(PORT=str(port))).wait(60) == 1
+        assert checkout.start(without_settings(PORT=str(port))).wait(PATIENCE) == 1
     assert f"Port {port} of 127.0.0.1 is taken" in checkout.said()
     assert "make run" in checkout.said()
 
@@ -175,7 +175,7 @@ def test_with_a_demo_it_prints_what_to_click(checkout: Checkout) -> None:
     pages = re.findall(r"^ *(\d+)\.  \S*/", said, re.MULTILINE)
     assert pages == [str(number) for number in range(1, 11)], said
     run.terminate()
-    assert run.wait(60) == 0
+    assert run.wait(PATIENCE) == 0
     assert checkout.processes() == []
 
 
@@ -194,12 +194,12 @@ def test_with_a_kafka_of_its_own_events_pass_it_and_the_next_start_finds_them(ch
         with psycopg.connect(str(told["DATABASE_URL"]), autocommit=True) as connection:
             connection.execute(WRITE)
             until(partial(all_are_published, connection))
-        present = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=20).topics
+        present = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=PATIENCE).topics
         assert len(present["order.order.placed.v1"].partitions) == 3
         assert len(present) >= topics
         topics = len(present)
         run.terminate()
-        assert run.wait(90) == 0
+        assert run.wait(PATIENCE) == 0
         assert checkout.processes() == []
 
 

@@ -29,7 +29,7 @@ from local.machine import (
 )
 from local.servers import LOG_FILES, EmbeddedPostgres, EmbeddedValkey
 from local.stack import is_worker_waiting
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 
 AS_ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not AS_ROOT, reason="only root can become someone else")
@@ -54,7 +54,7 @@ def test_a_port_is_given_once_although_its_server_has_not_started(monkeypatch: p
         "random.SystemRandom.randrange = lambda *_: next(numbers); free_port()"
     )
     other = [sys.executable, "-c", code, str(first)]
-    done = subprocess.run(other, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(other, cwd=PROJECT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stderr.strip().endswith("StopIteration"), done.stderr
 
 

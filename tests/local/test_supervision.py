@@ -19,7 +19,7 @@ from local import background, supervision
 from local.machine import LocalRunFailed, guarded, is_alive
 from local.supervision import Program, StartBarrier, Supervisor
 from runtime.process.backoff import NO_JITTER, RetryPolicy
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -168,13 +168,13 @@ def test_a_part_that_fails_leaves_the_others_alone(monkeypatch):
         calls["bad"] += 1
         if calls["bad"] > 3:
             fourth.set()
-            stopped.wait(30)
+            stopped.wait(PATIENCE)
             return
         raise ValueError("poison")
 
     def good() -> None:
         calls["good"] += 1
-        stopped.wait(30)
+        stopped.wait(PATIENCE)
 
     parts = [
         threading.Thread(target=background.keep_running, args=[name], kwargs={"run": run, "stopped": stopped})
@@ -182,8 +182,8 @@ def test_a_part_that_fails_leaves_the_others_alone(monkeypatch):
     ]
     for part in parts:
         part.start()
-    assert fourth.wait(30)
+    assert fourth.wait(PATIENCE)
     stopped.set()
     for part in parts:
-        part.join(30)
+        part.join(PATIENCE)
     assert calls == {"bad": 4, "good": 1}

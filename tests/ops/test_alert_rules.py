@@ -15,6 +15,7 @@ from operations.rules import SUBJECT
 from tests.kit.alerts import DASHBOARDS, RULES, alerts, needs_promtool, queries, rules
 from tests.kit.needs import needs
 from tests.kit.roles import OPTIONAL, RUNNING
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import declarations
 from tests.ops.alert_cases import CASES, Case
 
@@ -86,7 +87,9 @@ def test_each_alert_fires_when_it_must_and_not_before_and_ends(tmp_path):
     for case, path in files.items():
         path.write_text(yaml.safe_dump(document(case), sort_keys=False))
     command = ["promtool", "test", "rules", *map(str, files.values())]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE
+    )
     results = re.split(r"^Unit Testing: +", done.stdout, flags=re.MULTILINE)[1:]
     assert len(results) == len(CASES)
     failed = {str(case): text for case, text in zip(files, results, strict=True) if "SUCCESS" not in text}
@@ -102,7 +105,7 @@ def test_prometheus_takes_the_configuration():
     for kind, name in (("config", "prometheus.yml"), ("rules", "alerts.yml")):
         path = RULES.with_name(name)
         done = subprocess.run(
-            ["promtool", "check", kind, str(path)], capture_output=True, text=True, timeout=60
+            ["promtool", "check", kind, str(path)], capture_output=True, text=True, timeout=PATIENCE
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -112,7 +115,7 @@ def test_alertmanager_takes_the_configuration_and_tells_each_severity_to_its_rec
     path = str(PROJECT / "docker" / "alertmanager" / "alertmanager.yml")
 
     def amtool(*arguments: str) -> str:
-        done = subprocess.run(["amtool", *arguments], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["amtool", *arguments], capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
 

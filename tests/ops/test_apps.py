@@ -12,6 +12,7 @@ from django.apps import apps
 
 from local.machine import PROJECT
 from tests.kit import warm
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import ACTIONS as REGISTERED
 
 #: One that moved would be missing without any error.
@@ -69,7 +70,7 @@ def test_a_command_ends_in_silence_when_its_reader_has_ended(unbuffered: str) ->
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
     finally:
         os.close(writer)

@@ -24,7 +24,7 @@ from runtime.jobs.start import RUN_JOBS
 from tests.kit.failover import ValkeyPair
 from tests.kit.months import dsn
 from tests.kit.races import together
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.warm import Program
 from tests.ops.busy import make_app
 
@@ -98,7 +98,7 @@ class TestOutages:
 
         thread = threading.Thread(target=tick, daemon=True)
         thread.start()
-        thread.join(30)
+        thread.join(PATIENCE)
         assert waits[:-1] == [0] * len(schedule()) and waits[-1] > 0, "each task was tried once"
 
 
@@ -123,7 +123,7 @@ class TestStopping:
         with held(f"SELECT pg_advisory_lock({SCHEDULE_LOCK})"), beat_process() as process:
             until(someone_waits)
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE) == 0
 
     def test_ends_as_it_ticks_once_the_database_lets_it_go(self, valkey_url):
         with redis.Redis.from_url(valkey_url) as broker, beat_process(POLL_INTERVAL="0.5") as process:
@@ -132,7 +132,7 @@ class TestStopping:
             with held("LOCK TABLE django_celery_beat_periodictask, django_celery_beat_periodictasks"):
                 until(someone_waits)
                 process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE) == 0
 
 
 def test_each_task_that_is_scheduled_or_sent_by_its_name_is_one():

@@ -24,6 +24,7 @@ from tests.kit import warm
 from tests.kit.alerts import RULES
 from tests.kit.chart import CHART, Object, chart_values, documented_settings
 from tests.kit.needs import needs
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import PROBES
 
 TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
@@ -64,7 +65,10 @@ def helm(
     # A helm that was built from source renders for Kubernetes 1.20 unless told otherwise.
     name = ["orderpost", "--kube-version", "1.30.0"] if verb == "template" else []
     return subprocess.run(
-        ["helm", verb, *name, str(chart), *files, *arguments], capture_output=True, text=True, timeout=60
+        ["helm", verb, *name, str(chart), *files, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
 
 
@@ -414,7 +418,9 @@ def test_the_rules_are_those_that_are_tested_and_link_to_the_docs():
 
 @needs_helm
 def test_a_package_has_the_rules_themselves_and_not_a_link(tmp_path):
-    subprocess.run(["helm", "package", str(CHART), "--destination", str(tmp_path)], check=True, timeout=60)
+    subprocess.run(
+        ["helm", "package", str(CHART), "--destination", str(tmp_path)], check=True, timeout=PATIENCE
+    )
     (package,) = tmp_path.glob("orderpost-*.tgz")
     with tarfile.open(package) as archive:
         file = archive.extractfile("orderpost/files/alerts.yml")

@@ -9,6 +9,7 @@ import yaml
 
 from local.machine import PROJECT
 from tests.kit.alerts import DASHBOARDS, needs_promtool, queries
+from tests.kit.waiting import PATIENCE
 
 GRAFANA = PROJECT / "docker" / "grafana"
 dashboards = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
@@ -39,7 +40,7 @@ def test_prometheus_can_read_each_query(dashboard, tmp_path):
     path = tmp_path / "queries.yml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": recorded}]}))
     done = subprocess.run(
-        ["promtool", "check", "rules", str(path)], capture_output=True, text=True, timeout=60
+        ["promtool", "check", "rules", str(path)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -29,6 +29,7 @@ from operations import former_migrations
 from operations.former_migrations import FORMER, FormerDatabase, refuse_former_database
 from retention.partitions.migrations import AddPartitionedIndex
 from tests.kit.months import dsn
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import DomainEvent, attached
 
 APPS = ("connections", "orders", "notifications", "events", "retention", "web", "runtime")
@@ -62,7 +63,7 @@ def squawk(folder: Path, sql: str, *excluded: str) -> subprocess.CompletedProces
     (folder / "migration.sql").write_text("\n".join(lines))
     options = [f"--exclude={rule}" for rule in (*TASTE, *excluded)]
     command = [str(SQUAWK), "--pg-version=15.0", *options, str(folder / "migration.sql")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.django_db(transaction=True)  # some build indexes beside their writers

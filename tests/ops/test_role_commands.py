@@ -12,6 +12,7 @@ import pytest
 
 from config import roles
 from local.machine import PROJECT
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import health
 
 
@@ -22,7 +23,7 @@ def orderpost(*arguments: str, **environment: str) -> subprocess.CompletedProces
         env=os.environ | {"PATH": f"{PROJECT}/.venv/bin:{os.environ['PATH']}"} | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 

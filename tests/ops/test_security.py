@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 import redis
 from django.contrib.auth import get_user_model
+from django.core.management import call_command
 from django.db.models import F
 from django.test import Client, RequestFactory
 from django.urls import URLResolver, get_resolver
@@ -22,6 +24,7 @@ from tests.kit.api import Api, make_token
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.shop import PAYMENT, Shop, payment_event
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import PROBES, mask_address
 from web.api.proxies import client_address
 
@@ -194,6 +197,62 @@ class TestLogin:
         assert self.log_in("right horse", client="198.51.100.1") == 429
         assert self.log_in("right horse", client="198.51.100.1, 198.51.100.2") == 302
 
+    @pytest.mark.parametrize(
+        ("addresses", "elsewhere"),
+        [
+            ([f"2001:db8:1:2:{n:x}::{n + 1:x}" for n in range(5)], "2001:db8:1:3::1"),
+            (["::1", "::2:0:0:0", "::3", "0:0:0:0:5::", "::1"], "0:0:0:1::1"),
+            (
+                [
+                    "192.0.2.9",
+                    "::ffff:192.0.2.9",
+                    "::ffff:c000:209",
+                    "64:ff9b::192.0.2.9",
+                    "2002:c000:209:7::1",
+                ],
+                "::ffff:192.0.2.10",
+            ),
+            (["fe80::1%eth0", "fe80::2%eth1", "fe80::3", "fe80::4", "fe80::5"], "fe80:0:0:1::1"),
+            (["127.0.0.1"] * 5, "::1"),
+            ([""] * 5, "192.0.2.9"),
+            (["unix:"] * 5, "192.0.2.9"),
+        ],
+    )
+    @pytest.mark.parametrize("is_forwarded", [False, True])
+    def test_addresses_that_count_as_the_same_are_locked_together(
+        self, settings, addresses, elsewhere, is_forwarded
+    ):
+        from axes.models import AccessAttempt
+
+        settings.TRUSTED_PROXIES = ["10.0.0.1"]
+
+        def try_from(address: str, password: str) -> int:
+            if not is_forwarded:
+                return self.log_in(password, ip=address)
+            return self.log_in(password, ip="10.0.0.1", client=address)
+
+        assert [try_from(address, "wrong") for address in addresses] == [200] * 4 + [429]
+        assert [try_from(address, "right horse") for address in addresses] == [429] * 5
+        assert AccessAttempt.objects.count() == 1
+        assert try_from(elsewhere, "right horse") == 302
+
+    def test_twenty_names_from_a_network_of_ipv6_lock_it(self):
+        def tries(password: str, number: int) -> int:
+            return self.log_in(password, name=f"name-{number}", ip=f"2001:db8:1:2::{number + 1:x}")
+
+        assert [tries("wrong", number) for number in range(40)] == [200] * 19 + [429] * 21
+        assert self.log_in("right horse", ip="2001:db8:1:2:3:4:5:6") == 429
+        assert self.log_in("right horse", ip="2001:db8:1:4::1") == 302
+
+    @pytest.mark.parametrize("written", ["2001:db8:1:2::77", "2001:DB8:1:2:3::4", "2001:db8:1:2::"])
+    def test_the_command_forgets_the_failures_of_all_that_count_as_an_address(self, written):
+        for number in range(5):
+            self.log_in("wrong", ip=f"2001:db8:1:2::{number}")
+        call_command("axes_reset_ip", "2001:db8:1:3::1", stdout=io.StringIO())
+        assert self.log_in("right horse", ip="2001:db8:1:2::9") == 429
+        call_command("axes_reset_ip", written, stdout=io.StringIO())
+        assert self.log_in("right horse", ip="2001:db8:1:2::9") == 302
+
     def test_a_right_one_in_between_forgets_the_wrong_ones(self):
         for _ in range(3):
             assert [self.log_in("wrong") for _ in range(3)] == [200] * 3
@@ -251,7 +310,7 @@ def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
                 shop.manage(*refused)
             assert "PARTITION_DATABASE_URL" in caught.value.stderr
         shop.start("partitions:2")
-        assert shop.processes["partitions:2"].wait(60) == 1
+        assert shop.processes["partitions:2"].wait(PATIENCE) == 1
         assert "PARTITION_DATABASE_URL" in shop.log("partitions:2")
         for name in ("web", "worker", "beat", "relay", "consumer", "partitions"):
             assert "permission denied" not in shop.log(name)
@@ -272,6 +331,11 @@ def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
         (["10.0.0.0/8"], "10.0.0.5", "unknown", "10.0.0.5"),
         (["2001:db8::/32"], "2001:db8::1", "198.51.100.1", "198.51.100.1"),
         (["10.0.0.0/8"], "", "198.51.100.1", ""),
+        # A server of both families has a proxy's IPv4 address so. Who may have the other forms is not known.
+        (["10.0.0.0/8"], "::ffff:10.0.0.5", "198.51.100.1", "198.51.100.1"),
+        (["10.0.0.0/8"], "::ffff:11.0.0.5", "198.51.100.1", "::ffff:11.0.0.5"),
+        (["10.0.0.0/8"], "64:ff9b::10.0.0.5", "198.51.100.1", "64:ff9b::10.0.0.5"),
+        (["10.0.0.0/8"], "2002:a00:5::1", "198.51.100.1", "2002:a00:5::1"),
     ],
 )
 def test_it_takes_the_nearest_address_that_is_no_trusted_proxy(settings, proxies, remote, forwarded, client):
@@ -287,6 +351,10 @@ def test_it_takes_the_nearest_address_that_is_no_trusted_proxy(settings, proxies
         ("255.255.255.255", "255.255.255.0/24"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1::/48"),
         ("::ffff:203.0.113.9", "203.0.113.0/24"),
+        ("64:ff9b::203.0.113.9", "203.0.113.0/24"),
+        ("64:ff9b::1:cb00:7109", "64:ff9b::/48"),  # not in the /96
+        ("64:ff9b:1::203.0.113.9", "64:ff9b:1::/48"),  # of one site only
+        ("2002:cb00:7109:1::2", "203.0.113.0/24"),
         ("fe80::1%eth0", "fe80::/48"),
         ("::1", "::/48"),
         ("unix:", ""),

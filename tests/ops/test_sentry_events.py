@@ -15,6 +15,7 @@ import sentry_sdk
 import structlog
 
 from config import sentry
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import version
 
 
@@ -57,7 +58,7 @@ def events() -> Iterator[list[dict[str, Any]]]:
 
 def test_a_line_at_error_is_an_event_with_its_fields_masked(events):
     structlog.get_logger("ours").error("no answer", recipient="alice@example.com", provider="sendgrid")
-    sentry_sdk.flush(timeout=20)
+    sentry_sdk.flush(timeout=PATIENCE)
     (event,) = events
     assert (event["level"], event["logger"]) == ("error", "ours")
     message = event["logentry"]["message"]
@@ -70,5 +71,5 @@ def test_an_event_names_the_release_unless_the_environment_names_another(events,
     monkeypatch.setenv("SENTRY_RELEASE", "shop@7.0.0")
     sentry.init(dsn=sentry_sdk.get_client().dsn)
     structlog.get_logger("test").error("there")
-    sentry_sdk.flush(timeout=20)
+    sentry_sdk.flush(timeout=PATIENCE)
     assert [event["release"] for event in events] == [f"orderpost@{version()}", "shop@7.0.0"]

@@ -13,6 +13,7 @@ from local.machine import PROJECT
 from runtime.telemetry import tracing
 from tests.kit import warm
 from tests.kit.otlp import Receiver
+from tests.kit.waiting import PATIENCE
 
 REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 BEGIN = "from runtime.telemetry.tracing import span, start, traceparent_of\nstart()\n"
@@ -40,7 +41,7 @@ assert not any(name.startswith("opentelemetry.sdk") for name in sys.modules)
         "-c",
         BEGIN + code,
     ]  # a fork has what the warm process imported
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
 
 

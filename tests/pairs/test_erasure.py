@@ -19,7 +19,7 @@ from tests.kit.inbound_commands import PLACE
 from tests.kit.months import Steps, dsn
 from tests.kit.orders import cancel_order, complete_order, pay_order, place_order
 from tests.kit.people import grep
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
@@ -65,7 +65,7 @@ def test_an_erasure_during_a_replay_erases_the_order_that_the_replay_places():
     def place_slowly(event: Any) -> None:
         HANDLERS[PLACE](event)
         placed.set()
-        assert erased.wait(20)
+        assert erased.wait(PATIENCE)
 
     def replay() -> None:
         replay_next(consumer=NAME, handlers=HANDLERS | {PLACE: place_slowly})
@@ -77,12 +77,12 @@ def test_an_erasure_during_a_replay_erases_the_order_that_the_replay_places():
 
     with ThreadPoolExecutor(2) as pool:
         replaying = pool.submit(replay)
-        assert placed.wait(20)
+        assert placed.wait(PATIENCE)
         erasing = pool.submit(erase_meanwhile)
         until(lambda: waits_for_a_lock() or erasing.done())
         erased.set()
-        replaying.result(20)
-        erasing.result(20)
+        replaying.result(PATIENCE)
+        erasing.result(PATIENCE)
     assert Order.objects.get().email == ERASED_ADDRESS
     assert grep(ADDRESS) == []
     letter = InboundDeadLetter.objects.get()

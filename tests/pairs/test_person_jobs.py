@@ -22,6 +22,7 @@ from tests.kit.months import dsn, dying_environment
 from tests.kit.orders import make_order
 from tests.kit.people import grep
 from tests.kit.restored import after_restore, line, restore_to_now
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     BulkJob,
     EmailNotification,
@@ -107,7 +108,7 @@ run_until_ended(job=BulkJob.objects.get(), report=report)
 def killed_after(steps: int, tmp_path: Any) -> None:
     """Let another process do the job, and kill it after so many steps."""
     command = [sys.executable, "-c", DYING, str(steps)]
-    died = warm.run(command, environment=dying_environment(tmp_path), timeout=60)
+    died = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE)
     assert died.returncode == -signal.SIGKILL
 
 
@@ -153,7 +154,7 @@ def test_two_workers_do_one_job_once():
         connections.close_all()
 
     with ThreadPoolExecutor(1) as pool:
-        run(job, after=lambda step: others or pool.submit(second).result(20))
+        run(job, after=lambda step: others or pool.submit(second).result(PATIENCE))
     assert others == [True]
     assert (fresh(job).state, fresh(job).done_count) == ("done", 50)
 
@@ -165,15 +166,15 @@ def test_an_erasure_during_an_export_waits_and_then_removes_its_result():
 
     def wait(step: str) -> None:
         has_read.set()
-        assert waits.wait(20)
+        assert waits.wait(PATIENCE)
 
     with ThreadPoolExecutor(1) as pool:
         exporting = pool.submit(run, export, after=wait)
-        assert has_read.wait(20)
+        assert has_read.wait(PATIENCE)
         assert run_batch()  # the erasure's, because the export's is counted as a try
         assert fresh(erase).state == "running" and hers() == 25
         waits.set()
-        exporting.result(60)
+        exporting.result(PATIENCE)
     assert fresh(export).result is not None
     erase = job_after(erase)
     assert (erase.state, fresh(export).result, grep(ANN)) == ("done", None, [])

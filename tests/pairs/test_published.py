@@ -130,7 +130,7 @@ def test_an_order_whose_locale_has_no_catalogue_gets_the_english_texts():
 
 def test_an_erasure_empties_the_email_and_keeps_the_version():
     version = publish_texts({HELLO: "Thanks, {name}"}, event_type="layout")
-    mail = ended(paid(name="Ann Example"), "discarded")
+    mail = ended(paid(name="Ann Example"), Status.DISCARDED)
     assert "Thanks, Ann Example" in mail.body_text
     erase_person(email="ann@example.com", report=Steps(), force=True)
     mail.refresh_from_db()
@@ -140,7 +140,7 @@ def test_an_erasure_empties_the_email_and_keeps_the_version():
 
 
 def test_the_preview_of_an_erased_persons_order_has_none_of_their_data(admin_client):
-    mail = ended(paid(name="Ann Example"), "discarded")
+    mail = ended(paid(name="Ann Example"), Status.DISCARDED)
     erase_person(email="ann@example.com", report=Steps(), force=True)
     page = f"/admin/notifications/emailtext/edit/layout/en/?order={mail.order_id}"
     answer = admin_client.get(page)

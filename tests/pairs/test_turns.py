@@ -27,6 +27,7 @@ from tests.kit.orders import (
     ship_order,
 )
 from tests.kit.profiles import save_profile
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     Capacity,
     Claimed,
@@ -241,7 +242,7 @@ def test_a_probe_whose_first_email_is_too_old_is_the_next_one_of_the_order():
             return Outcome(Verdict.ACCEPTED, "sendgrid", "m", is_probe=True)
 
         probes = iter([Capacity(1, is_untried_first=True, is_retry_allowed=False)] * 2)
-        Drain(send=send, capacity=lambda: next(probes, Capacity(0, 5.0))).run(seconds=10)
+        Drain(send=send, capacity=lambda: next(probes, Capacity(0, 5.0))).run(seconds=PATIENCE)
         assert statuses() == {"dead_lettered": 1, "sent": 1}
     assert sent == [(second.id, False)]
 

@@ -14,7 +14,7 @@ from tests.kit.certificates import make_server_context
 from tests.kit.mails import make_claimed, make_mail
 from tests.kit.providers import REPLY_TO, set_timeouts
 from tests.kit.smtp import SmtpServer
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import PROVIDERS, Outcome, Verdict, drain, message_id
 
 pytestmark = pytest.mark.django_db
@@ -318,7 +318,7 @@ def test_a_dialogue_that_lasts_until_the_deadline_fails_and_sends_no_message(ser
     outcome = drain.current().send(email)
     assert outcome.verdict is Verdict.TRANSIENT and "lease" in outcome.text
     assert server.accepted == 0
-    email.deadline_at = time.monotonic() + 30
+    email.deadline_at = time.monotonic() + PATIENCE
     assert drain.current().send(email).verdict is Verdict.ACCEPTED
     assert server.accepted == 1
 

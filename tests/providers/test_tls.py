@@ -16,6 +16,7 @@ import pytest
 from tests.kit.certificates import make_authority
 from tests.kit.mails import make_mail
 from tests.kit.providers import close
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import PROVIDERS, Outcome, Verdict
 
 pytestmark = pytest.mark.django_db
@@ -90,7 +91,7 @@ class Handler(socketserver.BaseRequestHandler):
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 os.close(self.request.detach())
         if self.server.way != "reset":
-            self.server.ended.wait(5)
+            self.server.ended.wait(PATIENCE)
         raw.close()
 
 

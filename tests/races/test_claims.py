@@ -145,7 +145,7 @@ def test_a_reader_never_waits_for_a_claim_and_a_claim_never_for_a_reader():
         with transaction.atomic():
             list(rows.all())
             ready.set()
-            done.wait(20)
+            done.wait(PATIENCE)
         connections.close_all()
 
     thread = threading.Thread(target=reader)

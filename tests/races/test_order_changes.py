@@ -85,7 +85,7 @@ def behind_a_lock(hold: Callable[[], object], request: Callable[[], object]):
             hold()
             future = pool.submit(send)
             wait_until_somebody_waits()
-        return future.result(30)
+        return future.result(PATIENCE)
 
 
 def test_one_key_sent_ten_times_at_once_pays_once_and_tells_the_same():
@@ -267,7 +267,7 @@ def test_six_requests_that_wait_for_one_order_leave_the_process_to_others():
             until(lambda: sum(future.done() for future in futures) == 4, "four are refused")
             wait_until_somebody_waits(count=2)
             assert together(1, lambda _: pay(other, Api(secret)))[0].status_code == 200
-        answers = [future.result(30) for future in futures]
+        answers = [future.result(PATIENCE) for future in futures]
     told = Counter(answer.status_code for answer in answers)
     assert told == {503: 4, 200: 1, 409: 1}
     for answer in answers:
@@ -312,7 +312,7 @@ def test_the_order_of_a_frozen_process_is_free_again_when_its_session_ends():
         try:
             assert process.stdout is not None and process.stdout.readline() == b"locked\n"
             process.send_signal(signal.SIGSTOP)
-            assert pay(order, Api(secret)).status_code == 200  # it waits for a second
+            until(lambda: pay(order, Api(secret)).status_code == 200)  # the server's second may be long
         finally:
             process.kill()
 

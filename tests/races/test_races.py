@@ -12,6 +12,7 @@ from django_celery_beat.models import PeriodicTask
 from config.beat import Scheduler, install_schedule, schedule
 from tests.kit.brokers import Memory
 from tests.kit.races import together
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     DomainEvent,
     Relay,
@@ -43,14 +44,14 @@ def test_an_event_that_commits_late_is_published_though_later_positions_were():
             with transaction.atomic():
                 event(slow, 1)
                 written.set()
-                assert commit.wait(20)
+                assert commit.wait(PATIENCE)
         finally:
             connections.close_all()
 
     thread = threading.Thread(target=writer)
     thread.start()
     try:
-        assert written.wait(20)
+        assert written.wait(PATIENCE)
         with transaction.atomic():
             event(uuid.uuid4(), 1)
         relay.step()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from local.machine import HOST, PROJECT
+from tests.kit.waiting import PATIENCE
 
 
 class Shop(http.server.BaseHTTPRequestHandler):
@@ -69,7 +70,7 @@ def load(port: int, **plan: Any) -> dict[str, Any]:
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     seen: dict[str, Any] = json.loads(done.stdout)
     return seen

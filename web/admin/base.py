@@ -5,9 +5,10 @@ A page reads no more rows than it shows.
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -18,8 +19,9 @@ from django.core.exceptions import EmptyResultSet, PermissionDenied
 from django.core.paginator import Paginator
 from django.db import DataError, connections, models
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.functional import cached_property
@@ -207,6 +209,23 @@ class TriageAdmin(ListAdmin[Row]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Row | None = None) -> bool:
         return False  # old rows are removed with their partition
+
+
+def answer_with_page(
+    request: HttpRequest, *, url: str, view: Callable[[HttpRequest], HttpResponse]
+) -> HttpResponse:
+    """Answer a POST with the page at `url`, because a message has a secret that is shown only once.
+
+    After a redirect, the message would have been in a cookie. The script of the page corrects the browser's
+    address, so that a reload posts nothing.
+    """
+    page = copy.copy(request)
+    page.method, page.path, page.path_info = "GET", url, url
+    page.GET, page.POST = QueryDict(), QueryDict()  # type: ignore[assignment, misc]
+    answer = view(page)
+    if isinstance(answer, TemplateResponse):
+        answer.context_data = {**(answer.context_data or {}), "page_url": url}
+    return answer
 
 
 def pill(status: str, word: str = "") -> SafeString:

@@ -18,9 +18,15 @@ from django.db.models import Sum
 from django.http import HttpRequest
 
 from web.admin.turns import Refused
+from web.api.proxies import client_address, counts_as
 
 #: Wrong passwords from an address, for any names, before it must pause.
 LIMIT_OF_ADDRESS = 20
+
+
+def counted_address(request: HttpRequest) -> str | None:
+    """Return whom the client's address counts as, which the rows of wrong passwords have, or None."""
+    return counts_as(client_address(request)) or None
 
 
 class OneAtATime(PBKDF2PasswordHasher):
@@ -42,6 +48,15 @@ class OneAtATime(PBKDF2PasswordHasher):
 
 class LoginFailures(AxesDatabaseHandler):  # type: ignore[misc]  # django-axes has no types
     """Counts the failures of a name with an address, as django-axes does, and those of the address alone."""
+
+    def reset_attempts(
+        self, *, ip_address: str | None = None, username: str | None = None, ip_or_username: bool = False
+    ) -> int:
+        """Forget failures. The commands of django-axes pass the address as a person writes it."""
+        if ip_address:
+            ip_address = counts_as(ip_address) or ip_address
+        options = {"username": username, "ip_or_username": ip_or_username}
+        return int(super().reset_attempts(ip_address=ip_address, **options))
 
     def get_failures(self, request: HttpRequest, credentials: Any = None) -> int:
         """Return the number for `AXES_FAILURE_LIMIT`, which an address reaches at `LIMIT_OF_ADDRESS`."""

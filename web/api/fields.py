@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.core.validators import URLValidator
@@ -187,7 +188,10 @@ class EmailAddress(Text):
 class WebAddress(Text):
     """An http or https address that an e-mail may link."""
 
-    default_error_messages = {"url": "This must be an http:// or https:// address."}
+    default_error_messages = {
+        "url": "This must be an http:// or https:// address.",
+        "user": "Leave out what is before the @: the address would look like one of another host.",
+    }
 
     def __init__(self, **options: Any) -> None:
         super().__init__(max_length=2000, **options)
@@ -203,6 +207,8 @@ class WebAddress(Text):
             self.fail("url")
         if not value.isprintable() or " " in value:
             self.fail("url")
+        if "@" in urlsplit(value).netloc:
+            self.fail("user")
         return value
 
 

@@ -1,4 +1,4 @@
-"""Find the client's address behind proxies. Wrong passwords are counted by it, and logs show its network.
+"""Find the client's address behind proxies, and say whom it counts as. Logs show its network.
 
 No library does this: django-ipware finds no address behind one honest proxy, and trusts `X-Forwarded-For` of
 a client that connects directly.
@@ -11,6 +11,8 @@ import ipaddress
 
 from django.conf import settings
 from django.http import HttpRequest
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def client_address(request: HttpRequest) -> str:
@@ -33,22 +35,48 @@ def client_address(request: HttpRequest) -> str:
     return address
 
 
+def counts_as(address: str) -> str:
+    """Return whom an address counts as wherever something is limited by it, or "" for what is no address.
+
+    IPv4 counts as itself, also inside IPv6. In IPv6 a customer gets at least a /64, whose first address
+    stands for all of them.
+
+    >>> counts_as("203.0.113.9"), counts_as("::ffff:203.0.113.9"), counts_as("2001:db8:1:2::3")
+    ('203.0.113.9', '203.0.113.9', '2001:db8:1:2::')
+    """
+    return str(_counted(address) or "")
+
+
 def mask_address(address: str) -> str:
     """Return the network of an address, /24 or in IPv6 /48, or an empty text for what is not an address.
 
     >>> mask_address("203.0.113.9"), mask_address("2001:db8:1:2::3")
     ('203.0.113.0/24', '2001:db8:1::/48')
     """
+    ip = _counted(address)
+    if isinstance(ip, ipaddress.IPv6Address):
+        return f"{ipaddress.IPv6Address(int(ip) >> 80 << 80)}/48"
+    return f"{ipaddress.IPv4Address(int(ip) >> 8 << 8)}/24" if ip else ""
+
+
+def inner_ipv4(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that an IPv6 address stands for: `::ffff:`, NAT64 or 6to4."""
+    if ip in _NAT64:
+        return ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
+    return ip.ipv4_mapped or ip.sixtofour
+
+
+def _counted(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     ip = _parsed(address)
     if isinstance(ip, ipaddress.IPv6Address):
-        if (inner := ip.ipv4_mapped) is None:
-            return f"{ipaddress.IPv6Address(int(ip) >> 80 << 80)}/48"
-        ip = inner
-    return f"{ipaddress.IPv4Address(int(ip) >> 8 << 8)}/24" if ip else ""
+        return inner_ipv4(ip) or ipaddress.IPv6Address(int(ip) >> 64 << 64)
+    return ip
 
 
 def _is_trusted(address: str, proxies: tuple[str, ...]) -> bool:
     ip = _parsed(address)
+    # A server that listens on both families has the proxy's IPv4 address so. The other forms prove no proxy.
+    ip = (isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped) or ip
     return ip is not None and any(ip in network for network in _networks(proxies))
 
 

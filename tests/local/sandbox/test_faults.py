@@ -13,7 +13,7 @@ from local.sandbox import Fault, Sandbox
 from local.sandbox.faults import InvalidFault
 from tests.kit.certificates import make_server_context
 from tests.kit.sendgrid import Send, payload
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 
 ANY_KEY = {"Authorization": "Bearer any"}
 SOON = 0.2  # a client's patience where it must run out
@@ -120,7 +120,7 @@ def test_lets_a_hanging_request_go_without_an_answer_when_healed(sandbox: Sandbo
     healer = threading.Thread(target=heal_once_met)
     healer.start()
     with pytest.raises(requests.ConnectionError, match="closed connection"):
-        send(timeout=20)
+        send(timeout=PATIENCE)
     healer.join()
     assert send().status_code == 202
 
@@ -156,7 +156,7 @@ def test_listens_again_by_itself_after_its_seconds(sandbox: Sandbox, send: Send)
 
 def test_answers_the_request_that_makes_it_refuse(sandbox: Sandbox, send: Send) -> None:
     url = f"{sandbox.url}/control/faults"
-    assert requests.post(url, json={"kind": "refuse", "seconds": 60}, timeout=5).status_code == 201
+    assert requests.post(url, json={"kind": "refuse", "seconds": 60}, timeout=PATIENCE).status_code == 201
     until(lambda: _status(send) is None)
     sandbox.heal()
     assert send().status_code == 202
@@ -196,23 +196,23 @@ def test_refuses_a_fault_that_cannot_be(wrong: object) -> None:
 
 def test_is_broken_and_healed_over_http(sandbox: Sandbox, send: Send) -> None:
     url = f"{sandbox.url}/control/faults"
-    made = requests.post(url, json={"status": 500, "to": "ada"}, timeout=5)
+    made = requests.post(url, json={"status": 500, "to": "ada"}, timeout=PATIENCE)
     assert made.status_code == 201
     assert send().status_code == 500
-    (fault,) = requests.get(url, timeout=5).json()
+    (fault,) = requests.get(url, timeout=PATIENCE).json()
     assert (fault["status"], fault["to"], fault["met"]) == (500, "ada", 1)
     json_type = {"Content-Type": "application/json"}
-    assert requests.delete(url, headers=json_type, timeout=5).json() == []
+    assert requests.delete(url, headers=json_type, timeout=PATIENCE).json() == []
     assert send().status_code == 202
 
 
 def test_refuses_a_bad_fault_over_http(sandbox: Sandbox) -> None:
-    response = requests.post(f"{sandbox.url}/control/faults", json={"kind": "explode"}, timeout=5)
+    response = requests.post(f"{sandbox.url}/control/faults", json={"kind": "explode"}, timeout=PATIENCE)
     assert response.status_code == 400
     assert "kind must be" in response.json()["error"]
 
 
 def test_refuses_a_change_that_a_foreign_web_page_could_make(sandbox: Sandbox) -> None:
-    response = requests.post(f"{sandbox.url}/control/faults", data='{"status": 500}', timeout=5)
+    response = requests.post(f"{sandbox.url}/control/faults", data='{"status": 500}', timeout=PATIENCE)
     assert response.status_code == 415
     assert sandbox.faults.all() == []

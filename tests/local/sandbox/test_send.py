@@ -14,6 +14,7 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from local.sandbox import Sandbox
 from local.sandbox.protocol import MAX_BODY
 from tests.kit.sendgrid import Send, payload
+from tests.kit.waiting import PATIENCE
 
 
 def test_accepts_with_202_an_empty_body_and_a_message_id(sandbox: Sandbox, send: Send) -> None:
@@ -103,7 +104,7 @@ def test_refuses_a_payload_naming_the_field(
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
 def test_refuses_a_body_that_is_no_json_object(sandbox: Sandbox, body: bytes) -> None:
     headers = {"Authorization": "Bearer any", "Content-Type": "application/json"}
-    response = requests.post(f"{sandbox.api_url}mail/send", data=body, headers=headers, timeout=5)
+    response = requests.post(f"{sandbox.api_url}mail/send", data=body, headers=headers, timeout=PATIENCE)
     assert response.status_code == 400
     assert response.json()["errors"][0]["message"]
 
@@ -125,7 +126,7 @@ def test_refuses_another_content_type(sandbox: Sandbox) -> None:
         f"{sandbox.api_url}mail/send",
         data=json.dumps(payload()),
         headers={"Authorization": "Bearer any", "Content-Type": "text/plain"},
-        timeout=5,
+        timeout=PATIENCE,
     )
     assert response.status_code == 415
 
@@ -135,13 +136,13 @@ def test_refuses_a_body_that_is_too_large(sandbox: Sandbox) -> None:
         f"{sandbox.api_url}mail/send",
         data=b"x" * (MAX_BODY + 1),
         headers={"Authorization": "Bearer any", "Content-Type": "application/json"},
-        timeout=10,
+        timeout=PATIENCE,
     )
     assert response.status_code == 413
 
 
 def test_refuses_to_be_read_from_send(sandbox: Sandbox) -> None:
-    assert requests.get(f"{sandbox.api_url}mail/send", timeout=5).status_code == 405
+    assert requests.get(f"{sandbox.api_url}mail/send", timeout=PATIENCE).status_code == 405
 
 
 def test_serves_many_sends_over_one_connection(sandbox: Sandbox, send: Send) -> None:
@@ -167,7 +168,7 @@ def test_lets_go_of_old_mails_but_not_of_their_counts(client: requests.Session) 
                 f"{sandbox.api_url}mail/send",
                 json=payload(notification_id=f"n-{number}"),
                 headers={"Authorization": "Bearer any"},
-                timeout=5,
+                timeout=PATIENCE,
             )
         assert [mail.notification_id for mail in sandbox.mails] == ["n-1", "n-2"]
         assert sandbox.mailbox.counts()["n-0"] == (1, 1)
@@ -181,7 +182,7 @@ def test_bounds_the_bytes_that_it_keeps(client: requests.Session) -> None:
                 f"{sandbox.api_url}mail/send",
                 json=payload(),
                 headers={"Authorization": "Bearer any"},
-                timeout=5,
+                timeout=PATIENCE,
             )
         kept = sum(len(mail.raw) for mail in sandbox.mails)
         assert 0 < kept <= 2000

@@ -18,7 +18,7 @@ from django.test import RequestFactory
 from local.sandbox import Sandbox, WebhookSettings
 from local.sandbox.webhooks import InvalidWebhookSettings
 from tests.kit.sendgrid import Send
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import make_key
 
 WAIT = 10.0
@@ -172,7 +172,7 @@ def test_each_provider_posts_to_an_address_of_its_own(
     mail: dict[str, Any] = {"From": "orders@example.com", "To": recipient, "Subject": "S", "TextBody": "T"}
     mail |= {"Metadata": {"notification_id": "n-2"}}
     token = {"X-Postmark-Server-Token": "any"}
-    answer = requests.post(f"{sandbox.url}/email", json=mail, headers=token, timeout=5).json()
+    answer = requests.post(f"{sandbox.url}/email", json=mail, headers=token, timeout=PATIENCE).json()
     headers, body = receiver.posts.get(timeout=WAIT)
     told = json.loads(body)
     assert (told["RecordType"], told["MessageID"]) == ("Delivery", answer["MessageID"])

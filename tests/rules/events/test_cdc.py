@@ -16,6 +16,7 @@ from django.db import OperationalError
 
 from outbox.cdc import CDC, RowChangeConsumer
 from tests.kit.brokers import Hand
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import BrokerAway, Heartbeat, Message, Received, cdc, kafka, metrics
 
 MAILS, EVENTS = "orderpost.public.email_notifications", "orderpost.public.outbox_events"
@@ -103,7 +104,7 @@ def test_it_says_after_each_round_that_the_broker_answers_and_not_while_that_is_
 def mock() -> Iterator[str]:
     """Return the address of librdkafka's mock cluster."""
     producer = confluent_kafka.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
-    brokers = producer.list_topics(timeout=10).brokers.values()
+    brokers = producer.list_topics(timeout=PATIENCE).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
 
 

@@ -24,6 +24,7 @@ from tests.kit.examples import load
 from tests.kit.http import run, serve
 from tests.kit.orders import cancel_order
 from tests.kit.schemas import validate_inbound
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     DomainEvent,
     EmailNotification,
@@ -123,7 +124,7 @@ class World:
         headers = {"Saleor-Event": "order_created", "Saleor-Domain": "shop.example.com"}
         if signature is not None:
             headers["Saleor-Signature"] = signature
-        return requests.post(self.url, raw, headers=headers, timeout=30)
+        return requests.post(self.url, raw, headers=headers, timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -302,7 +303,7 @@ def test_an_unusable_payload_is_refused_once(world, body):
 
 def test_a_body_over_the_limit_or_without_its_length_is_refused(world):
     assert world.post(b" " * (saleor.LARGEST_BODY + 1), "x").status_code == 413
-    assert requests.post(world.url, iter([b"{}"]), timeout=30).status_code == 413
+    assert requests.post(world.url, iter([b"{}"]), timeout=PATIENCE).status_code == 413
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from notifications.rendering import (
     is_locale,
     was_currency,
 )
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import SAMPLE, event_types, render_email
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -237,7 +238,7 @@ def test_threads_that_render_at_once_keep_their_languages():
         """Have every thread reach the middle of an e-mail before one goes on."""
 
         def __str__(self) -> str:
-            inside.wait(20)
+            inside.wait(PATIENCE)
             return "Anna"
 
     with ThreadPoolExecutor(len(languages)) as pool:

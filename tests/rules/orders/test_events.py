@@ -13,7 +13,7 @@ from tests.kit.words import EVENTS
 
 #: The code that may name an event.
 DECLARES = "orders/events.py"
-SERVICES = {"orders/services.py", "orders/shipments.py"}
+SERVICES = {"orders/services.py", "orders/shipments.py", "orders/parcels.py"}
 SHOWS = {
     "orders/timeline.py",
     "orders/render_again.py",  # which e-mails show what only the event has

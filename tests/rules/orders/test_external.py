@@ -34,7 +34,7 @@ from tests.kit.events import (
 )
 from tests.kit.orders import pay_order, place_order
 from tests.kit.races import together
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
@@ -201,7 +201,7 @@ class TestArrivals:
                 Order.objects.select_for_update().get(id=id)
                 both = [pool.submit(late), pool.submit(late)]
                 until(lambda: waiting_sessions() == 2)
-            assert [future.result(30) for future in both] == ["done"] * 2
+            assert [future.result(PATIENCE) for future in both] == ["done"] * 2
         assert mails(id) == ["order.paid:2", "order.placed:1"]
 
     @pytest.mark.django_db(transaction=True)

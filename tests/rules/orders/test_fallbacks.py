@@ -82,6 +82,7 @@ TABLE: list[Row] = [
     ),
     *(("paid", "userId", value, "user_id", "derived") for value in (ABSENT, None, "", 42, "u" * 101)),
     ("completed", "trackingUrl", "javascript:alert(1)", "", "javascript"),
+    ("completed", "trackingUrl", "https://www.dhl.com@evil.example/x", "", "evil.example"),
     ("completed", "trackingUrl", "https://track.example/" + "x" * 2000, "", "track.example"),
     ("cancelled", "reason", "Sold out. " * 60, "", "out.…"),
     ("cancelled", "reason", 98765, "", "98765"),

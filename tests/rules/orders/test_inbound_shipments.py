@@ -84,8 +84,8 @@ class TestWarehouse:
         give_about(DELIVERED, order, reference="P-1")
         assert (parcels(order), order.version) == ([("P-1", [], False, True, True)], 2)
         give_about(CREATED, order, reference="P-1", lines=MUG)
-        assert (parcels(order), order.version) == ([("P-1", MUG, True, True, True)], 3)
-        assert published(order) == ["created"]
+        assert (parcels(order), order.version) == ([("P-1", MUG, True, True, True)], 5)
+        assert published(order) == ["created", "delivered", "returned"]
 
     def test_the_api_and_the_warehouse_tell_of_one_parcel(self, order):
         ship_order(order_id=order.id, lines=MUG, reference="P-1", carrier="UPS")
@@ -98,7 +98,10 @@ class TestWarehouse:
         many = [{"item": 0, "quantity": 3}, {"item": 7, "quantity": 1}]
         give_about(CREATED, order, reference="P-1", lines=many)
         assert parcels(order) == [("P-1", many, True, False, False)]
-        assert warnings(order) == ["shipment: More left in parcels than was ordered."]
+        assert warnings(order) == [
+            "shipment: A line has an item that the order does not have.",
+            "shipment: More left in parcels than was ordered.",
+        ]
         assert any("More left" in entry.text for entry in read_timeline(order=order))
         cancelled = pay_order(order_id=make_order(items=ITEMS).id)
         cancel_order(order_id=cancelled.id)
@@ -124,6 +127,28 @@ class TestWarehouse:
         assert row.shipped_at and row.lines == ([] if about == "lines" else MUG)
         assert (row.tracking_number, row.tracking_url) == ("", "")
         assert row.carrier == ("C" * 99 + "…" if about == "carrier" else "")
+
+    @pytest.mark.parametrize(
+        ("name", "topic"), [("shippedAt", CREATED), ("deliveredAt", DELIVERED), ("returnedAt", RETURNED)]
+    )
+    @pytest.mark.parametrize(
+        ("days", "fault"),
+        [(1, "It is in the future."), (-400, "It is more than a year before the order.")],
+        ids=["in the future", "long before the order"],
+    )
+    def test_a_time_that_cannot_be_becomes_that_of_the_event(self, order, name, topic, days, fault):
+        at = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
+        data = {"orderId": str(order.id), "reference": "P-1", name: (at + dt.timedelta(days)).isoformat()}
+        assert handle(received(topic, envelope(topic, data, timestamp=at.isoformat()))) == "done"
+        column = {"shippedAt": "shipped_at", "deliveredAt": "delivered_at", "returnedAt": "returned_at"}[name]
+        assert getattr(Shipment.objects.get(), column) == at
+        assert warnings(order) == [f"shipment: {name}: {fault} The event's time is used."]
+
+    def test_clocks_that_differ_by_less_than_a_minute_are_no_fault(self, order):
+        at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30)
+        give_about(CREATED, order, reference="P-1", shippedAt=at.isoformat())
+        row = Shipment.objects.get()
+        assert row.shipped_at is not None and row.shipped_at < at and warnings(order) == []
 
     @pytest.mark.parametrize("reference", [None, "", "ann@example.com", "R" * 101, 5])
     @pytest.mark.parametrize("topic", [CREATED, DELIVERED, RETURNED])
@@ -225,6 +250,27 @@ class TestOtherSystems:
         row = Shipment.objects.get()
         assert row.delivered_at == dt.datetime(2026, 11, 23, 10, tzinfo=dt.UTC)
         assert [name for name, _ in mails(id)] == ["order.shipped", "order.delivered"]
+
+    @pytest.mark.usefixtures("mailed")
+    @pytest.mark.parametrize("reports", list(itertools.permutations((2, 3, 4))))
+    def test_a_parcel_that_came_back_is_not_on_its_way_nor_delivered(self, reports):
+        id, at = new_id(), "2026-11-22T10:00:00Z"
+        ends = {2: {}, 3: {"returnedAt": at}, 4: {"returnedAt": at, "deliveredAt": at}}
+        for sequence in reports:
+            tell("shipped", id, sequence, **parcel(**ends[sequence]))
+        assert [name for name, _ in mails(id)] == (["order.shipped"] if reports[0] == 2 else [])
+
+    def test_a_line_of_no_item_and_a_time_that_cannot_be_are_told(self):
+        id = new_id()
+        lines = [{"item": 0, "quantity": 1}, {"item": 1, "quantity": 1}]
+        event = told("shipped", id, 2, **parcel(lines=lines, shippedAt="2024-01-01T10:00:00Z"))
+        assert give(event) == "done"
+        row = Shipment.objects.get()
+        assert row.shipped_at == dt.datetime.fromisoformat(event["timestamp"]) and row.lines == lines
+        assert [line["text"].partition(": shipment.")[2] for line in Order.objects.get().warnings] == [
+            "lines: A line has an item that the order does not have.",
+            "shippedAt: It is more than a year before the order. The event's time is used.",
+        ]
 
     def test_history_sends_nothing(self):
         id = new_id()

@@ -27,6 +27,7 @@ from tests.kit.mails import (
     sandbox,
     statuses,
 )
+from tests.kit.providers import set_timeouts
 from tests.kit.waiting import until
 from tests.kit.words import (
     PROVIDERS,
@@ -87,12 +88,14 @@ def test_one_refused_recipient_dead_letters_at_once_and_one_down_forever_after_a
         ({"kind": "status", "status": 413}, "dead_lettered", "413", False),
         ({"kind": "status", "status": 401}, "pending", "401", False),
         ({"kind": "status", "status": 429, "headers": {"Retry-After": "7"}}, "pending", "429", False),
-        ({"kind": "hang", "seconds": 3}, "failed", "ReadTimeout", True),
+        ({"kind": "hang", "seconds": 3600}, "failed", "ReadTimeout", True),
         ({"kind": "accept_then_reset"}, "failed", "ConnectionError", True),
     ],
 )
 def test_each_kind_of_answer_leads_to_its_state(sandbox, settings, fault, status, code, is_held):
     settings.RETRY_BACKOFF_BASE = 1
+    if fault["kind"] == "hang":
+        set_timeouts(settings, seconds=1)
     sandbox.fail(**fault)
     make_mail()
     drained()

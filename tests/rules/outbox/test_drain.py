@@ -37,11 +37,14 @@ from tests.kit.words import drain as module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
+HOUR = 3600.0
+#: Times of a drain whose clock a test puts forward by hours.
+HOURS = {"lease": 30 * HOUR, "send_timeout": 10 * HOUR}
 
 
 @pytest.fixture
 def make(settings, monkeypatch):
-    """Make a drain with few threads and short times; keywords override."""
+    """Make a drain with few threads and long times; keywords override."""
     with ThreadPoolExecutor(8) as pool:
 
         def call(
@@ -52,8 +55,8 @@ def make(settings, monkeypatch):
             changed=lambda changes: None,
             batch_size=10,
             concurrency=4,
-            lease=60,
-            send_timeout=5,
+            lease=3 * PATIENCE,
+            send_timeout=PATIENCE,
         ):
             settings.EMAIL_CONCURRENCY, settings.LEASE_SECONDS = concurrency, lease
             monkeypatch.setattr(settle_module, "log_changes", changed)
@@ -73,7 +76,7 @@ class Hang:
     def __call__(self, slow: EmailNotification | None = None) -> Callable[[Claimed], Outcome]:
         def send(row: Claimed) -> Outcome:
             if slow is None or row.id == slow.id:
-                self.release.wait(60)
+                self.release.wait(PATIENCE)
             return ACCEPTED
 
         return send
@@ -86,11 +89,34 @@ def hang(make) -> Iterator[Hang]:
     hang.release.set()
 
 
+class Clock:
+    """The drain's monotonic clock, which a test puts forward."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def put_forward(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
 @pytest.fixture
 def run(make):
     """Make a drain and run it once."""
 
-    def call(send=lambda row: ACCEPTED, *, seconds=20, stopping=None, **options):
+    def call(send=lambda row: ACCEPTED, *, seconds=PATIENCE, stopping=None, **options):
         drain = make(send, **options)
         drain.stopping = stopping or drain.stopping
         return drain.run(seconds=seconds)
@@ -238,7 +264,7 @@ def test_serves_a_trigger_that_comes_while_a_send_hangs_without_waiting_for_an_o
         return ACCEPTED
 
     drain = make(send)
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     assert statuses() == {"sent": 2}
 
 
@@ -258,17 +284,22 @@ def test_gives_back_what_it_has_not_begun_when_told_to_stop(run):
     assert done.settled == 10
 
 
-def test_stops_claiming_when_its_time_is_over_and_says_that_more_is_left(run):
+def test_stops_claiming_when_its_time_is_over_and_says_that_more_is_left(run, clock):
     make_mails(30)
-    done = run(lambda row: time.sleep(0.05) or ACCEPTED, seconds=0.06, batch_size=4)
+    done = run(lambda row: clock.put_forward(HOUR) or ACCEPTED, seconds=HOUR, **HOURS, batch_size=4)
     assert done.has_more
     assert statuses()["pending"] > 0
     assert set(statuses()) == {"sent", "pending"}
 
 
-def test_says_that_rows_are_due_which_it_gave_back_after_its_last_claim(run):
+def test_says_that_rows_are_due_which_it_gave_back_after_its_last_claim(run, clock):
     make_mails(6)
-    done = run(lambda row: time.sleep(0.05) or ACCEPTED, concurrency=1, seconds=0.06, batch_size=20)
+
+    def send(row):
+        clock.put_forward(HOUR)
+        return ACCEPTED
+
+    done = run(send, concurrency=1, seconds=HOUR, **HOURS, batch_size=20)
     assert statuses()["pending"] > 0
     assert done.next_due_seconds == 0.0
 
@@ -306,18 +337,21 @@ def test_sends_fresh_mails_before_its_backlog_also_at_a_rate_below_four_a_second
     assert order.index(fresh.id) < before
 
 
-def test_starts_no_send_that_could_outlast_its_lease(run):
+def test_starts_no_send_that_could_outlast_its_lease(run, clock):
     make_mails(3)
     started = []
 
     def send(row):
         started.append(row.id)
-        time.sleep(0.3)
+        clock.put_forward(HOUR)
         return ACCEPTED
 
-    run(send, concurrency=1, lease=1.2, send_timeout=1.0, batch_size=3, seconds=0.5)
-    assert len(started) < 3  # the third would have begun with less than a second left
-    assert set(statuses()) == {"sent", "pending"}
+    capacities = iter([Capacity(3), Capacity(0, 60.0)])
+    # The third would begin after two hours, with less than ten of its lease left.
+    lease = {"lease": 11.5 * HOUR, "send_timeout": 10 * HOUR, "seconds": 100 * HOUR}
+    run(send, concurrency=1, capacity=lambda: next(capacities), **lease)
+    assert len(started) == 2
+    assert statuses() == {"sent": 2, "pending": 1}
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
@@ -417,7 +451,7 @@ class TestLateAnswers:
     def test_one_that_comes_at_a_stop_is_waited_for_and_settled_although_its_run_is_over(self, make, hang):
         make_mail()
         drain = make(hang(), send_timeout=0.2)
-        drain.run(seconds=0.1)
+        drain.run(seconds=PATIENCE)  # until the send is late
         assert statuses() == {"processing": 1}
         threading.Timer(0.1, hang.release.set).start()
         drain.stopping.set()
@@ -427,23 +461,23 @@ class TestLateAnswers:
     def test_one_that_comes_after_a_run_is_settled_by_the_next(self, make, hang):
         make_mail()
         drain = make(hang(), send_timeout=0.2)
-        done = drain.run(seconds=0.1)
+        done = drain.run(seconds=PATIENCE)
         assert statuses() == {"processing": 1} and done.next_due_seconds is not None
         hang.release.set()
-        assert drain.run(seconds=5).settled == 1
+        assert drain.run(seconds=PATIENCE).settled == 1
         assert statuses() == {"sent": 1}
 
     def test_others_are_sent_while_one_is_late(self, make, hang):
         slow = make_mail()
         drain = make(hang(slow), send_timeout=0.2)
-        drain.run(seconds=0.1)
+        drain.run(seconds=PATIENCE)
         make_mails(20)
-        drain.run(seconds=5)
+        drain.run(seconds=PATIENCE)
         assert statuses() == {"sent": 20, "processing": 1}
 
     def test_a_run_ends_when_every_slot_is_taken_by_a_late_send(self, make, hang):
         make_mails(3)
-        done = make(hang(), concurrency=2, send_timeout=0.1).run(seconds=10)
+        done = make(hang(), concurrency=2, send_timeout=0.1).run(seconds=PATIENCE)
         assert done.pause_seconds > 0
 
 
@@ -509,14 +543,14 @@ class TestARowThatGoesAlone:
         """Otherwise it, and all that is claimed after it, would wait until the other's end."""
         drain = make(hang(make_mail()), send_timeout=0.1)
         make_mails(3)
-        drain.run(seconds=10)
+        drain.run(seconds=PATIENCE)
         assert statuses() == {"sent": 4, "processing": 1}
 
     def test_others_do_not_wait_for_it_once_it_hangs(self, make, hang, killer):
         drain = make(hang(killer), send_timeout=0.1)
-        drain.run(seconds=10)
+        drain.run(seconds=PATIENCE)
         make_mails(3)
-        drain.run(seconds=1)
+        drain.run(seconds=PATIENCE)
         assert statuses() == {"sent": 3, "processing": 1}
 
 
@@ -551,4 +585,4 @@ def test_a_claim_of_one_row_that_finds_no_first_attempt_is_followed_by_one_for_r
         return Capacity(1)
 
     drain = make(lambda row: ACCEPTED, capacity=capacity)
-    assert drain.run(seconds=20).claimed == 8
+    assert drain.run(seconds=PATIENCE).claimed == 8

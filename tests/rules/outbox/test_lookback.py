@@ -15,6 +15,7 @@ from outbox import claim as module
 from outbox.claim import Lookback, claim
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import Capacity, Drain, EmailNotification, Outcome, Status, Verdict, settle
 
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
@@ -107,34 +108,34 @@ def test_waits_for_half_a_minute_at_most_and_not_at_all_when_told():
 def test_steps_over_few_dead_entries_however_many_were_sent_under_a_held_snapshot(held_snapshot, drain):
     queue(3000)
     before = entries_read()
-    drain.run(seconds=60)
+    drain.run(seconds=PATIENCE)
     assert statuses() == {"sent": 3000}
     assert entries_read() - before < 3 * 3000  # of 100 that came at once, a claim may meet some again
 
     queue(3000)
     drain.lookback.forget()
-    drain.run(seconds=60)
+    drain.run(seconds=PATIENCE)
     before = entries_read()
     make_mail()
-    drain.run(seconds=60)
+    drain.run(seconds=PATIENCE)
     assert statuses() == {"sent": 6001}
     assert entries_read() - before < 100
     drain.lookback.forget()
     make_mail()
-    drain.run(seconds=60)
+    drain.run(seconds=PATIENCE)
     assert entries_read() - before > 6000  # what every claim would read
 
 
 @pytest.mark.django_db(transaction=True)
 def test_finds_a_row_that_was_queued_long_ago_and_committed_late_at_the_next_look_at_everything(drain):
     due(age=600)
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     late = due(age=500)
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     late.refresh_from_db()
     assert late.status == Status.PENDING
     drain.lookback.forget()  # as each poll does
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     late.refresh_from_db()
     assert late.status == Status.SENT
 
@@ -142,9 +143,9 @@ def test_finds_a_row_that_was_queued_long_ago_and_committed_late_at_the_next_loo
 @pytest.mark.django_db(transaction=True)
 def test_takes_a_row_that_committed_a_second_late_at_once(drain):
     due(age=0.5)
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     due(age=1.5)
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     assert statuses() == {"sent": 2}
 
 
@@ -153,10 +154,10 @@ def test_takes_what_it_gave_back_itself_at_once(drain, outcomes):
     kept = due(age=600, recipient_email="back@example.com")
     due(age=300)
     outcomes["back@example.com"] = RETURNED
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     assert statuses() == {"pending": 1, "sent": 1}
     outcomes.clear()
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     kept.refresh_from_db()
     assert kept.status == Status.SENT
 
@@ -166,10 +167,10 @@ def test_takes_a_retry_when_it_is_due_whatever_was_taken_meanwhile(drain):
     retry = due(age=-0.3, status=Status.FAILED)
     for _ in range(3):
         due(age=1)
-        drain.run(seconds=20)
+        drain.run(seconds=PATIENCE)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(0.4)")
-    drain.run(seconds=20)
+    drain.run(seconds=PATIENCE)
     retry.refresh_from_db()
     assert retry.status == Status.SENT
 
@@ -199,4 +200,4 @@ def test_goes_on_until_nothing_is_due_when_one_row_may_go_at_a_time(drain, monke
     for n in range(12):
         due(age=100 + n)
     monkeypatch.setattr(drain, "capacity", lambda: Capacity(1))
-    assert drain.run(seconds=60).settled == 12
+    assert drain.run(seconds=PATIENCE).settled == 12

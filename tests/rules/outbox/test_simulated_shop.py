@@ -142,14 +142,14 @@ class Simulation:
             reason="503",
         )
         outcome = Outcome(Verdict.TRANSIENT, "p", code="503", is_probe=is_probe)
-        _, _, wait = decide_status(
+        wait = decide_status(
             outcome=outcome,
             retry_count=mail.retry_count,
             max_retries=RETRIES,
             attempts=mail.attempts,
             policy=self._policy,
             chance=self._chance.random(),
-        )
+        ).wait_seconds
         mail.attempts += 1
         if outcome.is_judged_later:
             mail.judged.append(now)

@@ -24,7 +24,7 @@ from tests.kit.months import (
     states,
 )
 from tests.kit.people import erase, grep_cold_files
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import DetachedPartition, EmailNotification, Erasure, restore, rollover
 
 pytestmark = [
@@ -72,7 +72,7 @@ STEPS = [
 
 def die_after(step: str, tmp_path) -> int:
     command = [sys.executable, "-c", DYING, step]
-    code = warm.run(command, environment=dying_environment(tmp_path), timeout=60).returncode
+    code = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE).returncode
     until(has_no_lock, "PostgreSQL has noticed the death, and freed the dead process's locks")
     return code
 
@@ -128,14 +128,15 @@ def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_p
         reading.execute("SELECT count(*) FROM email_notifications")
         command = [sys.executable, "-c", DYING, "none"]
         process = warm.Program(command, environment=dying_environment(tmp_path), stdout=1, stderr=2)
-        while states()[old.name] != "pending":
+        try:
+            until(lambda: process.poll() is not None or states()[old.name] == "pending")
             assert process.poll() is None
-        # Between the check and here a person resent one: invisible now, and must not stay so.
-        other = psycopg.connect(dsn(), autocommit=True)
-        other.execute(f"UPDATE {old.name} SET status = 'pending' WHERE id = %s", [ids[0]])
-        other.close()
-        process.kill()
-        process.wait()
+            # Between the check and here a person resent one: invisible now, and must not stay so.
+            with psycopg.connect(dsn(), autocommit=True) as other:
+                other.execute(f"UPDATE {old.name} SET status = 'pending' WHERE id = %s", [ids[0]])
+        finally:
+            process.kill()
+            process.wait()
     until(lambda: not has_advisory_lock(), "the server has noticed the death of its client")
     result = rollover.rollover(report=Steps())
     assert len(result.held) == 1

@@ -28,6 +28,7 @@ from tests.kit.mails import statuses
 from tests.kit.months import Steps, dying_environment, files, fill, make_partition, roll, states
 from tests.kit.orders import cancel_order, pay_order, place_order, refund_order
 from tests.kit.people import ADDRESS, BOB, bought, dead_event, erase, everywhere, grep, grep_cold_files
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
@@ -455,7 +456,7 @@ def test_an_erasure_killed_at_any_point_is_ended_by_the_next(point, tmp_path):
     by_id = {"id": str(order.id), "email": BOB, "name": "Anna Example"}  # before its address was corrected
     IdempotencyKey.objects.create(scope="token:1", key="k", answer_status=200, answer_body=json.dumps(by_id))
     command = [sys.executable, "-c", DYING, point, ADDRESS]
-    died = warm.run(command, environment=dying_environment(tmp_path), timeout=60)
+    died = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE)
     assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)
     call_command("privacy", "erase", "--email", ADDRESS, "--now")
     for left in (ADDRESS, "Anna Example", "track.example"):
@@ -494,7 +495,7 @@ def test_a_rewrite_killed_right_after_this_step_leaves_no_old_file_to_the_next(s
     everywhere()
     call_command("privacy", "erase", "--email", ADDRESS)
     command = [sys.executable, "-c", DYING_REWRITE, step, str(call)]
-    died = warm.run(command, environment=dying_environment(tmp_path), timeout=60)
+    died = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE)
     assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)
     erasure.rewrite_cold_files(report=Steps())
     assert Erasure.objects.get().cold_files == []

@@ -7,6 +7,7 @@ from collections import Counter
 
 import psycopg
 import pytest
+from axes.models import AccessAttempt
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.db import connections
@@ -111,6 +112,22 @@ def test_keeps_the_audit_log_as_long_as_archives(settings):
         )
     assert run()["django_admin_log"] == 1
     assert LogEntry.objects.get().object_repr == "729"
+
+
+def test_keeps_the_newest_ten_thousand_wrong_passwords_of_30_days():
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO axes_accessattempt (user_agent, ip_address, username, http_accept, path_info,"
+            " attempt_time, get_data, post_data, failures_since_start)"
+            " SELECT '', NULL, n::text, '', '', now() - n * interval '1 second', '', '', 1"
+            " FROM generate_series(1, 12345) AS n"
+        )
+    assert run()["axes_accessattempt"] == 2345
+    assert not AccessAttempt.objects.filter(username__in=["10001", "12345"]).exists()
+    assert AccessAttempt.objects.filter(username__in=["1", "10000"]).count() == 2
+    assert run()["axes_accessattempt"] == 0
+    AccessAttempt.objects.filter(username="1").update(attempt_time=ago(days=31))
+    assert run()["axes_accessattempt"] == 1
 
 
 def test_keeps_a_pause_until_it_ends():

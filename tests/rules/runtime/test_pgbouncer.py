@@ -14,6 +14,7 @@ from tests.kit.connections import OTHER, ask, database_port, wrapper
 from tests.kit.orders import make_order
 from tests.kit.pgbouncer import Pooler, needs_pgbouncer
 from tests.kit.proxy import Proxy
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import Order, Prepared
 
 pytestmark = [pytest.mark.django_db(transaction=True), needs_pgbouncer]
@@ -101,7 +102,7 @@ class TestSharedSessions:
         errors: list[str] = []
 
         def connect() -> None:
-            with wrapper(port=pooler.port) as database:
+            with wrapper(port=pooler.port, connect_timeout=4, deadline=4.0) as database:
                 try:
                     ask(database)
                 except OperationalError as error:
@@ -116,7 +117,7 @@ class TestSharedSessions:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(20)
+                thread.join(PATIENCE)
             proxy.forward()
         assert len(errors) == 9
         assert sum("another thread is trying" in error for error in errors) >= 4, errors

@@ -18,12 +18,10 @@ from django.db import OperationalError, connection, transaction
 
 from runtime.database.postgres import cursor
 from runtime.database.postgres.connection import patient
-from tests.kit.connections import DEADLINE, OTHER, ask, database_port, wrapper
+from tests.kit.connections import DEADLINE, OTHER, ask, database_port, make_hasty, wrapper
 from tests.kit.proxy import Proxy
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import DatabaseWrapper, Prepared
-
-#: Far more than the deadlines here, far less than the minutes that TCP's own time-outs take.
-SOON = 20.0
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,12 +39,14 @@ def test_a_statement_to_a_frozen_backend_fails_at_its_deadline_and_the_next_conn
     with wrapper() as database:
         pid = ask(database, "SELECT pg_backend_pid()")
         with frozen(pid):
+            make_hasty(database)
             began = time.monotonic()
             with pytest.raises(
                 OperationalError, match=r"did not answer within 0.5 s; the connection was closed"
             ):
                 ask(database)
-            assert DEADLINE <= time.monotonic() - began < SOON
+            # PATIENCE is far less than the minutes that TCP's own time-outs take.
+            assert DEADLINE <= time.monotonic() - began < PATIENCE
             assert database.connection.closed
             database.close_if_unusable_or_obsolete()  # what Django does after each request
             assert ask(database) == 42
@@ -55,11 +55,12 @@ def test_a_statement_to_a_frozen_backend_fails_at_its_deadline_and_the_next_conn
 
 @pytest.mark.parametrize("where", ["a statement", "a commit", "a rollback"])
 def test_dropped_packets_end_a_transaction_wherever_they_begin(where):
-    with Proxy(port=database_port()) as proxy, wrapper(port=proxy.port) as database:
+    with Proxy(port=database_port()) as proxy, wrapper(port=proxy.port, connect_timeout=4) as database:
         ask(database, "CREATE TABLE IF NOT EXISTS dropped (id int)")
         try:
             with pytest.raises(OperationalError), transaction.atomic(using=OTHER):
                 ask(database, "INSERT INTO dropped VALUES (1)")
+                make_hasty(database)
                 proxy.drop()
                 if where == "a statement":
                     ask(database)
@@ -67,6 +68,7 @@ def test_dropped_packets_end_a_transaction_wherever_they_begin(where):
                     raise OperationalError("the caller's own")
             assert not database.in_atomic_block
             proxy.forward()
+            database.settings_dict["OPTIONS"]["connect_timeout"] = int(PATIENCE)
             database.close()
             assert ask(database) == 42
         finally:
@@ -84,6 +86,7 @@ def test_a_copy_that_stops_in_the_middle_fails_at_its_deadline():
         ):
             for number, _ in enumerate(copy):
                 if number == 100:
+                    make_hasty(database)
                     proxy.drop()
 
 
@@ -93,7 +96,7 @@ def test_a_new_connection_fails_at_its_time_out_and_others_do_not_wait_for_their
         errors: list[str] = []
 
         def connect() -> None:
-            with wrapper(port=proxy.port) as database:
+            with wrapper(port=proxy.port, connect_timeout=4) as database:
                 try:
                     ask(database)
                 except OperationalError as error:
@@ -105,7 +108,7 @@ def test_a_new_connection_fails_at_its_time_out_and_others_do_not_wait_for_their
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(SOON)
+            thread.join(PATIENCE)
         assert len(errors) == 9
         # All but the one whose turn it was; on a machine under load a few more may get theirs.
         assert sum("another thread is trying" in error for error in errors) >= 4
@@ -115,14 +118,14 @@ def test_a_new_connection_fails_at_its_time_out_and_others_do_not_wait_for_their
 
 
 def test_a_backend_that_does_not_answer_its_health_check_is_replaced_unseen(fast):
-    with wrapper(deadline=60.0) as database:
+    with wrapper(deadline=4 * PATIENCE) as database:
         pid = ask(database, "SELECT pg_backend_pid()")
         with frozen(pid):
             fast.health_checks()  # it is trusted for no time
             database.health_check_enabled, database.health_check_done = True, False
             began = time.monotonic()
             assert ask(database, "SELECT pg_backend_pid()") != pid
-            assert time.monotonic() - began < SOON
+            assert time.monotonic() - began < PATIENCE
 
 
 def sent_to_server(database: DatabaseWrapper, tmp_path: Path, work: Callable[[], Any]) -> str:
@@ -158,6 +161,7 @@ def test_a_connection_that_was_just_used_and_then_ended_is_replaced_unseen():
 
 def test_a_migration_may_take_longer_than_the_deadline_and_leaves_it_as_it_was():
     with wrapper() as database:
+        make_hasty(database)
         with database.schema_editor() as editor:
             editor.execute("SELECT pg_sleep(1.0)")
         with pytest.raises(OperationalError, match="did not answer"):
@@ -166,7 +170,8 @@ def test_a_migration_may_take_longer_than_the_deadline_and_leaves_it_as_it_was()
 
 def test_a_patient_command_waits_longer_than_the_deadline():
     with wrapper() as database:
-        with patient(seconds=60):
+        make_hasty(database)
+        with patient(seconds=PATIENCE):
             assert ask(database, "SELECT pg_sleep(1.0)") == ""
         with pytest.raises(OperationalError, match=r"did not answer within 0.5 s"):
             ask(database, "SELECT pg_sleep(30)")

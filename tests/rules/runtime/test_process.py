@@ -22,6 +22,7 @@ from config.celery import app
 from local.machine import PROJECT
 from runtime.process.start import RETRY_SECONDS, wait_for_postgres
 from tests.kit.commands import handlers_kept
+from tests.kit.waiting import PATIENCE
 from tests.kit.words import drain, loop, tasks
 
 
@@ -89,8 +90,8 @@ def test_a_signal_sets_the_event_and_calls_what_else_has_to_stop(handlers):
     called = threading.Event()
     stopped = loop.stop_on_signals(also=called.set)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert stopped.wait(30)
-    assert called.wait(30)
+    assert stopped.wait(PATIENCE)
+    assert called.wait(PATIENCE)
 
 
 def test_a_signal_is_handled_by_another_thread_than_the_one_that_it_interrupts(handlers, monkeypatch):
@@ -99,7 +100,7 @@ def test_a_signal_is_handled_by_another_thread_than_the_one_that_it_interrupts(h
     stopped = loop.stop_on_signals(also=lambda: (threads.append(threading.get_ident()), done.set()))
     monkeypatch.setattr(stopped, "set", lambda: threads.append(threading.get_ident()))
     os.kill(os.getpid(), signal.SIGTERM)
-    assert done.wait(30)
+    assert done.wait(PATIENCE)
     assert len(threads) == 2 and threading.get_ident() not in threads
 
 
@@ -113,15 +114,15 @@ def test_a_command_in_another_thread_stops_alone_and_starts_again(handlers):
             if number == 1:
                 mine.set()
         second.set()
-        assert mine.wait(20)
+        assert mine.wait(PATIENCE)
 
     second = threading.Event()
     thread = threading.Thread(target=command)
     thread.start()
-    assert second.wait(20) and not stopped.is_set()
+    assert second.wait(PATIENCE) and not stopped.is_set()
     os.kill(os.getpid(), signal.SIGTERM)
-    thread.join(20)
-    assert stopped.wait(20) and calls == [2]
+    thread.join(PATIENCE)
+    assert stopped.wait(PATIENCE) and calls == [2]
 
 
 def test_commands_in_other_threads_stop_with_the_main_one(handlers):
@@ -131,7 +132,7 @@ def test_commands_in_other_threads_stop_with_the_main_one(handlers):
     thread.join()
     os.kill(os.getpid(), signal.SIGTERM)
     (other,) = events
-    assert stopped.wait(20) and other.wait(20) and told.wait(20)
+    assert stopped.wait(PATIENCE) and other.wait(PATIENCE) and told.wait(PATIENCE)
 
 
 @pytest.mark.django_db
@@ -180,7 +181,7 @@ import config.wsgi
 assert gc.get_freeze_count() > 100_000, gc.get_freeze_count()
 assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
 
 
@@ -225,5 +226,5 @@ libc.fclose(file)
     report = tmp_path / "malloc.xml"
     (arenas,) = re.findall(r"MALLOC_ARENA_MAX=(\d+)", (PROJECT / "docker" / "Dockerfile").read_text())
     environment = os.environ | {"MALLOC_ARENA_MAX": arenas}
-    subprocess.run([sys.executable, "-c", code, str(report)], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(report)], env=environment, check=True, timeout=PATIENCE)
     assert 1 <= report.read_text().count("<heap nr=") <= 2

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from runtime.process import waker as module
-from tests.kit.waiting import until
+from tests.kit.waiting import PATIENCE, until
 
 #: A wake-up after an earlier one.
 LATER = {"in_seconds": 60.0}
@@ -28,7 +28,7 @@ def Waker(call) -> module.Waker:
 
 def test_a_thousand_wakes_during_a_call_are_one_call_after_it():
     calls, release = [], threading.Event()
-    waker = Waker(lambda: (calls.append(1), release.wait(20)))
+    waker = Waker(lambda: (calls.append(1), release.wait(PATIENCE)))
     waker.wake()
     until(lambda: calls)
     for _ in range(1000):
@@ -41,7 +41,7 @@ def test_a_thousand_wakes_during_a_call_are_one_call_after_it():
 
 def test_a_call_knows_the_first_reason_since_the_last_call():
     reasons, release = [], threading.Event()
-    waker = Waker(lambda: (reasons.append(waker.reason), release.wait(20)))
+    waker = Waker(lambda: (reasons.append(waker.reason), release.wait(PATIENCE)))
     waker.wake("first")
     until(lambda: reasons)
     waker.wake("second", in_seconds=60)
@@ -68,10 +68,10 @@ def test_it_waits_longer_while_wake_ups_keep_coming_and_not_after_a_pause(monkey
     monkeypatch.setattr(module, "BUSY_SECONDS", 3.0)
     waker = Waker(lambda: calls.append(1))
     waker.wake()
-    assert idle.wait(20)
+    assert idle.wait(PATIENCE)
     idle.clear()
     waker.wake()
-    assert idle.wait(20)
+    assert idle.wait(PATIENCE)
     assert slept == [1.0, 3.0, 3.0, 1.0, 3.0] and len(calls) == 5
 
 
@@ -86,9 +86,9 @@ def test_a_wake_up_that_is_already_set_takes_no_lock(monkeypatch):
     release, entered = threading.Event(), threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(threading, "Condition", Counted)
-        waker = Waker(lambda: entered.set() or release.wait(20))
+        waker = Waker(lambda: entered.set() or release.wait(PATIENCE))
     waker.wake()
-    assert entered.wait(20)
+    assert entered.wait(PATIENCE)
     waker.wake()  # sets it; the thread is still busy
     mine = [threading.get_ident()] * 2
     assert [thread for thread in locked if thread in mine] == mine
@@ -100,7 +100,7 @@ def test_a_wake_up_that_is_already_set_takes_no_lock(monkeypatch):
 
 def test_a_blocking_broker_does_not_block_the_caller():
     release, ended = threading.Event(), []
-    waker = Waker(lambda: ended.append(release.wait(20)))
+    waker = Waker(lambda: ended.append(release.wait(PATIENCE)))
     try:
         for _ in range(100):
             waker.wake()
@@ -133,7 +133,7 @@ def test_a_forked_child_has_a_thread_of_its_own():
     child = os.fork()
     if child == 0:
         waker.wake()
-        time.sleep(5)
+        time.sleep(PATIENCE)
         os._exit(0)
     try:
         assert os.read(read, 10) == b"woken"
@@ -148,7 +148,7 @@ def test_it_calls_at_the_earliest_time_and_forgets_the_later_one():
     waker.wake(in_seconds=60)
     waker.wake(in_seconds=0.01)
     waker.wake(in_seconds=30)
-    assert called.acquire(timeout=10)
+    assert called.acquire(timeout=PATIENCE)
     assert not called.acquire(timeout=0.05)
 
 
@@ -161,6 +161,6 @@ def test_it_calls_again_after_an_error_in_what_it_calls():
 
     waker = Waker(fail)
     waker.wake(in_seconds=0.01)
-    assert called.acquire(timeout=10)
+    assert called.acquire(timeout=PATIENCE)
     waker.wake(in_seconds=0.01)
-    assert called.acquire(timeout=10)
+    assert called.acquire(timeout=PATIENCE)

@@ -72,6 +72,10 @@
   }
   makeCards();
 
+  // A page that answered a post is at another address, where a reload would post again.
+  const posted = document.querySelector("[data-page-url]");
+  if (posted) history.replaceState(null, "", posted.dataset.pageUrl);
+
   // A picker next to its text field, which may be empty. Then it shows the default.
   for (const picker of all("input[data-picks-for]")) {
     const text = document.getElementById(picker.dataset.picksFor);
