@@ -20,7 +20,8 @@ class Platform(NamedTuple):
     is_signed: Callable[..., bool]
     #: The platform's id of the order in a body; None if it is about something else. Raises `Rejected`.
     read_order_id: Callable[[bytes], str | None]
-    #: translate(body, stored=, source=, mapping=, received_at=) is what the order owes. Raises `Rejected`.
+    #: translate(body, stored=, source=, mapping=, received_at=, most=) is what the order owes. Raises
+    #: `Rejected`.
     translate: Callable[..., Translation]
     #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=): bodies for
     #: `translate`.

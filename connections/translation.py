@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+#: One post makes at most so many changes. Beyond, the newest state is stored as one change.
+MOST_CHANGES = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredShipment:
@@ -46,3 +49,5 @@ class Translation:
     events: Sequence[Mapping[str, Any]]
     modified_at: dt.datetime
     reference: str = ""  # the order's number as the shop shows it
+    #: What was odd, for the order's timeline. They must not quote personal data.
+    doubts: Sequence[str] = ()
