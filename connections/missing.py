@@ -52,6 +52,8 @@ KEY_SECONDS = 5.0
 MOST_MISSING = 1000
 #: How long a comparison of all shops lasts, and how long it reads one shop while others wait.
 MOST_SECONDS, MOST_SHOP_SECONDS = 300.0, 60.0
+#: The bytes that it holds at a time: a page, and the objects of one order. It reads one shop after the other.
+MOST_HELD_BYTES = 64_000_000
 #: A comparison with less time left begins with no other shop.
 LEAST_SECONDS = 5.0
 

@@ -45,7 +45,7 @@ _BLANKS = b" \t\r\n"
 _MOST_PAUSES = 3
 _LONGEST_PAUSE_SECONDS = 60.0
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
-_PAGE_SECONDS = 60.0
+ANSWER_SECONDS = 60.0
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 #: Of IPv6. Python calls some others global, such as those that only one site or a translator routes.
 _OF_INTERNET = ipaddress.ip_network("2000::/3")
@@ -248,7 +248,7 @@ class _Reader:
         self._sleep(seconds)
 
     def _request(self, parts: SplitResult) -> _Page:
-        seconds = min(_PAGE_SECONDS, self._ends_at - time.monotonic())
+        seconds = min(ANSWER_SECONDS, self._ends_at - time.monotonic())
         if seconds <= 0:
             raise OutOfTime(f"The shop took longer than {self._seconds:.0f} s for all its orders.")
         assert parts.hostname is not None
@@ -277,7 +277,7 @@ class _Reader:
 
     def _too_long(self, seconds: float) -> ShopUnreachable:
         text = f"The shop took longer than {seconds:.0f} s for an answer."
-        return ShopUnreachable(text) if seconds >= _PAGE_SECONDS else OutOfTime(text)
+        return ShopUnreachable(text) if seconds >= ANSWER_SECONDS else OutOfTime(text)
 
     def _exchange(self, sock: socket.socket, parts: SplitResult, port: int) -> _Page:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import json
 import re
 import time
@@ -45,6 +46,8 @@ from runtime.texts import make_storable
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)
 #: How old a signed post may be. A replayed one would be older.
 TOLERANCE_SECONDS = 300.0
+#: Providers send up to a thousand events at once. A body of the allowed size has no more real ones than this.
+MOST_EVENTS = 5000
 _PROVES_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
 #: A reply's code at the start of a text, or an enhanced code anywhere, but no part of an IP address.
 _OTHER_CODE = re.compile(r"^\s*(4\d\d|552)\b|(?<![\d.])(4\.\d{1,3}|5\.2\.2|5\.[3-7])(\.\d{1,3})?(?![\d.])")
@@ -124,7 +127,10 @@ class Webhook(ABC):
         try:
             if self.key:
                 self.verify(request)
-            return [self._evidence(event) for event in self.parse(request)]
+            events = list(itertools.islice(self.parse(request), MOST_EVENTS + 1))
+            if len(events) > MOST_EVENTS:
+                raise ValueError("too many events")
+            return [self._evidence(event) for event in events]
         except AnymailWebhookValidationFailure as error:
             raise Unsigned from error
         except (AnymailError, AnymailConfigurationError, *UNREADABLE) as error:

@@ -16,7 +16,6 @@ from django.http import HttpRequest
 from notifications.models import Suppression
 from notifications.providers.webhook import Webhook, raw, read_json
 
-
 #: The types of bounces that refuse the mailbox. Others, such as Blocked, DMARCPolicy or ManuallyDeactivated,
 #: are of the message, the sender or a person.
 _REFUSALS = frozenset({"HardBounce", "BadEmailAddress"})

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from connections.missing import MOST_HELD_BYTES
 from connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 from connections.woocommerce import client
 from connections.woocommerce.client import PAGE_SIZE, is_public, read_orders
@@ -316,7 +317,7 @@ class TestEndless:
 
     @pytest.mark.parametrize("beginning", [HEAD + b"X: ", HEAD + b"\r\n[", b""])
     def test_an_answer_that_drips_is_cut_after_its_time(self, monkeypatch, talk, beginning):
-        monkeypatch.setattr(client, "_PAGE_SECONDS", 0.3)
+        monkeypatch.setattr(client, "ANSWER_SECONDS", 0.3)
         address = talk(beginning or b"H", b" " * 3, seconds=0.02, repeat=True)
         with pytest.raises(ShopUnreachable):
             read(address)
@@ -431,7 +432,7 @@ class TestBigAnswers:
                 peak = tracemalloc.get_traced_memory()[1] - base
             finally:
                 tracemalloc.stop()
-        assert peak < 64_000_000
+        assert peak < MOST_HELD_BYTES
 
 
 class TestTime:
