@@ -299,7 +299,7 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
 
 
 def _store(shop: ShopConnection, order_id: str, body: bytes, missing: Missing | None) -> None:
-    """Put an order in the place of what was stored of it before, or only delete that if nothing is missing."""
+    """Replace what was stored of an order before, or only delete it if nothing is missing."""
     id = own_id(source=shop.source, id=order_id)
     with transaction.atomic(), connection.cursor() as cursor:
         # Two comparisons at once: the later one replaces what the earlier one stored.

@@ -11,7 +11,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from notifications.models import Suppression
 from notifications.providers.webhook import blames_address
@@ -21,6 +21,7 @@ from runtime.personal_data import address_hash
 
 #: JSON is read at once, and needs ten times its size of memory.
 MOST_JSON_BYTES, MOST_CSV_BYTES = 100_000_000, 1_000_000_000
+LONGEST_LINE = 100_000
 BATCH = 1000
 #: A summary names at most so many lines.
 MOST_LINES = 10
@@ -186,7 +187,7 @@ def _reader(path: Path) -> Callable[[], Iterator[tuple[int, Row]]]:
 
 def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
+        reader = csv.reader(_lines(file))
         try:
             names = [_plain(name) for name in next(reader, [])]
             for values in reader:
@@ -196,6 +197,17 @@ def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
             raise _not_utf8() from None
         except csv.Error as error:
             raise UnknownFile(f"The file cannot be read: {error}, in line {reader.line_num}.") from None
+
+
+def _lines(file: IO[str]) -> Iterator[str]:
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise UnknownFile(
+                f"The file cannot be read: line {number} is longer than {LONGEST_LINE:,} characters."
+            )
+        yield line
 
 
 def _parse(path: Path) -> list[Any]:

@@ -53,17 +53,19 @@ _PROVES_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBS
 _OTHER_CODE = re.compile(r"^\s*(4\d\d|552)\b|(?<![\d.])(4\.\d{1,3}|5\.2\.2|5\.[3-7])(\.\d{1,3})?(?![\d.])")
 #: Causes of the sender, the message or the way. Their replies often have the code of a mailbox, 550.
 _OTHER_WORDS = re.compile(
-    r"spamhaus|\brbl\b|dnsbl|\bspam\b|black.?list|\bblock(ed|list|listed|ing)?\b|reputation|\bpolicy\b|\bpolicies\b"
-    r"|prohibit|\bptr\b|reverse dns|\bspf\b|\bdkim\b|\bdmarc\b|unauthenticated|\brelay|too (old|many|large|big)"
-    r"|\bexpired\b|rate.?limit|throttl|\bquota\b|\bfull\b|over ?quota|time[d ]? ?out|\bvirus\b|content rejected",
+    r"spamhaus|\brbl\b|dnsbl|\bspam\b|black.?list|\bblock(ed|list|listed|ing)?\b|reputation|\bpolic(y|ies)\b"
+    r"|prohibit|\bptr\b|reverse dns|\bspf\b|\bdkim\b|\bdmarc\b|unauthenticated|\brelay"
+    r"|too (old|many|large|big)|\bexpired\b|rate.?limit|throttl|\bquota\b|\bfull\b|over ?quota"
+    r"|time[d ]? ?out|\bvirus\b|content rejected",
     re.IGNORECASE,
 )
 #: RFC 3463: the mailbox, its system or its form is wrong, it has moved, is disabled, or takes no mail.
 _MAILBOX_CODE = re.compile(r"(?<![\d.])5\.(1\.([1236]|10)|2\.1)(?![\d.])")
 _MAILBOX_WORDS = re.compile(
-    r"(no such|unknown|invalid|bad|non-?existent|nonexistant) (\w+ )?(user|mailbox|recipient|address|account|person|name)"
+    r"(no such|unknown|invalid|bad|non-?existent) (\w+ )?(user|mailbox|recipient|address|account|person)"
     r"|(user|mailbox|recipient|address|account|domain)( \w+)? "
-    r"(is |was |has been )?(unknown|not found|invalid|disabled|inactive|suspended|deactivated|rejected|unavailable)"
+    r"(is |was |has been )?"
+    r"(unknown|not found|invalid|disabled|inactive|suspended|deactivated|rejected|unavailable)"
     r"|(user|mailbox|recipient|address|account|domain|host)\b.{0,80}(does ?n.t|does not|not) exist"
     r"|not? (a )?(valid|such|known) (user|mailbox|recipient|address)|no mailbox|unrouteable address"
     r"|unable to get mx info|no mx\b|previously bounced",

@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 SCOPE = "events:write"
 #: A list reads its token again after so long: if its orders are locked, it may take minutes.
 TOKEN_SECONDS = 1.0
-#: A list whose orders are locked is given up after so long. What was processed is a repeat when it comes again.
+#: A list whose orders are locked is given up after so long. What was processed is then a repeat.
 LIST_SECONDS = 60.0
 RESULTS = {"done": ("processed", "handled"), "repeat": ("repeated", "repeated")}
 Answer = dict[str, Any]

@@ -96,7 +96,7 @@ def save_together(*instances: models.Model, check: str = "", values: Sequence[ob
 
 
 class HeldRow:
-    """A row that is written once, at the end of the block of `write_once`. `row` is None while it is missing."""
+    """A row that is written at the end of the block of `write_once`. `row` is None while it is missing."""
 
     def __init__(self, model: type[models.Model], id: uuid.UUID) -> None:
         self.model, self.id = model, id

@@ -108,8 +108,8 @@ class Command(BaseCommand):
         )
         if not comparison.is_whole:
             self.stderr.write(
-                "These are not all: the time was over, or no more can be stored. Process what is missing, and ask"
-                " for fewer days."
+                "These are not all: the time was over, or no more can be stored. Process what is missing, and"
+                " ask for fewer days."
             )
         if is_repair:
             count = repair(source=shop.source)

@@ -186,7 +186,7 @@ def test_a_last_line_that_is_short_is_named_after_a_thousand_others(tmp_path, ca
         (b"address,code,error\n" + b"a@example.com,550,no such user\n" * 1001 + b"\xff,550,x\n", "UTF-8"),
         (
             "address,code,error\n" + "a@example.com,550,no such user\n" * 1001 + "x" * 200_000 + ",550,x\n",
-            "field larger than field limit .* in line 1003",
+            "line 1003 is longer than 100,000 characters",
         ),
     ],
 )
@@ -202,7 +202,7 @@ def test_nothing_is_stored_of_a_file_that_cannot_be_read_to_its_end(tmp_path, ca
 
 def test_a_file_with_too_many_bytes_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(suppression_files, "MOST_CSV_BYTES", 10)
-    with pytest.raises(CommandError, match="A CSV file has at most 10 bytes. Split it."):
+    with pytest.raises(CommandError, match=r"A CSV file has at most 10 bytes\. Split it\."):
         load(tmp_path, FILES["sendgrid bounces"][0], capsys=capsys)
 
 
