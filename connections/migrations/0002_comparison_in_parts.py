@@ -5,6 +5,7 @@ class Migration(migrations.Migration):
     dependencies = [("connections", "0001_initial")]
 
     operations = [
+        migrations.RunSQL("SET LOCAL lock_timeout = '3s'", migrations.RunSQL.noop),
         migrations.AddField(
             model_name="shopconnection",
             name="tried_at",

@@ -151,7 +151,7 @@ def took_too_long(seconds: float) -> Problem:
     """Return the 503 for a list of events whose time is over."""
     return Problem(
         UNAVAILABLE,
-        detail=f"The list took longer than {seconds:.0f} s. Send it again: what was processed is then a repeat.",
+        detail=f"The list took longer than {seconds:.0f} s. Send it again: processed events are repeats.",
         headers={"Retry-After": "1"},
     )
 
