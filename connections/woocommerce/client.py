@@ -163,7 +163,7 @@ def _members(body: bytearray) -> Iterator[bytes]:
                     raise ShopUnreachable(f"A page of the shop has more than {PAGE_SIZE} orders.")
                 yield bytes(body[begin:end]) if end - begin <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE else b""
             begin = position
-    if match[0] != b"]" or body[position:].strip(_BLANKS):
+    if body[position - 1 : position] != b"]" or body[position:].strip(_BLANKS):
         raise ShopUnreachable("The answer of the shop goes on after its list of orders.")
 
 

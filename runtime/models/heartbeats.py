@@ -79,9 +79,9 @@ class Heartbeat(models.Model):
                 INSERT INTO heartbeats AS old (name, beat_at, since)
                 VALUES (%s, statement_timestamp(), statement_timestamp())
                 ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at, since = excluded.since
-                WHERE old.beat_at <= excluded.beat_at - %s
+                WHERE old.beat_at <= excluded.beat_at - %s * interval '1 second'
                 """,
-                [name, every],
+                [name, every.total_seconds()],
             )
             return bool(cursor.rowcount)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -96,12 +96,13 @@ def test_one_whose_time_is_over_stores_what_it_found_and_goes_on_there(shop, mon
 def test_it_looks_at_the_time_between_orders(shop, monkeypatch):
     for _ in range(50):
         shop.place()
-    whole, judged = missing._judge, []
+    judged: list[int] = []
+    whole: Callable[..., bool] = missing._judge
 
     def judge(*arguments: Any) -> bool:
         judged.append(1)
         if len(judged) == 3:
-            monkeypatch.setattr(missing.time, "monotonic", lambda: float("inf"))
+            monkeypatch.setattr("time.monotonic", lambda: float("inf"))
         return whole(*arguments)
 
     monkeypatch.setattr(missing, "_judge", judge)
@@ -137,7 +138,7 @@ def test_a_shop_that_redirects_to_no_address_fails_alone(shop, location):
 
 def test_a_fault_of_ours_fails_one_shop_alone(shop, monkeypatch):
     add(shop.address, source="shop-a")
-    whole = missing.compare
+    whole: Callable[..., Comparison] = missing.compare
 
     def fail(shop: ShopConnection, **options: Any) -> Comparison:
         return whole(shop, **options) if shop.source == SOURCE else [][0]
@@ -162,7 +163,7 @@ class TestTime:
             tried.append((shop.source, seconds))
             now[0] += seconds
 
-        monkeypatch.setattr(missing.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr("time.monotonic", lambda: now[0])
         monkeypatch.setattr(missing, "compare", spend)
         yield tried
         monkeypatch.undo()

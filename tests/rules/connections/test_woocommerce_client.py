@@ -33,7 +33,12 @@ def read(address: str, *, since: dt.datetime = LONG_AGO, **options: Any) -> list
 
 
 def read_places(address: str, *, since: dt.datetime = LONG_AGO, **options: Any) -> Iterator[ReadOrder]:
-    values = {"key": "ck_fake", "secret": "cs_fake", "is_private_allowed": True, "seconds": 60.0} | options
+    values: dict[str, Any] = {
+        "key": "ck_fake",
+        "secret": "cs_fake",
+        "is_private_allowed": True,
+        "seconds": 60.0,
+    } | options
     return read_orders(address=address, since=since, **values)
 
 
