@@ -33,12 +33,8 @@ def read(address: str, *, since: dt.datetime = LONG_AGO, **options: Any) -> list
 
 
 def read_places(address: str, *, since: dt.datetime = LONG_AGO, **options: Any) -> Iterator[ReadOrder]:
-    values: dict[str, Any] = {
-        "key": "ck_fake",
-        "secret": "cs_fake",
-        "is_private_allowed": True,
-        "seconds": 60.0,
-    } | options
+    usual = {"key": "ck_fake", "secret": "cs_fake", "is_private_allowed": True, "seconds": 60.0}
+    values: dict[str, Any] = usual | options
     return read_orders(address=address, since=since, **values)
 
 
