@@ -4,20 +4,23 @@ Some platforms repeat no lost post. Each hour, and by `manage.py connections che
 saved since the last comparison are read from its API. What the translator would make an event of is missing
 here. The order's body is stored and waits for a person, who sends all of them on by one click. The worker
 translates them again, under the lock of their orders, so that nothing comes twice.
+
+A shop decides how much it answers. So its orders are judged one at a time as they come, what is missing is
+stored at once, and a comparison whose time is over goes on at its place the next time.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-import functools
-from collections.abc import Callable, Iterable, Set
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -25,14 +28,13 @@ from connections.encryption import Unreadable, decrypt
 from connections.models import ConnectionPost, ShopConnection
 from connections.platforms import platform_of
 from connections.posts import stored_of
-from connections.woocommerce.client import ShopUnreachable
+from connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 from events.consuming.envelope import Rejected
 from events.consuming.inbox import explain
 from events.models import ProcessedEvent
 from orders.inbound.external import own_id
 from orders.models import Order
 from orders.subscriptions import NAME
-from runtime.database.transactions import after_commit
 from runtime.models import Heartbeat
 from runtime.texts import make_storable
 
@@ -48,6 +50,12 @@ YOUNGEST = dt.timedelta(minutes=10)
 KEY_SECONDS = 5.0
 #: How many missing orders of a shop are stored. The next comparisons find the others.
 MOST_MISSING = 1000
+#: How long a comparison of all shops lasts, and how long it reads one shop while others wait.
+MOST_SECONDS, MOST_SHOP_SECONDS = 300.0, 60.0
+#: The bytes that it holds at a time: a page, and the objects of one order. It reads one shop after the other.
+MOST_HELD_BYTES = 64_000_000
+#: A comparison with less time left begins with no other shop.
+LEAST_SECONDS = 5.0
 
 
 class Missing(NamedTuple):
@@ -55,7 +63,6 @@ class Missing(NamedTuple):
 
     order_id: str
     reference: str
-    body: str
     topics: tuple[str, ...]
     reason: str = ""
 
@@ -63,40 +70,63 @@ class Missing(NamedTuple):
 class Comparison(NamedTuple):
     read: int  # orders of the shop
     missing: list[Missing]
+    is_whole: bool  # or else the time was over, or no more can be stored
 
 
 def compare(
-    shop: ShopConnection, *, since: dt.datetime | None = None, sleep: Callable[[float], object] | None = None
+    shop: ShopConnection,
+    *,
+    since: dt.datetime | None = None,
+    seconds: float = MOST_SECONDS,
+    sleep: Callable[[float], object] | None = None,
 ) -> Comparison:
     """Read the shop's orders saved since a time, or since the last comparison, and store those missing here.
 
     Keep those that are still missing. Raise `ShopUnreachable`, which the page then shows.
     """
-    now = timezone.now()
+    now, ends_at = timezone.now(), time.monotonic() + seconds
+    began_at, place = now, None
     # Changes from before the connection were not lost.
     due = max(shop.checked_at - OVERLAP if shop.checked_at else now - FIRST, shop.created_at)
-    since = due if since is None else since
-    earlier: dict[str, bytes] = {}
-    bodies: dict[str, bytes] = {}
-    read = 0
+    is_asked = since is not None and since > due
+    if since is None:
+        since = due
+        if shop.unfinished:
+            since, began_at = (
+                dt.datetime.fromisoformat(shop.unfinished[name]) for name in ("since", "began_at")
+            )
+            place = shop.unfinished["place"]
+    missing = {each.order_id: each for each in _judge_stored(shop, now)}
+    read = too_large = 0
+    unfinished_at = None
     try:
-        for post in ConnectionPost.objects.filter(source=shop.source).missing():
-            _keep(shop, post.body.encode(), earlier)
-        for body in _read(shop, since, now - YOUNGEST, sleep):
+        orders = _read(shop, since, began_at - YOUNGEST, sleep, ends_at - time.monotonic(), place)
+        for body, at in orders:
             read += 1
-            _keep(shop, body, bodies)
+            if not body:
+                too_large += 1
+            elif time.monotonic() > ends_at or not _judge(shop, body, now, missing):
+                unfinished_at = at
+                break
+    except OutOfTime as end:
+        unfinished_at = end.place
     except ShopUnreachable as problem:
         log.warning("shop not compared", source=shop.source, problem=_store_problem(shop, str(problem)))
         raise
-    missing = [
-        each
-        for order_id, body in (earlier | bodies).items()
-        if (each := _find_missing(shop, order_id, body, now))
-    ]
-    # The next comparison must not begin after orders that this one left out.
-    is_whole = since <= due and len(missing) <= MOST_MISSING
-    _store(shop, missing, earlier.keys() - bodies.keys(), now if is_whole else shop.checked_at)
-    return Comparison(read, missing)
+    values: dict[str, Any] = {"check_problem": _describe_too_large(too_large)}
+    if unfinished_at is None and not is_asked:
+        values |= {"checked_at": began_at, "unfinished": None}
+    elif not is_asked:
+        times = {"since": since.isoformat(), "began_at": began_at.isoformat()}
+        values["unfinished"] = {**times, "place": unfinished_at}
+    ShopConnection.objects.filter(id=shop.id).update(**values)
+    log.info("shop compared", source=shop.source, missing=len(missing))
+    return Comparison(read, list(missing.values()), unfinished_at is None)
+
+
+def _describe_too_large(number: int) -> str:
+    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    return f"{number} of its orders have more than {most:,} bytes, and were left out." if number else ""
 
 
 def try_key(shop: ShopConnection) -> str:
@@ -106,7 +136,7 @@ def try_key(shop: ShopConnection) -> str:
     """
     now = timezone.now()
     try:
-        for _ in _read(shop, now, now, None, seconds=KEY_SECONDS):
+        for _ in _read(shop, now, now, None, KEY_SECONDS):
             break
     except ShopUnreachable as problem:
         return _store_problem(shop, str(problem))
@@ -126,13 +156,39 @@ def is_due() -> bool:
 
 
 def compare_all() -> bool:
-    """Compare the orders of each shop, if it is due. One that fails stops no other. Return False."""
-    if is_due():
-        Heartbeat.beat(name=COMPARED)
-        for shop in _comparable():
-            with contextlib.suppress(ShopUnreachable):  # its page says why
-                compare(shop)
+    """Compare the orders of each shop, if it is due, and in one process. Return False.
+
+    One that fails stops no other. The comparison begins with the shop whose last try was longest ago.
+    """
+    if not (is_due() and Heartbeat.begin(name=COMPARED, every=EVERY)):
+        return False
+    ends_at = time.monotonic() + MOST_SECONDS
+    ids = list(
+        _comparable().order_by(F("tried_at").asc(nulls_first=True), "source").values_list("id", flat=True)
+    )
+    for others, id in zip(range(len(ids) - 1, -1, -1), ids, strict=True):
+        left = ends_at - time.monotonic()
+        if left < LEAST_SECONDS:
+            log.info("shops wait for the next comparison", shops=others + 1)
+            break
+        _compare_alone(id, seconds=min(left, MOST_SHOP_SECONDS) if others else left)
     return False
+
+
+def _compare_alone(id: uuid.UUID, *, seconds: float) -> None:
+    """Compare a shop, whose failure is its own. First note the try, which may end the process."""
+    if not _comparable().filter(id=id).update(tried_at=Now()):
+        return
+    shop = ShopConnection.objects.get(id=id)
+    try:
+        compare(shop, seconds=seconds)
+    except ShopUnreachable:
+        pass  # its page says why
+    except (OperationalError, InterfaceError):
+        raise  # the database's own state
+    except Exception:
+        log.exception("shop not compared", source=shop.source)
+        _store_problem(shop, "The comparison failed here, and the log says why.")
 
 
 def _comparable() -> QuerySet[ShopConnection]:
@@ -151,8 +207,9 @@ def _read(
     since: dt.datetime,
     until: dt.datetime,
     sleep: Callable[[float], object] | None,
-    seconds: float | None = None,
-) -> Iterable[bytes]:
+    seconds: float,
+    place: Any = None,
+) -> Iterable[ReadOrder]:
     if not shop.api_key:
         raise ShopUnreachable(
             "The connection has no key of the shop's API. Enter one on the connection's page in the admin."
@@ -170,24 +227,55 @@ def _read(
         until=until,
         is_private_allowed=settings.CONNECTIONS_PRIVATE,
         seconds=seconds,
+        place=place,
         **more,
     )
 
 
-def _keep(shop: ShopConnection, body: bytes, bodies: dict[str, bytes]) -> None:
-    """Keep the newest body of each order."""
+def _judge_stored(shop: ShopConnection, now: dt.datetime) -> Iterator[Missing]:
+    """Yield the orders that were stored as missing and still are, and delete the others."""
+    rows = ConnectionPost.objects.filter(source=shop.source).missing()
+    for id in list(rows.order_by("id").values_list("id", flat=True)):
+        row = rows.filter(id=id)
+        body = row.values_list("body", flat=True).first()
+        # Meanwhile somebody may have sent it on, or erased its person.
+        if body is None or (order_id := _read_order_id(shop, body.encode())) is None:
+            continue
+        each = _find_missing(shop, order_id, body.encode(), now)
+        if each is None:
+            row.delete()
+        elif row.update(reason=each.reason, received_at=Now()):
+            yield each
+
+
+def _judge(shop: ShopConnection, body: bytes, now: dt.datetime, missing: dict[str, Missing]) -> bool:
+    """Store an order of the shop if it is missing here. Return False if no more can be stored."""
+    order_id = _read_order_id(shop, body)
+    if order_id is None:
+        return True
+    each = _find_missing(shop, order_id, body, now)
+    if each is not None and order_id not in missing and len(missing) >= MOST_MISSING:
+        return False
+    if each is not None or order_id in missing:
+        _store(shop, order_id, body, each)
+    if each is None:
+        missing.pop(order_id, None)
+    else:
+        missing[order_id] = each
+    return True
+
+
+def _read_order_id(shop: ShopConnection, body: bytes) -> str | None:
+    """Return the platform's id of the order in a body, or None if it has none."""
     try:
-        order_id = platform_of(shop).read_order_id(body)
+        return platform_of(shop).read_order_id(body)
     except Rejected:
-        return  # no order of the shop's API is like this
-    if order_id is not None:
-        bodies[order_id] = body
+        return None  # no order of the shop's API is like this
 
 
 def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.datetime) -> Missing | None:
     """Return what is missing of an order, or None. It is not locked: repairing it compares once more."""
     order = Order.objects.filter(id=own_id(source=shop.source, id=order_id), source=shop.source).first()
-    text = make_storable(body.decode("utf-8", "replace"))
     try:
         translation = platform_of(shop).translate(
             body,
@@ -200,43 +288,29 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
         if not isinstance(error, Rejected):
             log.exception("an order of a shop cannot be read", source=shop.source, order=order_id)
         reason = make_storable(explain(error))[:1000]
-        return Missing(order_id, order.reference if order else "", text, (), reason)
+        return Missing(order_id, order.reference if order else "", (), reason)
     ids = [event["eventId"] for event in translation.events]
     done = ProcessedEvent.objects.filter(event_id__in=ids, consumer=NAME, source=shop.source)
     done_ids = {str(id) for id in done.values_list("event_id", flat=True)} if ids else set()
     topics = tuple(
         event["eventType"] for event in translation.events if str(event["eventId"]) not in done_ids
     )
-    return Missing(order_id, translation.reference, text, topics) if topics else None
+    return Missing(order_id, translation.reference, topics) if topics else None
 
 
-def _store(
-    shop: ShopConnection,
-    missing: list[Missing],
-    unread: Set[str],
-    checked_at: dt.datetime | None,
-) -> None:
-    """Store the missing orders. The orders `unread` were stored as missing before, and not read again."""
-    ids = {own_id(source=shop.source, id=each.order_id): each for each in missing[:MOST_MISSING]}
+def _store(shop: ShopConnection, order_id: str, body: bytes, missing: Missing | None) -> None:
+    """Replace what was stored of an order before, or only delete it if nothing is missing."""
+    id = own_id(source=shop.source, id=order_id)
     with transaction.atomic(), connection.cursor() as cursor:
         # Two comparisons at once: the later one replaces what the earlier one stored.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('missing'), hashtext(%s))", [shop.source])
-        rows = ConnectionPost.objects.filter(source=shop.source).missing().select_for_update()
-        # Meanwhile somebody may have sent some of them on, or erased their person.
-        still = set(rows.values_list("order_id", flat=True))
-        rows.delete()
-        ConnectionPost.objects.bulk_create(
-            ConnectionPost(
+        ConnectionPost.objects.filter(source=shop.source, order_id=id).missing().delete()
+        if missing is not None:
+            ConnectionPost.objects.create(
                 source=shop.source,
-                body=each.body,
+                body=make_storable(body.decode("utf-8", "replace")),
                 is_missing=True,
-                reason=each.reason,
+                reason=missing.reason,
                 order_id=id,
-                reference=each.reference[:100],
+                reference=missing.reference[:100],
             )
-            for id, each in ids.items()
-            if id in still or each.order_id not in unread
-        )
-        ShopConnection.objects.filter(id=shop.id).update(checked_at=checked_at, check_problem="")
-        count = len(missing)
-        after_commit(functools.partial(log.info, "shop compared", source=shop.source, missing=count))

@@ -54,6 +54,9 @@ class ShopConnection(models.Model):
     # The last comparison with the shop's API that worked, and why the next one failed, or "".
     checked_at = models.DateTimeField(null=True, editable=False)
     check_problem = models.TextField(default="", db_default="", editable=False)
+    tried_at = models.DateTimeField(null=True, editable=False)  # the last hourly comparison that began
+    # Where a comparison goes on whose time was over: {since, began_at, place}.
+    unfinished = models.JSONField(null=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 

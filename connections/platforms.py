@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from connections.models import ShopConnection
-from connections.translation import Translation
+from connections.translation import ReadOrder, Translation
 from connections.woocommerce import client, order, signature, translate
 from connections.woocommerce.own_emails import OWN_EMAILS
 
@@ -20,11 +20,12 @@ class Platform(NamedTuple):
     is_signed: Callable[..., bool]
     #: The platform's id of the order in a body; None if it is about something else. Raises `Rejected`.
     read_order_id: Callable[[bytes], str | None]
-    #: translate(body, stored=, source=, mapping=, received_at=) is what the order owes. Raises `Rejected`.
+    #: translate(body, stored=, source=, mapping=, received_at=, most=) is what the order owes. Raises
+    #: `Rejected`.
     translate: Callable[..., Translation]
-    #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=): bodies for
+    #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=, place=): orders for
     #: `translate`.
-    read_orders: Callable[..., Iterable[bytes]]
+    read_orders: Callable[..., Iterable[ReadOrder]]
     #: The e-mails that the platform itself sends, by the event of ours that takes their place.
     own_emails: Mapping[str, str]
 

@@ -8,21 +8,21 @@ effects together with its `done_at`.
 from __future__ import annotations
 
 import functools
+import math
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, cast
 
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
-from django.db.models import Value
-from django.db.models.functions import Greatest, Now
+from django.db.models.functions import Now
 
 from connections import metrics
 from connections.models import ConnectionPost, ShopConnection
 from connections.platforms import platform_of
-from connections.translation import Stored, StoredShipment
+from connections.translation import MOST_CHANGES, Stored, StoredShipment
 from events.consuming.envelope import Rejected, envelope_of
 from events.consuming.handlers import Handler
 from events.consuming.inbox import apply_in_transaction, explain
@@ -31,7 +31,7 @@ from orders.models import Order
 from orders.parcels import read_shipments
 from orders.subscriptions import NAME
 from runtime.database.away import is_refusing
-from runtime.database.save import lock_row
+from runtime.database.save import lock_row, write_once
 from runtime.database.transactions import after_commit
 from runtime.jobs.work import waker
 from runtime.models import Pause
@@ -42,9 +42,17 @@ log = structlog.get_logger(__name__)
 
 #: How long one task works. Then it makes way for drains and jobs, and queues the next.
 LONGEST_SECONDS = 5.0
+#: How long the transaction of a post lasts. Changes that take longer are stored as one change.
+MOST_SECONDS = 10.0
+#: How much of that is for the changes, before they are undone and stored as one.
+_CHANGES_SECONDS = 8.0
 #: When a worker looks again that met another one at work.
 AGAIN_SECONDS = 1.0
 Step = Literal["done", "unusable", "none", "busy"]
+
+
+class _TooSlow(Exception):
+    """The changes of a post take too long."""
 
 
 def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
@@ -141,37 +149,51 @@ def _lock(source: str) -> bool:
 
 def _process_or_repeat(post: ConnectionPost, shop: ShopConnection) -> None:
     """Apply a post. Raise `Rejected`, and any other error of a handler or the database."""
+    until = time.monotonic() + _CHANGES_SECONDS
     try:
-        with transaction.atomic():
-            _process(post, shop)
+        _apply(post, shop, until=until)
     except IntegrityError:
         # There was no row to lock, and another session has inserted the order since. Now there is one.
+        _apply(post, shop, until=until)
+
+
+def _apply(post: ConnectionPost, shop: ShopConnection, *, until: float) -> None:
+    """Apply a post's changes, or if they are not done in time, its newest state as one change."""
+    try:
         with transaction.atomic():
-            _process(post, shop)
+            _process(post, shop, most=MOST_CHANGES, until=until)
+    except _TooSlow:
+        with transaction.atomic():
+            _process(post, shop, most=0, until=math.inf)
 
 
-def _process(post: ConnectionPost, shop: ShopConnection) -> None:
+def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: float) -> None:
     platform, body = platform_of(shop), post.body.encode()
     order_id = platform.read_order_id(body)
     if order_id is None:  # a post about something else
         return
     id = own_id(source=shop.source, id=order_id)
-    order, _ = lock_row(Order, id)
-    post.order_id, post.reference = id, order_id[:100]  # for a person, if the rest is unusable
-    translation = platform.translate(
-        body,
-        stored=stored_of(order) if order is not None and order.source == shop.source else None,
-        source=shop.source,
-        mapping=shop.statuses,
-        received_at=post.received_at,
-    )
-    post.reference = translation.reference[:100]
-    handlers = _handlers(shop)
-    for document in translation.events:
-        envelope = envelope_of(document, topic=str(document["eventType"]))
-        apply_in_transaction(envelope, consumer=NAME, handlers=handlers)
-    newest = Greatest("reported_at", Value(translation.modified_at))
-    Order.objects.filter(id=id, source=shop.source).update(reported_at=newest)
+    with write_once(Order, id) as held:
+        order, _ = lock_row(Order, id)
+        post.order_id, post.reference = id, order_id[:100]  # for a person, if the rest is unusable
+        translation = platform.translate(
+            body,
+            stored=stored_of(order) if order is not None and order.source == shop.source else None,
+            source=shop.source,
+            mapping=shop.statuses,
+            received_at=post.received_at,
+            most=most,
+        )
+        post.reference = translation.reference[:100]
+        handlers = _handlers(shop, translation.doubts)
+        for document in translation.events:
+            if time.monotonic() > until:
+                raise _TooSlow
+            envelope = envelope_of(document, topic=str(document["eventType"]))
+            apply_in_transaction(envelope, consumer=NAME, handlers=handlers)
+        order = cast("Order | None", held.row)
+        if order is not None and order.source == shop.source:
+            order.reported_at = max(order.reported_at or translation.modified_at, translation.modified_at)
 
 
 def stored_of(order: Order) -> Stored:
@@ -200,10 +222,10 @@ def stored_of(order: Order) -> Stored:
     )
 
 
-def _handlers(shop: ShopConnection) -> dict[str, Handler]:
+def _handlers(shop: ShopConnection, doubts: Sequence[str]) -> dict[str, Handler]:
     """Return the handlers of the events of a shop's orders, which know its connection."""
     reports: dict[str, Callable[..., None]] = {topic: inbound.handler for topic, inbound in TOPICS.items()}
-    return {topic: functools.partial(report, shop=shop) for topic, report in reports.items()}
+    return {topic: functools.partial(report, shop=shop, doubts=doubts) for topic, report in reports.items()}
 
 
 def _tell(post: ConnectionPost, result: Step) -> None:

@@ -1,11 +1,14 @@
-"""The types of a post's translation: the stored order, and the events that it lacks."""
+"""What platforms give: the translation of a post, and the orders of a shop's API."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+#: One post makes at most so many changes. Beyond, the newest state is stored as one change.
+MOST_CHANGES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +49,25 @@ class Translation:
     events: Sequence[Mapping[str, Any]]
     modified_at: dt.datetime
     reference: str = ""  # the order's number as the shop shows it
+    #: What was odd, for the order's timeline. They must not quote personal data.
+    doubts: Sequence[str] = ()
+
+
+class ReadOrder(NamedTuple):
+    """An order of a shop's API. The body is empty if it has more bytes than a post may have."""
+
+    body: bytes
+    #: Where a later reading goes on, to have this order and those after it. JSON.
+    place: Any
+
+
+class ShopUnreachable(Exception):
+    """The shop's orders cannot be read. The text says why, and has no key in it."""
+
+
+class OutOfTime(ShopUnreachable):
+    """The time that the caller gave is over. `place` is where a later reading goes on."""
+
+    def __init__(self, text: str, *, place: Any = None) -> None:
+        super().__init__(text)
+        self.place = place

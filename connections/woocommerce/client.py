@@ -13,47 +13,48 @@ import datetime as dt
 import email.utils
 import http.client
 import ipaddress
-import json
 import math
 import queue
+import re
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
+from django.conf import settings
+
+from connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 from events.consuming.envelope import DEEPEST
 from notifications.providers.session import tls_context
 from web.api.bodies import NotStrict, parse_json
 from web.api.proxies import inner_ipv4
 
 _PATH = "/wp-json/wc/v3/orders"
-_PAGE_SIZE = 50
+PAGE_SIZE = 50
 #: The fields that connections.woocommerce.order reads. The shop sends nothing else about its customers.
 _FIELDS = (
     "id,number,status,currency,total,prices_include_tax,customer_id,payment_method,billing,line_items,refunds,"
     "meta_data,date_created_gmt,date_modified_gmt,date_paid_gmt,date_completed_gmt"
 )
 _MOST_PAGES = 2000
-_MOST_BYTES = 16 * 2**20  # of a page
+MOST_BYTES = 16_000_000  # of an answer, also of what gzip makes of it
 _MOST_REDIRECTS = 3
+_BLANKS = b" \t\r\n"
 _MOST_PAUSES = 3
 _LONGEST_PAUSE_SECONDS = 60.0
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
-_PAGE_SECONDS, _ALL_SECONDS = 60.0, 900.0
+ANSWER_SECONDS = 60.0
 #: Of IPv6. Python calls some others global, such as those that only one site or a translator routes.
 _OF_INTERNET = ipaddress.ip_network("2000::/3")
-
-
-class ShopUnreachable(Exception):
-    """The shop's orders cannot be read. The text says why, and has no key in it."""
 
 
 class _Page(NamedTuple):
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: bytearray
 
 
 def read_orders(
@@ -64,13 +65,16 @@ def read_orders(
     since: dt.datetime,
     until: dt.datetime | None = None,
     is_private_allowed: bool,
+    seconds: float,
+    place: Any = None,
     sleep: Callable[[float], object] = time.sleep,
-    seconds: float | None = None,
-) -> Iterator[bytes]:
-    """Yield each order that was saved since then, as JSON for `translate`. Raise `ShopUnreachable`.
+) -> Iterator[ReadOrder]:
+    """Yield each order that was saved since then, as JSON for `translate`.
 
     Leave out those that were saved after `until`. An order may come twice if the shop changes others
-    meanwhile. `is_private_allowed` also allows http. The shop has so many `seconds` for all its orders.
+    meanwhile. `is_private_allowed` also allows http. A reading that ended after its `seconds` goes on at the
+    `place` of its last order, if the times are the same. Raise `ShopUnreachable`, or `OutOfTime` if at least
+    a page was read.
     """
     query = {
         "modified_after": _written(since - dt.timedelta(seconds=1)),  # it leaves out the second itself
@@ -80,23 +84,29 @@ def read_orders(
         # time, or with modified_before, it would leave.
         "orderby": "id",
         "order": "asc",
-        "per_page": str(_PAGE_SIZE),
+        "per_page": str(PAGE_SIZE),
         "_fields": _FIELDS,
     }
-    seconds = _ALL_SECONDS if seconds is None else seconds
     reader = _Reader(key, secret, is_private_allowed=is_private_allowed, sleep=sleep, seconds=seconds)
-    number, total = 1, 0
-    for _ in range(_MOST_PAGES):
-        page = reader.get(f"{address.rstrip('/')}{_PATH}?{urlencode({**query, 'page': str(number)})}")
-        orders = _read_list(page.body)
+    number, total = place or (1, 0)
+    for pages in range(_MOST_PAGES):
         try:
-            yield from [json.dumps(order).encode() for order in orders if not _is_after(order, until)]
-        except RecursionError:
-            raise ShopUnreachable("An order of the shop is nested too deeply.") from None
+            page = reader.get(f"{address.rstrip('/')}{_PATH}?{urlencode({**query, 'page': str(number)})}")
+        except OutOfTime as end:
+            raise (
+                OutOfTime(str(end), place=[number, total]) if pages else ShopUnreachable(str(end))
+            ) from None
         before, total = total, _whole(page.headers.get("x-wp-total", ""))
-        if number > 1 and total < before:  # an order went to the trash, and the next one moved up a page
-            number -= 1
-        elif len(orders) < _PAGE_SIZE or page.headers.get("x-wp-totalpages") == str(number):
+        count = 0
+        for body in _members(page.body):
+            count += 1
+            if not body or not _is_after(_read_member(body), until):
+                yield ReadOrder(body, [number, total])
+        is_last = count < PAGE_SIZE or page.headers.get("x-wp-totalpages") == str(number)
+        del page  # before the next one comes
+        if number > 1 and total < before:  # orders went to the trash, and the next ones moved up
+            number = max(1, number - math.ceil((before - total) / PAGE_SIZE))
+        elif is_last:
             return
         else:
             number += 1
@@ -116,14 +126,67 @@ def _written(time: dt.datetime) -> str:
     return time.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _read_list(body: bytes) -> list[Any]:
+_STRUCTURE, _AT_TOP = re.compile(rb'["\[\]{}]'), re.compile(rb'["\[\]{},]')
+_IN_STRING = re.compile(rb'["\\]')
+
+
+def _members(body: bytearray) -> Iterator[bytes]:
+    """Yield the members of a JSON list, each to be parsed alone, or b"" for one that is too large.
+
+    Objects of Python need many times the bytes of their JSON. So the page is never parsed as a whole.
+    """
+    opening = _AT_TOP.search(body)
+    if opening is None or opening[0] != b"[" or body[: opening.start()].strip(_BLANKS):
+        _parse(bytes(body[: settings.DATA_UPLOAD_MAX_MEMORY_SIZE]))
+        raise ShopUnreachable("The answer of the shop is no list of orders.")
+    depth, count, begin = 1, 0, opening.end()
+    position = begin
+    while depth:
+        match = (_AT_TOP if depth == 1 else _STRUCTURE).search(body, position)
+        if match is None:
+            raise ShopUnreachable("The answer of the shop ends too early.")
+        position = match.end()
+        if match[0] == b'"':
+            position = _end_of_string(body, position)
+        elif match[0] in b"[{":
+            depth += 1
+        elif match[0] in b"]}":
+            depth -= 1
+        if (match[0] == b"," and depth == 1) or not depth:
+            end = match.start()
+            is_empty = end - begin < 100 and not body[begin:end].strip(_BLANKS)
+            if is_empty and (depth or count):
+                raise ShopUnreachable("The answer of the shop has nothing between two commas.")
+            if not is_empty:
+                count += 1
+                if count > PAGE_SIZE:
+                    raise ShopUnreachable(f"A page of the shop has more than {PAGE_SIZE} orders.")
+                yield bytes(body[begin:end]) if end - begin <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE else b""
+            begin = position
+    if body[position - 1 : position] != b"]" or body[position:].strip(_BLANKS):
+        raise ShopUnreachable("The answer of the shop goes on after its list of orders.")
+
+
+def _end_of_string(body: bytearray, position: int) -> int:
+    while match := _IN_STRING.search(body, position):
+        if match[0] == b'"':
+            return match.end()
+        position = match.end() + 1
+    return len(body)
+
+
+def _read_member(body: bytes) -> Any:
+    order = _parse(body)
+    if not isinstance(order, dict):
+        raise ShopUnreachable("The answer of the shop is no list of orders.")
+    return order
+
+
+def _parse(body: bytes) -> Any:
     try:
-        document = parse_json(body, deepest=DEEPEST)
+        return parse_json(body, deepest=DEEPEST)
     except NotStrict as error:
         raise ShopUnreachable(f"The answer of the shop {error.reason}.") from None
-    if not isinstance(document, list):
-        raise ShopUnreachable("The answer of the shop is no list of orders.")
-    return document
 
 
 class _Reader:
@@ -185,12 +248,13 @@ class _Reader:
         self._sleep(seconds)
 
     def _request(self, parts: SplitResult) -> _Page:
-        seconds = min(_PAGE_SECONDS, self._ends_at - time.monotonic())
+        seconds = min(ANSWER_SECONDS, self._ends_at - time.monotonic())
         if seconds <= 0:
-            raise ShopUnreachable(f"The shop took longer than {self._seconds:.0f} s for all its orders.")
+            raise OutOfTime(f"The shop took longer than {self._seconds:.0f} s for all its orders.")
         assert parts.hostname is not None
         is_tls = parts.scheme == "https"
         port = parts.port or (443 if is_tls else 80)
+        watch = None
         try:
             with contextlib.ExitStack() as stack:
                 sock: socket.socket = stack.enter_context(self._connect(parts.hostname, port))
@@ -203,11 +267,17 @@ class _Reader:
                 page = self._exchange(sock, parts, port)
         except TimeoutError:
             raise ShopUnreachable("The shop does not answer in time.") from None
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (OSError, ValueError, zlib.error, http.client.HTTPException) as error:
+            if watch is not None and watch.has_ended:
+                raise self._too_long(seconds) from None
             raise ShopUnreachable(f"The connection to the shop broke: {type(error).__name__}.") from None
-        if watch.has_ended:
-            raise ShopUnreachable(f"The shop took longer than {seconds:.0f} s for an answer.")
+        if watch is not None and watch.has_ended:
+            raise self._too_long(seconds)
         return page
+
+    def _too_long(self, seconds: float) -> ShopUnreachable:
+        text = f"The shop took longer than {seconds:.0f} s for an answer."
+        return ShopUnreachable(text) if seconds >= ANSWER_SECONDS else OutOfTime(text)
 
     def _exchange(self, sock: socket.socket, parts: SplitResult, port: int) -> _Page:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -216,14 +286,17 @@ class _Reader:
         connection.sock = sock
         connection.request("GET", f"{parts.path or '/'}?{parts.query}", headers=self._headers)
         answer = connection.getresponse()
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        unzip = zlib.decompressobj(31) if headers.get("content-encoding") == "gzip" else None
         body = bytearray()
         while chunk := answer.read(2**16):
-            body += chunk
-            if len(body) > _MOST_BYTES:
-                raise ShopUnreachable(f"An answer of the shop has more than {_MOST_BYTES:,} bytes.")
-        if answer.length:
+            # Of what gzip makes of a chunk, no more than tells that it is too much.
+            body += chunk if unzip is None else unzip.decompress(chunk, MOST_BYTES + 1 - len(body))
+            if len(body) > MOST_BYTES:
+                raise ShopUnreachable(f"An answer of the shop has more than {MOST_BYTES:,} bytes.")
+        if answer.length or (unzip is not None and not unzip.eof):
             raise http.client.IncompleteRead(b"", answer.length)
-        return _Page(answer.status, {name.lower(): value for name, value in answer.getheaders()}, bytes(body))
+        return _Page(answer.status, headers, body)
 
     def _connect(self, host: str, port: int) -> socket.socket:
         """Connect to an address of the host. None may be private, unless that is allowed."""
@@ -306,8 +379,8 @@ def is_public(address: str) -> bool:
 
 def _follow(parts: SplitResult, location: str) -> str:
     """Return where a redirect leads. The key goes to no other host or port, except from http to https."""
-    url = urljoin(parts.geturl(), location)
     try:
+        url = urljoin(parts.geturl(), location)
         to = urlsplit(url)
         place, now = (to.hostname, to.port), (parts.hostname, parts.port)
     except ValueError:

@@ -20,7 +20,7 @@ from typing import Any
 
 from django.conf import settings
 
-from connections.translation import Stored, StoredShipment, Translation
+from connections.translation import MOST_CHANGES, Stored, StoredShipment, Translation
 from connections.woocommerce.order import ShopOrder, ShopRefund, read_order
 from connections.woocommerce.parcels import Parcel
 from events.consuming.envelope import Rejected
@@ -69,8 +69,12 @@ def translate(
     source: str,
     mapping: Mapping[str, str],
     received_at: dt.datetime,
+    most: int = MOST_CHANGES,
 ) -> Translation:
     """Return the events that make the order here what the body says. Raise `Rejected`.
+
+    If they are more than `most`, return one without an e-mail, after which the order is what the body says.
+    Its parcels follow with the next translation.
 
     `stored` is the order as it is here, under its lock. `mapping` has the meanings of the shop's statuses, if
     they are not those of `STATUSES`: one of ours, or "" to leave the order's.
@@ -78,12 +82,16 @@ def translate(
     order = read_order(body)
     if order is None:
         raise Rejected("it is about no order")
-    events: list[dict[str, Any]] = []
-    if not _is_late(order, stored) and (goal := _find_goal(order, stored, mapping)) is not None:
-        story = _Story(order, stored, source=source, received_at=received_at)
-        story.tell_all(goal)
-        events = story.events
-    return Translation(order.id, events, order.modified_at, order.number)
+    if _is_late(order, stored) or (goal := _find_goal(order, stored, mapping)) is None:
+        return Translation(order.id, [], order.modified_at, order.number)
+    story = _Story(order, stored, source=source, received_at=received_at, most=most)
+    story.tell_all(goal)
+    doubts = []
+    if story.count > most:
+        doubts = [f"changes: The post has {story.count:,} of them. They are stored as one, without e-mails."]
+        story = _Story(order, stored, source=source, received_at=received_at, most=1)
+        story.correct(goal)
+    return Translation(order.id, story.events, order.modified_at, order.number, doubts)
 
 
 class _Goal:
@@ -143,13 +151,16 @@ class _Story:
     """Tells what happened to an order since it became what it is here, as events in their order."""
 
     def __init__(
-        self, order: ShopOrder, stored: Stored | None, *, source: str, received_at: dt.datetime
+        self, order: ShopOrder, stored: Stored | None, *, source: str, received_at: dt.datetime, most: int
     ) -> None:
         self.order, self.stored, self.source, self.received_at = order, stored, source, received_at
         self.status = stored.status if stored else ""
         self.refunded = min(stored.refunded_amount, order.total) if stored else 0
         self.version = stored.version if stored else 0
+        #: Only the first `most` are made, because each has all items of the order.
         self.events: list[dict[str, Any]] = []
+        self.count, self.most = 0, most
+        self.told_parcels: set[str] = set()
         # When an undated change was made: now, if a post told the order before. If none did, also if it was
         # imported, the change may be as old as the order's newest date. Otherwise a shop that saves its old
         # orders would mail everybody.
@@ -160,7 +171,7 @@ class _Story:
     def tell_all(self, goal: _Goal) -> None:
         """Tell every change in an order in which they can have happened, and correct what is left."""
         if self.stored is not None and self.stored.currency != self.order.currency:
-            self._correct(goal)  # an e-mail would show sums of two currencies
+            self.correct(goal)  # an e-mail would show sums of two currencies
             return
         has_ended = self.stored is not None and goal.status == self.stored.status and self.status in _ENDED
         if not has_ended:
@@ -177,9 +188,9 @@ class _Story:
             self._tell("cancelled", S.CANCELLED, is_repeatable=True, details={"wasPaid": self._was_paid()})
         self._tell_refunds(goal)
         if (self.status, self.refunded) != (goal.status, goal.refunded) or (
-            not self.events and self._has_other_details()
+            not self.count and self._has_other_details()
         ):
-            self._correct(goal)
+            self.correct(goal)
         self._tell_parcels()
 
     def _tell_beginning(self, goal: _Goal) -> None:
@@ -209,13 +220,10 @@ class _Story:
         is_part = 0 < self.refunded < self.order.total
         if self.status not in SHIPPABLE or is_part != (self.status == S.PART_REFUNDED):
             return
-        told = {
-            event["data"]["shipment"]["reference"] for event in self.events if "shipment" in event["data"]
-        }
         for parcel in self.order.parcels:
             reference = self._reference_of(parcel)
             stored = self.stored.shipments.get(reference) if self.stored else None
-            if reference in told:
+            if reference in self.told_parcels:
                 continue
             if stored is None:
                 left_at = parcel.shipped_at if self.is_first else None
@@ -226,6 +234,7 @@ class _Story:
                 self._tell_parcel(parcel, "corrected", at=None)
 
     def _tell_parcel(self, parcel: Parcel, kind: str, *, at: dt.datetime | None) -> None:
+        self.told_parcels.add(self._reference_of(parcel))
         shipped_at = min(parcel.shipped_at or at or self.changed_at, self.order.modified_at)
         shipment: dict[str, Any] = {
             "reference": self._reference_of(parcel),
@@ -279,7 +288,7 @@ class _Story:
                 details={"amount": min(refund.amount, refunded)},
             )
         if has_lost_some:
-            self._correct(goal)  # for the case that all are repeats
+            self.correct(goal)  # for the case that all are repeats
 
     def _tell(
         self,
@@ -299,7 +308,7 @@ class _Story:
         id = id or ([name, self.version] if is_repeatable else [name])
         self._add(name, status, at=at, refunded=refunded, id=id, details=details)
 
-    def _correct(self, goal: _Goal) -> None:
+    def correct(self, goal: _Goal) -> None:
         """Add an event without an e-mail, after which the order is what the shop says."""
         details: dict[str, Any] = {}
         if goal.status in (S.PART_REFUNDED, S.REFUNDED):
@@ -329,6 +338,9 @@ class _Story:
         order = self.order
         self.status, self.refunded = status, self.refunded if refunded is None else refunded
         self.version += 1
+        self.count += 1
+        if self.count > self.most:
+            return
         data: dict[str, Any] = {
             "orderId": order.id,
             "userId": order.user_id,

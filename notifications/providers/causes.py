@@ -83,6 +83,8 @@ _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
     (HTTP, r"^402\b", NO_CREDIT),
     (ANY, r"verified sender identity|not verified|mailfromdomainnotverified|invalid_from_address", SENDER),
     (SMTP, r"\b5\.1\.8\b|\b5\.7\.60\b|sender (address )?rejected", SENDER),
+    # The words for what is wrong come before those for what was done about it, such as "blocked".
+    (ANY, r"\bspf\b|\bdkim\b|\bdmarc\b|unauthenticated|not authenticated|\b[45]\.7\.2[0-79]\b", POLICY),
     (
         ANY,
         r"\b[45]\.2\.2\b|mailbox (is )?full|over ?quota|quota exceeded|exceeded (its )?storage",

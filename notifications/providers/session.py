@@ -23,6 +23,9 @@ import requests
 from requests.structures import CaseInsensitiveDict
 from requests.utils import get_environ_proxies
 
+#: What is read of an answer. Nothing useful of a provider is longer.
+MOST_BYTES = 1_000_000
+
 
 class NeverConnected(requests.ConnectionError):
     """The connection was not opened, so the provider cannot have accepted anything."""
@@ -59,7 +62,11 @@ class Session:
         try:
             connection.request(method, path, body, {**self._headers, **headers})
             answer = connection.getresponse()
-            content = answer.read()
+            content = answer.read(MOST_BYTES)
+            if answer.length and len(content) < MOST_BYTES:
+                raise http.client.IncompleteRead(content, answer.length)
+            if not answer.isclosed():  # more would come, or the server closes the connection
+                self.close()
         except TimeoutError as error:
             self.close()
             raise requests.ReadTimeout(f"no answer within {timeout[1]:g} s") from error

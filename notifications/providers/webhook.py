@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import json
 import re
 import time
@@ -45,9 +46,31 @@ from runtime.texts import make_storable
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)
 #: How old a signed post may be. A replayed one would be older.
 TOLERANCE_SECONDS = 300.0
+#: Providers send up to a thousand events at once. A body of the allowed size has no more real ones than this.
+MOST_EVENTS = 5000
 _PROVES_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
 #: A reply's code at the start of a text, or an enhanced code anywhere, but no part of an IP address.
-_OTHER_CAUSE = re.compile(r"^\s*(4\d\d|552)\b|(?<![\d.])(4\.\d{1,3}|5\.2\.2|5\.[3-7])(\.\d{1,3})?(?![\d.])")
+_OTHER_CODE = re.compile(r"^\s*(4\d\d|552)\b|(?<![\d.])(4\.\d{1,3}|5\.2\.2|5\.[3-7])(\.\d{1,3})?(?![\d.])")
+#: Causes of the sender, the message or the way. Their replies often have the code of a mailbox, 550.
+_OTHER_WORDS = re.compile(
+    r"spamhaus|\brbl\b|dnsbl|\bspam\b|black.?list|\bblock(ed|list|listed|ing)?\b|reputation|\bpolic(y|ies)\b"
+    r"|prohibit|\bptr\b|reverse dns|\bspf\b|\bdkim\b|\bdmarc\b|unauthenticated|\brelay"
+    r"|too (old|many|large|big)|\bexpired\b|rate.?limit|throttl|\bquota\b|\bfull\b|over ?quota"
+    r"|time[d ]? ?out|\bvirus\b|content rejected",
+    re.IGNORECASE,
+)
+#: RFC 3463: the mailbox, its system or its form is wrong, it has moved, is disabled, or takes no mail.
+_MAILBOX_CODE = re.compile(r"(?<![\d.])5\.(1\.([1236]|10)|2\.1)(?![\d.])")
+_MAILBOX_WORDS = re.compile(
+    r"(no such|unknown|invalid|bad|non-?existent) (\w+ )?(user|mailbox|recipient|address|account|person)"
+    r"|(user|mailbox|recipient|address|account|domain)( \w+)? "
+    r"(is |was |has been )?"
+    r"(unknown|not found|invalid|disabled|inactive|suspended|deactivated|rejected|unavailable)"
+    r"|(user|mailbox|recipient|address|account|domain|host)\b.{0,80}(does ?n.t|does not|not) exist"
+    r"|not? (a )?(valid|such|known) (user|mailbox|recipient|address)|no mailbox|unrouteable address"
+    r"|unable to get mx info|no mx\b|previously bounced",
+    re.IGNORECASE,
+)
 _BOUNCED_BEFORE = frozenset({RejectReason.BOUNCED, RejectReason.INVALID})
 
 # A deploy check warns of a missing key. anymail's own warning would add nothing.
@@ -106,7 +129,10 @@ class Webhook(ABC):
         try:
             if self.key:
                 self.verify(request)
-            return [self._evidence(event) for event in self.parse(request)]
+            events = list(itertools.islice(self.parse(request), MOST_EVENTS + 1))
+            if len(events) > MOST_EVENTS:
+                raise ValueError("too many events")
+            return [self._evidence(event) for event in events]
         except AnymailWebhookValidationFailure as error:
             raise Unsigned from error
         except (AnymailError, AnymailConfigurationError, *UNREADABLE) as error:
@@ -187,16 +213,25 @@ def raw(event: AnymailTrackingEvent) -> dict[str, Any]:
     return event.esp_event if isinstance(event.esp_event, dict) else {}
 
 
-def blames_address(*texts: object) -> bool:
-    """Return whether no code in a bounce's status or reply says that the cause was another than the address.
+def has_other_cause(*texts: object) -> bool:
+    """Return whether a bounce's status or reply names another cause than the address.
 
-    Temporary failures (4xx), a full mailbox (552, 5.2.2), and the causes 5.3 to 5.7 (RFC 3463: system,
-    routing, protocol, content, policy) say nothing about the next e-mail.
+    Temporary failures (4xx), a full mailbox (552, 5.2.2), the causes 5.3 to 5.7 (RFC 3463: system, routing,
+    protocol, content, policy), and words of block lists and rules say nothing about the next e-mail.
+    """
+    return any(_OTHER_CODE.search(str(text)) or _OTHER_WORDS.search(str(text)) for text in texts)
+
+
+def blames_address(*texts: object) -> bool:
+    """Return whether a bounce's status or reply says that there is no such mailbox, and names no other cause.
 
     >>> blames_address("5.1.1", "550 no such mailbox"), blames_address("", "552 5.2.2 mailbox full")
     (True, False)
+    >>> blames_address("550", "Message blocked"), blames_address("", "unable to get mx info")
+    (False, True)
     """
-    return not any(_OTHER_CAUSE.search(str(text)) for text in texts)
+    is_mailbox = any(_MAILBOX_CODE.search(str(text)) or _MAILBOX_WORDS.search(str(text)) for text in texts)
+    return is_mailbox and not has_other_cause(*texts)
 
 
 def check_time(sent_at: float, *, retried_for_seconds: float = 0.0) -> None:

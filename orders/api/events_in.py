@@ -27,7 +27,7 @@ from orders.inbound.reading import name_unknown
 from orders.subscriptions import DATA, NAME, over_http
 from runtime.models import Pause
 from web.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
-from web.api.problems import Problem, is_temporary, paused
+from web.api.problems import Problem, is_temporary, paused, took_too_long
 from web.api.schema import operation
 from web.api.views import ApiView, json_response
 from web.models import ApiToken
@@ -37,6 +37,8 @@ log = structlog.get_logger(__name__)
 SCOPE = "events:write"
 #: A list reads its token again after so long: if its orders are locked, it may take minutes.
 TOKEN_SECONDS = 1.0
+#: A list whose orders are locked is given up after so long. What was processed is then a repeat.
+LIST_SECONDS = 60.0
 RESULTS = {"done": ("processed", "handled"), "repeat": ("repeated", "repeated")}
 Answer = dict[str, Any]
 
@@ -99,6 +101,7 @@ class InboundEvents(ApiView):
     )
     def post(self, request: Request) -> HttpResponse:
         token, self._token_read_at = self.first_read.token, time.monotonic()
+        self._ends_at = self._token_read_at + LIST_SECONDS
         _check_pause()
         events, is_list = read_events(request)
         handlers = over_http()
@@ -122,6 +125,8 @@ class InboundEvents(ApiView):
         Raise `AuthenticationFailed` if the token was revoked or has expired since the list began.
         """
         _check_pause()
+        if time.monotonic() > self._ends_at:
+            raise took_too_long(LIST_SECONDS)
         if time.monotonic() - self._token_read_at >= TOKEN_SECONDS:
             self.read_again()
             self._token_read_at = time.monotonic()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -204,10 +204,13 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:orderpost:source:{source}"), id)
 
 
-def apply_report(event: Envelope, *, name: str, shop: ConnectedShop | None = None) -> None:
+def apply_report(
+    event: Envelope, *, name: str, shop: ConnectedShop | None = None, doubts: Sequence[str] = ()
+) -> None:
     """Handle the event `name` of another system. An event with `notify: false` sends no e-mail.
 
-    `shop` is the connected shop whose event it is. If it is None, the event's source is looked up.
+    `shop` is the connected shop whose event it is. If it is None, the event's source is looked up. The
+    order's timeline shows the `doubts`.
     """
     source = event.producer
     is_listed = source in settings.ORDER_SOURCES
@@ -219,6 +222,7 @@ def apply_report(event: Envelope, *, name: str, shop: ConnectedShop | None = Non
                 " them, and then replay the event or send it again"
             )
     reported, report = _read(event, name)
+    report["warnings"] += doubts
     parcel = report.pop("shipment", None)
     if shop is not None:
         report["withheld"] = shop.withheld(event.timestamp or timezone.now())

@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from django.db import IntegrityError, OperationalError, connection, models
 from django.db.models.expressions import DatabaseDefault
@@ -54,6 +54,12 @@ def lock_row_and_ask(
     """
     require_transaction(f"a lock of {model._meta.db_table}")
     columns = _columns(model)
+    held = _held()
+    if held is not None and held.is_of(model, id) and held.row is not None:
+        with connection.cursor() as cursor:
+            cursor.execute(_ask(question), values)
+            now, answer = cursor.fetchone()
+        return cast("Row", held.row), now, answer
     with _waiting(id), connection.cursor() as cursor:
         cursor.execute(_lock(columns, question), [*values, id])
         now, answer, exists, *row = cursor.fetchone()
@@ -63,6 +69,8 @@ def lock_row_and_ask(
         row[index] = json.loads(row[index])
     instance = model.from_db("default", columns.names, row)
     instance.__dict__[_LOADED] = columns.get(instance)
+    if held is not None and held.is_of(model, id):
+        held.row = instance
     return instance, now, answer
 
 
@@ -73,13 +81,65 @@ def save_together(*instances: models.Model, check: str = "", values: Sequence[ob
     caller must roll back if it is False. Columns that the database fills are not read back.
     """
     require_transaction("a save")
-    written = [statement for statement in map(_statement, instances) if statement is not None]
+    held = _held()
+    now = [instance for instance in instances if held is None or instance is not held.row]
+    written = [statement for statement in map(_statement, now) if statement is not None]
     parameters: list[Any] = [*(value for _, some in written for value in some), *values]
     if not written and not check:
         return True
     with connection.cursor() as cursor:
         cursor.execute(_joined(tuple(text for text, _ in written), check), parameters)
-        return bool(cursor.fetchone()[0])
+        is_right = bool(cursor.fetchone()[0])
+    if held is not None and held.row is None:
+        held.keep_new(instances)
+    return is_right
+
+
+class HeldRow:
+    """A row that is written at the end of the block of `write_once`. `row` is None while it is missing."""
+
+    def __init__(self, model: type[models.Model], id: uuid.UUID) -> None:
+        self.model, self.id = model, id
+        self.row: models.Model | None = None
+
+    def is_of(self, model: type[models.Model], id: uuid.UUID) -> bool:
+        return self.model is model and self.id == id
+
+    def keep_new(self, instances: Sequence[models.Model]) -> None:
+        """Keep the row if it is one of those that were inserted."""
+        for instance in instances:
+            if self.is_of(type(instance), instance.pk):
+                self.row = instance
+                instance._state.adding = False
+                instance.__dict__[_LOADED] = _columns(self.model).get(instance)
+
+
+@contextmanager
+def write_once(model: type[Row], id: uuid.UUID) -> Iterator[HeldRow]:
+    """Lock a row once for all changes of the block, and write it once at the end.
+
+    Several changes of one transaction would each leave a version of the row, over which every later statement
+    and every unique index must walk until the commit: their time grows with the square of their number. In
+    the block, `lock_row` returns the same instance again, and `save_together` inserts it but does not update
+    it. After an error nothing is written.
+    """
+    require_transaction(f"a lock of {model._meta.db_table}")
+    held = HeldRow(model, id)
+    _work.held = held
+    try:
+        yield held
+    finally:
+        _work.held = None
+    if held.row is not None:
+        save_together(held.row)
+
+
+_work = threading.local()
+
+
+def _held() -> HeldRow | None:
+    held: HeldRow | None = getattr(_work, "held", None)
+    return held
 
 
 def broken_constraint(error: IntegrityError) -> str | None:
@@ -138,6 +198,11 @@ def _lock(columns: _Columns, question: str) -> Prepared:
         LEFT JOIN (SELECT * FROM {columns.table} WHERE id = %s FOR UPDATE) AS locked ON true
         """  # noqa: S608 - names of a model's columns, and our own questions
     )
+
+
+@functools.cache
+def _ask(question: str) -> Prepared:
+    return Prepared(f"SELECT clock_timestamp(), {question}")
 
 
 def _literal(field: models.Field[Any, Any]) -> tuple[object, str] | None:

@@ -68,6 +68,24 @@ class Heartbeat(models.Model):
             )
 
     @classmethod
+    def begin(cls, *, name: str, every: dt.timedelta) -> bool:
+        """Record that the job `name` runs now, unless it ran within `every`. Return whether it was recorded.
+
+        Of several processes at once, one records it.
+        """
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO heartbeats AS old (name, beat_at, since)
+                VALUES (%s, statement_timestamp(), statement_timestamp())
+                ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at, since = excluded.since
+                WHERE old.beat_at <= excluded.beat_at - %s * interval '1 second'
+                """,
+                [name, every.total_seconds()],
+            )
+            return bool(cursor.rowcount)
+
+    @classmethod
     def seconds_without_gap(cls, *, name: str) -> float | None:
         """Return the seconds since the first of the latest beats without a gap, or None if there is none."""
         recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))

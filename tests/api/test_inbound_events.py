@@ -406,3 +406,11 @@ def test_an_event_alone_costs_the_token_and_three_statements(api, monkeypatch):
     with CaptureQueriesContext(connection) as captured:
         assert api.post(URL, event).status_code == 200
     assert len(captured) <= 1 + 3 + 2  # Django counts BEGIN and COMMIT
+
+
+def test_a_list_whose_time_is_over_is_answered_503_and_can_be_sent_again(api, monkeypatch):
+    monkeypatch.setattr(inbound, "LIST_SECONDS", -1.0)
+    answer = api.post(URL, [paid(order())])
+    assert_problem(answer, 503, "unavailable")
+    assert answer.headers["Retry-After"] == "1"
+    assert Order.objects.get().status == "pending"

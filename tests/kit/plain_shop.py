@@ -20,7 +20,7 @@ from connections import platforms, receive
 from connections.encryption import encrypt
 from connections.models import ShopConnection
 from connections.platforms import Platform
-from connections.translation import Stored, Translation
+from connections.translation import MOST_CHANGES, Stored, Translation
 from events.consuming.envelope import read_json
 from tests.kit.events import told
 from tests.kit.words import Rejected
@@ -48,7 +48,13 @@ def read_order_id(body: bytes) -> str | None:
 
 
 def translate(
-    body: bytes, *, stored: Stored | None, source: str, mapping: Mapping[str, str], received_at: dt.datetime
+    body: bytes,
+    *,
+    stored: Stored | None,
+    source: str,
+    mapping: Mapping[str, str],
+    received_at: dt.datetime,
+    most: int = MOST_CHANGES,
 ) -> Translation:
     """Return the changes that a post names, unless the order was saved later."""
     document = read_json(body)
@@ -66,7 +72,11 @@ def translate(
             event["eventId"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{source}:{document['id']}:{change}"))
             event["timestamp"] = document["modified_at"]
             events.append(event)
-    return Translation(document["id"], events, modified_at, reference=document["id"])
+    doubts = []
+    if len(events) > most:
+        doubts = [f"changes: The post has {len(events):,} of them."]
+        events = [events[-1] | {"data": events[-1]["data"] | {"notify": False}}]
+    return Translation(document["id"], events, modified_at, document["id"], doubts)
 
 
 PLAIN = Platform(is_ping, is_signed, read_order_id, translate, lambda **_: (), {"order.paid": "Paid"})

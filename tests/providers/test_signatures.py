@@ -299,3 +299,40 @@ class TestMailgun:
         body["event-data"]["reason"] = "generic"
         assert send("mailgun", Post(json.dumps(body).encode(), made.headers)) == 200
         assert fresh(mail).bounced_at and not Suppression.objects.exists()
+
+
+#: Bounces whose cause is not the mailbox, as the providers tell of them.
+OTHER_CAUSES = {
+    "postmark": [
+        {"Type": kind, "Inactive": True} for kind in ("Blocked", "DMARCPolicy", "ManuallyDeactivated")
+    ],
+    "sendgrid": [
+        {"type": "bounce", "status": "5.0.0", "reason": "550 blocked using Spamhaus"},
+        {"type": "bounce", "status": "550", "reason": "550 no PTR record"},
+        {"type": "bounce", "status": "", "reason": "Too old"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), [(name, change) for name, changes in OTHER_CAUSES.items() for change in changes]
+)
+def test_a_bounce_for_another_cause_than_the_mailbox_suppresses_nobody(name, change, settings):
+    settings.EMAIL_PROVIDERS, settings.WEBHOOKS_UNSIGNED = [name], True
+    key = declarations()[name].webhook_key
+    setattr(settings, key, "")
+    mail = make_mail(status=Status.FAILED, provider=name)
+    made = played(name, mail, "bounce", "")
+    body = json.loads(made.body)
+    (body[0] if isinstance(body, list) else body).update(change)
+    assert send(name, Post(json.dumps(body).encode(), made.headers)) == 200
+    assert fresh(mail).status == "sent"
+    assert not Suppression.objects.exists()
+
+
+def test_a_post_with_more_events_than_providers_send_is_refused(settings):
+    settings.EMAIL_PROVIDERS, settings.WEBHOOKS_UNSIGNED = ["sendgrid"], True
+    settings.SENDGRID_WEBHOOK_VERIFICATION_KEY = ""
+    headers = {"Content-Type": "application/json"}
+    assert send("sendgrid", Post(json.dumps([{}] * 5000).encode(), headers)) == 200
+    assert send("sendgrid", Post(json.dumps([{}] * 5001).encode(), headers)) == 400

@@ -147,6 +147,15 @@ def busy() -> Problem:
     )
 
 
+def took_too_long(seconds: float) -> Problem:
+    """Return the 503 for a list of events whose time is over."""
+    return Problem(
+        UNAVAILABLE,
+        detail=f"The list took longer than {seconds:.0f} s. Send it again: processed events are repeats.",
+        headers={"Retry-After": "1"},
+    )
+
+
 def overloaded(*, retry_seconds: int) -> Problem:
     """Return the 503 for new work that was refused before it began."""
     return Problem(

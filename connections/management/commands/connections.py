@@ -13,7 +13,7 @@ from django.utils import timezone
 from connections.missing import compare, repair
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import wake
-from connections.woocommerce.client import ShopUnreachable
+from connections.translation import ShopUnreachable
 from runtime.jobs.work import waker
 
 _UNITS = {"m": dt.timedelta(minutes=1), "h": dt.timedelta(hours=1), "d": dt.timedelta(days=1)}
@@ -106,6 +106,11 @@ class Command(BaseCommand):
         self.stderr.write(
             f"{comparison.read} orders read, {len(comparison.missing)} missing or different here."
         )
+        if not comparison.is_whole:
+            self.stderr.write(
+                "These are not all: the time was over, or no more can be stored. Process what is missing, and"
+                " ask for fewer days."
+            )
         if is_repair:
             count = repair(source=shop.source)
             wake()

@@ -42,10 +42,10 @@ def _lines(summary: Summary, *, dry_run: bool) -> list[str]:
         f"{summary.new:,} addresses {done}, {total - summary.new:,} were before.",
     ]
     lines += [f"Left out: {count:,} {word}." for word, count in sorted(summary.left_out.items())]
-    if summary.unusable:
-        shown = ", ".join(map(str, summary.first_unusable))
-        more = " …" if summary.unusable > len(summary.first_unusable) else ""
-        lines.append(f"Left out: {summary.unusable:,} without a usable address (in {shown}{more}).")
+    for what, count in sorted(summary.unusable.items()):
+        first = summary.first_unusable[what]
+        more = " …" if count > len(first) else ""
+        lines.append(f"Left out: {count:,} {what} (in {', '.join(map(str, first))}{more}).")
     return lines
 
 

@@ -15,7 +15,14 @@ from anymail.webhooks.mailgun import MailgunTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.webhook import Webhook, blames_address, check_time, raw, read_json
+from notifications.providers.webhook import (
+    Webhook,
+    blames_address,
+    check_time,
+    has_other_cause,
+    raw,
+    read_json,
+)
 
 #: Mailgun retries an event for eight hours. It does not document whether with the first time: allow that.
 RETRIED_FOR_SECONDS = 8 * 3600.0
@@ -54,15 +61,18 @@ class MailgunWebhook(Webhook):
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
         """Read `reason`. A failure may also be Mailgun's or that of a server that never answered.
 
-        A bounce may also be soft: Mailgun gave up, but the address may take the next e-mail.
+        A bounce may also be soft: Mailgun gave up, but the address may take the next e-mail. One that Mailgun
+        does not call hard must refuse the mailbox in words.
         """
         if event.event_type == EventType.COMPLAINED:
             return Suppression.Reason.COMPLAINT
         data = _data(event)
         if data.get("reason") == "bounce":
             answer = data.get("delivery-status") or {}
-            codes = (answer.get("enhanced-code"), answer.get("code"), answer.get("message"))
-            if answer.get("bounce-type") == "soft" or not blames_address(*codes):
+            kind = answer.get("bounce-type")
+            said = [answer[name] for name in ("enhanced-code", "code", "message") if answer.get(name)]
+            is_refusal = blames_address(*said) if said and kind != "hard" else not has_other_cause(*said)
+            if kind == "soft" or not is_refusal:
                 return None
         return _REASONS.get(str(data.get("reason")))
 

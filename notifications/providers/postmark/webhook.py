@@ -16,6 +16,10 @@ from django.http import HttpRequest
 from notifications.models import Suppression
 from notifications.providers.webhook import Webhook, raw, read_json
 
+#: The types of bounces that refuse the mailbox. Others, such as Blocked, DMARCPolicy or ManuallyDeactivated,
+#: are of the message, the sender or a person.
+_REFUSALS = frozenset({"HardBounce", "BadEmailAddress"})
+
 
 class PostmarkWebhook(Webhook):
     has_password = True
@@ -37,10 +41,11 @@ class PostmarkWebhook(Webhook):
         return data.get("Type") == "HardBounce" or self.why_suppressed(event) is not None
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        """Suppress an address that Postmark has deactivated."""
+        """Suppress an address that Postmark has deactivated after a hard bounce, not for another type."""
         data = raw(event)
         if event.event_type == EventType.COMPLAINED:
             return Suppression.Reason.COMPLAINT
-        if data.get("Inactive") is True or data.get("SuppressionReason") == "HardBounce":
+        is_refused = data.get("Type", "HardBounce") in _REFUSALS
+        if (data.get("Inactive") is True and is_refused) or data.get("SuppressionReason") == "HardBounce":
             return Suppression.Reason.HARD_BOUNCE
         return None

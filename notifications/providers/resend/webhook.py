@@ -9,7 +9,8 @@ from anymail.signals import AnymailTrackingEvent
 from anymail.webhooks.resend import ResendTrackingWebhookView
 from django.http import HttpRequest
 
-from notifications.providers.webhook import Webhook, raw, read_json
+from notifications.models import Suppression
+from notifications.providers.webhook import Webhook, has_other_cause, raw, read_json
 
 
 class ResendWebhook(Webhook):
@@ -41,6 +42,11 @@ class ResendWebhook(Webhook):
         """Read `bounce.type`: Permanent, Transient or Undetermined."""
         bounce = _data(event).get("bounce") or {}
         return bool(bounce.get("type", "Permanent") == "Permanent")
+
+    def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
+        """Suppress no address for a refusal of the message."""
+        bounce = _data(event).get("bounce") or {}
+        return None if has_other_cause(bounce.get("message", "")) else super().why_suppressed(event)
 
 
 def _data(event: AnymailTrackingEvent) -> dict[str, Any]:

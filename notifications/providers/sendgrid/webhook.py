@@ -14,7 +14,15 @@ from anymail.webhooks.sendgrid import SendGridTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.webhook import UNREADABLE, Webhook, blames_address, check_time, raw, read_json
+from notifications.providers.webhook import (
+    MOST_EVENTS,
+    UNREADABLE,
+    Webhook,
+    blames_address,
+    check_time,
+    raw,
+    read_json,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +44,8 @@ class SendGridWebhook(Webhook):
         batch = read_json(request.body)
         if not isinstance(batch, list):
             raise TypeError("not a list")
+        if len(batch) > MOST_EVENTS:
+            raise ValueError("too many events")
         reader = SendGridTrackingWebhookView()
         for event in batch:
             try:

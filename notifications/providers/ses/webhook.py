@@ -15,8 +15,9 @@ from anymail.signals import AnymailTrackingEvent
 from anymail.webhooks.amazon_ses import AmazonSESTrackingWebhookView
 from django.http import HttpRequest
 
+from notifications.models import Suppression
 from notifications.providers.ses import sns
-from notifications.providers.webhook import Webhook, check_time, raw, read_json
+from notifications.providers.webhook import Webhook, check_time, has_other_cause, raw, read_json
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +67,16 @@ class SesWebhook(Webhook):
         """Read `bounceType`: Permanent, Transient or Undetermined."""
         bounce = raw(event).get("bounce") or {}
         return bool(bounce.get("bounceType", "Permanent") == "Permanent")
+
+    def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
+        """Suppress no address for a refusal of the message, nor one that SES itself unsubscribed."""
+        bounce = raw(event).get("bounce") or {}
+        recipients = bounce.get("bouncedRecipients") or []
+        if bounce.get("bounceSubType") == "UnsubscribedRecipient" or has_other_cause(
+            *(recipient.get("diagnosticCode", "") for recipient in recipients if isinstance(recipient, dict))
+        ):
+            return None
+        return super().why_suppressed(event)
 
 
 def _message(request: HttpRequest) -> dict[str, Any]:

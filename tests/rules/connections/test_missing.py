@@ -17,8 +17,8 @@ from connections.encryption import encrypt
 from connections.missing import compare, compare_all, repair
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import process_waiting
+from connections.translation import ShopUnreachable
 from connections.woocommerce import translate
-from connections.woocommerce.client import ShopUnreachable
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, conditions, own_id

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import gzip
 import itertools
 import json
 import socket
 import ssl
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from connections.missing import MOST_HELD_BYTES
+from connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 from connections.woocommerce import client
-from connections.woocommerce.client import ShopUnreachable, is_public, read_orders
+from connections.woocommerce.client import PAGE_SIZE, is_public, read_orders
 from tests.kit.certificates import make_server_context
 from tests.kit.http import serve
 from tests.kit.woocommerce import FakeShop
@@ -25,8 +29,13 @@ LONG_AGO = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 
 
 def read(address: str, *, since: dt.datetime = LONG_AGO, **options: Any) -> list[dict[str, Any]]:
-    values: dict[str, Any] = {"key": "ck_fake", "secret": "cs_fake", "is_private_allowed": True} | options
-    return [json.loads(body) for body in read_orders(address=address, since=since, **values)]
+    return [json.loads(body) for body, _ in read_places(address, since=since, **options)]
+
+
+def read_places(address: str, *, since: dt.datetime = LONG_AGO, **options: Any) -> Iterator[ReadOrder]:
+    usual = {"key": "ck_fake", "secret": "cs_fake", "is_private_allowed": True, "seconds": 60.0}
+    values: dict[str, Any] = usual | options
+    return read_orders(address=address, since=since, **values)
 
 
 @pytest.fixture
@@ -98,14 +107,7 @@ class TestPages:
         ids = [shop.place() for _ in range(120)]
         until = shop.now.replace(tzinfo=dt.UTC) + dt.timedelta(seconds=1)
         seen = []
-        for body in read_orders(
-            address=shop.address,
-            key="ck_fake",
-            secret="cs_fake",
-            since=LONG_AGO,
-            until=until,
-            is_private_allowed=True,
-        ):
+        for body, _ in read_places(shop.address, until=until):
             seen.append(json.loads(body)["id"])
             if seen[-1] % 10 == 0 and shop.orders[seen[-1]]["status"] == "processing":
                 getattr(shop, change)(seen[-1])
@@ -293,6 +295,12 @@ class TestRedirects:
             with pytest.raises(ShopUnreachable, match="redirects to"):
                 read(shop.address)
 
+    @pytest.mark.parametrize("location", ["https://[::1", "https://[", "http://a:b:c/"])
+    def test_a_location_that_is_no_address_is_refused(self, shop, location):
+        shop.api_answers = [(302, {"Location": location})]
+        with pytest.raises(ShopUnreachable):
+            read(shop.address)
+
     def test_it_ends_a_circle(self, shop):
         shop.api_answers = [(302, {"Location": "/wp-json/wc/v3/orders"})] * 5
         with pytest.raises(ShopUnreachable, match="status 302"):
@@ -303,14 +311,14 @@ class TestEndless:
     HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
     def test_an_endless_answer_is_cut_at_its_size(self, monkeypatch, talk):
-        monkeypatch.setattr(client, "_MOST_BYTES", 2**20)
+        monkeypatch.setattr(client, "MOST_BYTES", 2**20)
         address = talk(self.HEAD + b"\r\n[" + b" " * 65536, b" " * 65536, repeat=True)
         with pytest.raises(ShopUnreachable, match="has more than"):
             read(address)
 
     @pytest.mark.parametrize("beginning", [HEAD + b"X: ", HEAD + b"\r\n[", b""])
     def test_an_answer_that_drips_is_cut_after_its_time(self, monkeypatch, talk, beginning):
-        monkeypatch.setattr(client, "_PAGE_SECONDS", 0.3)
+        monkeypatch.setattr(client, "ANSWER_SECONDS", 0.3)
         address = talk(beginning or b"H", b" " * 3, seconds=0.02, repeat=True)
         with pytest.raises(ShopUnreachable):
             read(address)
@@ -333,14 +341,128 @@ class TestEndless:
         ):
             read(address)
 
-    def test_all_pages_together_have_a_time(self, monkeypatch, shop):
-        monkeypatch.setattr(client, "_ALL_SECONDS", 0.0)
-        with pytest.raises(ShopUnreachable, match="for all its orders"):
-            read(shop.address)
-
     def test_a_caller_can_allow_it_less(self, shop):
         shop.api_answers = [(429, {"Retry-After": "3"})]
         with pytest.raises(ShopUnreachable, match="asks to wait 3 s"):
             read(shop.address, seconds=2.0, sleep=pytest.fail)
+
+
+def listed(*members: bytes) -> bytes:
+    return b"[" + b",".join(members) + b"]"
+
+
+class TestBigAnswers:
+    def serve(self, *pages: bytes, **headers: str) -> Any:
+        left = list(pages)
+        return serve(lambda path, _, body: (200, left.pop(0) if left else b"[]", headers))
+
+    def test_a_page_with_more_orders_than_were_asked_for_is_refused_before_they_are_parsed(self):
+        page = listed(*[b"{}"] * 5_000_000)
+        with self.serve(page) as address, pytest.raises(ShopUnreachable, match="more than 50 orders"):
+            read(address)
+
+    @pytest.mark.parametrize("fill", [b"{}", b"[]", b'"\\"\\\\"', b"1.5", b'{"a":[{"b":"]}"}]}'])
+    def test_an_order_that_is_too_large_is_left_out_and_hides_no_other(self, fill):
+        many = b'{"id":1,"meta_data":' + listed(*[fill] * (1_200_000 // len(fill))) + b"}"
+        with self.serve(listed(b'{"id": 0}', many, b' {"id":2}\n')) as address:
+            assert [body for body, _ in read_places(address)] == [b'{"id": 0}', b"", b' {"id":2}\n']
+
+    def test_members_are_split_where_a_parser_splits_them(self):
+        members = [
+            {"a": '",]}[{'},
+            {"\\": "\\\\", '"': '\\"'},
+            {"a": [[], {}, [{"b": [1, 2, {"c": "é\u2028"}]}]]},
+            {},
+        ]
+        for separators in ((",", ":"), (" , ", " :\n")):
+            for ascii in (True, False):
+                page = json.dumps(members, separators=separators, ensure_ascii=ascii).encode()
+                with self.serve(b"\r\n " + page + b"\n") as address:
+                    assert read(address) == members
+
+    @pytest.mark.parametrize(
+        "page",
+        [
+            b"[{}",
+            b"[{},]",
+            b"[{}]]",
+            b"[{}] {}",
+            b"[{}}",
+            b'[{"a]',
+            b"[1,2]",
+            b"[{} {}]",
+            b"[,{}]",
+            b"{},[]",
+            b"[nan]",
+        ],
+    )
+    def test_a_page_that_is_no_list_of_orders_is_refused(self, page):
+        with self.serve(page) as address, pytest.raises(ShopUnreachable, match="The answer of the shop"):
+            read(address)
+
+    def test_what_gzip_makes_of_an_answer_is_cut_at_the_size(self):
+        bomb = gzip.compress(b"[" + b" " * 200_000_000)
+        assert len(bomb) < 200_000
+        with (
+            self.serve(bomb, **{"Content-Encoding": "gzip"}) as address,
+            pytest.raises(ShopUnreachable, match="has more than 16,000,000 bytes"),
+        ):
+            read(address)
+
+    def test_an_answer_with_gzip_is_read(self):
+        with self.serve(gzip.compress(b'[{"id":1}]'), **{"Content-Encoding": "gzip"}) as address:
+            assert read(address) == [{"id": 1}]
+        with (
+            self.serve(gzip.compress(b'[{"id":1}]')[:-9], **{"Content-Encoding": "gzip"}) as address,
+            pytest.raises(ShopUnreachable, match="broke"),
+        ):
+            read(address)
+
+    def test_pages_do_not_add_up_in_memory(self):
+        """Five pages of 15 MB, in which one order becomes many objects."""
+        many = b'{"id":1,"meta_data":' + listed(*[b"{}"] * 20_000) + b"}"
+        order = b'{"id":2,"number":"' + b"9" * 300_000 + b'"}'
+        page = listed(many, *[order] * (PAGE_SIZE - 1))
+        assert 14_000_000 < len(page) < 16_000_000
+        with self.serve(*[page] * 5) as address:
+            tracemalloc.start()
+            try:
+                tracemalloc.reset_peak()
+                base = tracemalloc.get_traced_memory()[0]
+                assert sum(1 for _ in read_places(address, until=LONG_AGO)) == 5 * PAGE_SIZE
+                peak = tracemalloc.get_traced_memory()[1] - base
+            finally:
+                tracemalloc.stop()
+        assert peak < MOST_HELD_BYTES
+
+
+class TestTime:
+    def test_without_time_it_asks_for_nothing(self, shop):
         with pytest.raises(ShopUnreachable, match="longer than 0 s for all its orders"):
             read(shop.address, seconds=0.0)
+        assert shop.requests == []
+
+    def test_after_its_time_it_says_where_it_goes_on(self, shop, monkeypatch):
+        ids = [shop.place() for _ in range(120)]
+        orders, seen = read_places(shop.address), []
+        with pytest.raises(OutOfTime) as end:
+            for body, place in orders:
+                seen.append(json.loads(body)["id"])
+                assert place[0] == 1 + (len(seen) - 1) // PAGE_SIZE
+                if len(seen) == 100:
+                    monkeypatch.setattr(client._Reader, "_request", run_out_of_time)
+        monkeypatch.undo()
+        rest = [json.loads(body)["id"] for body, _ in read_places(shop.address, place=end.value.place)]
+        assert seen + rest == ids
+
+    def test_orders_that_went_to_the_trash_meanwhile_hide_no_other(self, shop):
+        ids = [shop.place() for _ in range(300)]
+        *_, (_, place) = itertools.islice(read_places(shop.address), 201)
+        for id in ids[:110]:
+            del shop.orders[id]
+        rest = [json.loads(body)["id"] for body, _ in read_places(shop.address, place=place)]
+        assert set(ids[200:]) <= set(rest)
+
+
+def run_out_of_time(self: Any, parts: Any) -> Any:
+    raise OutOfTime("The time is over.")

@@ -1,0 +1,199 @@
+"""A comparison of all shops has bounds of time, begins where the last one ended, and runs in one process."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from connections import missing
+from connections.encryption import encrypt
+from connections.missing import (
+    COMPARED,
+    EVERY,
+    MOST_SECONDS,
+    MOST_SHOP_SECONDS,
+    Comparison,
+    compare,
+    compare_all,
+)
+from connections.models import ConnectionPost, ShopConnection
+from connections.translation import OutOfTime
+from connections.woocommerce import client
+from tests.kit.http import serve
+from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.races import together
+from tests.kit.woocommerce import FakeShop
+from tests.kit.words import Heartbeat
+
+pytestmark = pytest.mark.django_db
+
+
+def add(address: str, *, source: str = SOURCE) -> ShopConnection:
+    return connect(
+        source,
+        secret=encrypt("secret"),
+        address=address,
+        api_key=encrypt("ck_fake"),
+        api_secret=encrypt("cs_fake"),
+        last_post_at=timezone.now(),
+        created_at=timezone.now() - dt.timedelta(days=3),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _private(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.CONNECTION_KEY, settings.FAST_PATH, settings.CONNECTIONS_PRIVATE = [KEY], False, True
+    lift_limit(monkeypatch)
+
+
+@pytest.fixture
+def shop() -> Iterator[FakeShop]:
+    shop = FakeShop(seed=7)
+    with shop.serve() as address:
+        add(address)
+        yield shop
+
+
+def row() -> ShopConnection:
+    return ShopConnection.objects.get(source=SOURCE)
+
+
+def end_after(monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+    """Let the time be over after so many pages."""
+    whole, requests = client._Reader._request, []
+
+    def request(self: Any, parts: Any) -> Any:
+        requests.append(parts)
+        if len(requests) > pages:
+            raise OutOfTime("The time is over.")
+        return whole(self, parts)
+
+    monkeypatch.setattr(client._Reader, "_request", request)
+
+
+def test_one_whose_time_is_over_stores_what_it_found_and_goes_on_there(shop, monkeypatch):
+    for _ in range(120):
+        shop.place()
+    end_after(monkeypatch, 1)
+    comparison = compare(row())
+    assert (comparison.read, comparison.is_whole) == (50, False)
+    assert ConnectionPost.objects.missing().count() == 50
+    assert row().checked_at is None and row().check_problem == ""
+    monkeypatch.undo()
+    later = timezone.now()
+    assert compare(row()).is_whole
+    assert len(shop.requests) == 1 + 2
+    assert ConnectionPost.objects.missing().count() == 120
+    assert row().unfinished is None
+    checked_at = row().checked_at
+    assert checked_at is not None and checked_at < later  # when the first of both began
+
+
+def test_it_looks_at_the_time_between_orders(shop, monkeypatch):
+    for _ in range(50):
+        shop.place()
+    judged: list[int] = []
+    whole: Callable[..., bool] = missing._judge
+
+    def judge(*arguments: Any) -> bool:
+        judged.append(1)
+        if len(judged) == 3:
+            monkeypatch.setattr("time.monotonic", lambda: float("inf"))
+        return whole(*arguments)
+
+    monkeypatch.setattr(missing, "_judge", judge)
+    comparison = compare(row())
+    monkeypatch.undo()
+    assert len(judged) == 3 and not comparison.is_whole
+    assert ConnectionPost.objects.missing().count() == 3
+
+
+def test_a_shop_that_answers_no_page_in_time_is_a_problem(shop, monkeypatch):
+    end_after(monkeypatch, 0)
+    compare_all()
+    assert row().check_problem == "The time is over." and row().unfinished is None
+
+
+def test_an_order_with_too_many_bytes_is_named(shop):
+    shop.place(meta_data=[{"key": "k", "value": "x" * 1_000_000}])
+    shop.place()
+    assert len(compare(row()).missing) == 1
+    assert row().check_problem == "1 of its orders have more than 1,000,000 bytes, and were left out."
+    assert row().checked_at is not None
+
+
+@pytest.mark.parametrize("location", ["https://[::1", "/wp-json/\x01"])
+def test_a_shop_that_redirects_to_no_address_fails_alone(shop, location):
+    with serve(lambda *_: (302, {}, {"Location": location})) as address:
+        add(address, source="shop-a")
+        shop.place()
+        compare_all()
+    assert ShopConnection.objects.get(source="shop-a").check_problem
+    assert ConnectionPost.objects.missing().count() == 1
+
+
+def test_a_fault_of_ours_fails_one_shop_alone(shop, monkeypatch):
+    add(shop.address, source="shop-a")
+    whole: Callable[..., Comparison] = missing.compare
+
+    def fail(shop: ShopConnection, **options: Any) -> Comparison:
+        return whole(shop, **options) if shop.source == SOURCE else [][0]
+
+    monkeypatch.setattr(missing, "compare", fail)
+    shop.place()
+    compare_all()
+    assert "the log says why" in ShopConnection.objects.get(source="shop-a").check_problem
+    assert ConnectionPost.objects.missing().count() == 1
+
+
+class TestTime:
+    """The clock of these tests moves only when a shop is compared."""
+
+    @pytest.fixture
+    def tried(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, float]]]:
+        for number in range(8):
+            add("https://shop.example", source=f"shop-{number}")
+        now, tried = [0.0], []
+
+        def spend(shop: ShopConnection, *, seconds: float) -> None:
+            tried.append((shop.source, seconds))
+            now[0] += seconds
+
+        monkeypatch.setattr("time.monotonic", lambda: now[0])
+        monkeypatch.setattr(missing, "compare", spend)
+        yield tried
+        monkeypatch.undo()
+
+    def again(self) -> None:
+        Heartbeat.objects.filter(name=COMPARED).update(beat_at=timezone.now() - EVERY)
+        compare_all()
+
+    def test_all_shops_have_300_seconds_and_one_60_while_others_wait(self, tried):
+        self.again()
+        assert sum(seconds for _, seconds in tried) == MOST_SECONDS
+        assert {seconds for _, seconds in tried} == {MOST_SHOP_SECONDS}
+
+    def test_the_last_one_has_what_is_left(self, tried):
+        ShopConnection.objects.exclude(source__in=["shop-0", "shop-1"]).delete()
+        self.again()
+        assert tried == [("shop-0", 60.0), ("shop-1", 240.0)]
+
+    def test_the_next_comparison_begins_with_the_shop_after_the_last_one(self, tried):
+        self.again()
+        self.again()
+        names = [int(source[-1]) for source, _ in tried]
+        assert names == [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_several_workers_one_compares(monkeypatch):
+    add("https://shop.example")
+    compared: list[str] = []
+    monkeypatch.setattr(missing, "compare", lambda shop, **_: compared.append(shop.source))
+    monkeypatch.setattr(missing, "is_due", lambda: True)  # as if all had asked at the same moment
+    together(4, lambda _: compare_all())
+    assert compared == [SOURCE]
