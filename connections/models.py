@@ -52,13 +52,15 @@ class ShopConnection(models.Model):
     # Statuses of the shop's plug-ins -> `Order.Status`, or "" to ignore one.
     statuses = models.JSONField(default=dict, blank=True)
     last_post_at = models.DateTimeField(null=True, editable=False)  # at most `EVERY` too early
+    # The last post whose signature was missing or wrong, at most `EVERY` too early. Anybody can send one.
+    refused_at = models.DateTimeField(null=True, editable=False)
     # The last comparison with the shop's API that worked, and why the next one failed, or "".
     checked_at = models.DateTimeField(null=True, editable=False)
     check_problem = models.TextField(default="", db_default="", editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
-    #: `last_post_at` is written this often.
+    #: `last_post_at` and `refused_at` are written this often.
     EVERY = dt.timedelta(seconds=5)
 
     objects = ShopConnectionQuerySet.as_manager()

@@ -23,6 +23,8 @@ import requests
 from requests.structures import CaseInsensitiveDict
 from requests.utils import get_environ_proxies
 
+from runtime.process.faults import describe_fault
+
 
 class NeverConnected(requests.ConnectionError):
     """The connection was not opened, so the provider cannot have accepted anything."""
@@ -65,7 +67,8 @@ class Session:
             raise requests.ReadTimeout(f"no answer within {timeout[1]:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise requests.ConnectionError(f"the connection broke: {error!r}") from error
+            why = describe_fault(error) or f"the connection broke: {error!r}"
+            raise requests.ConnectionError(why) from error
         except ValueError:  # raised by http.client before it sends anything, with the header in its text
             self.close()
             raise requests.exceptions.InvalidHeader from None
@@ -100,7 +103,8 @@ class Session:
         except TimeoutError as error:
             raise NeverConnected(f"not connected within {timeout[0]:g} s") from error
         except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: an invalid address
-            raise NeverConnected(str(error)) from error
+            host = urlsplit(f"//{netloc}").hostname or netloc
+            raise NeverConnected(describe_fault(error, host=host) or str(error)) from error
         connection.sock.settimeout(timeout[1])
         self._connection, self._origin = connection, origin
         return connection

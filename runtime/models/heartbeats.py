@@ -27,6 +27,8 @@ class Heartbeat(models.Model):
     host = models.CharField(max_length=100, null=True)
     process = models.IntegerField(null=True)  # its number on the host
     release = models.CharField(max_length=50, null=True)
+    # By how many seconds the process's clock is ahead of the database's.
+    clock_ahead = models.FloatField(null=True)
 
     #: Beats when a pause of the delivery ends, since the pause's own row is deleted then. No process has it.
     DELIVERY_RESUMED: ClassVar[str] = "delivery_resumed"
@@ -46,7 +48,7 @@ class Heartbeat(models.Model):
 
     @property
     def title(self) -> str:
-        return f"{self.kind} {self.process} on {self.host}" if self.kind else self.name
+        return f"{self.kind} (process {self.process} on {self.host})" if self.kind else self.name
 
     @classmethod
     def beat(cls, *, name: str, every: float = 0.0) -> None:

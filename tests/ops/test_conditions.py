@@ -52,10 +52,12 @@ pytestmark = pytest.mark.django_db
 MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 #: Each code once, the most severe first.
 CODES = [
-    *("Paused", "BrokerDown", "EmailProvidersDown", "ProcessGone", "EmailProviderDown"),
-    *("EmailNearlyTooOld", "EmailSenderRefused", "ConnectionUnreadable", "PollMissing", "EmailTextOutdated"),
+    *("Paused", "BrokerDown", "EmailProvidersDown", "ProcessGone", "TransactionIdle", "ClockWrong"),
+    *("EmailProviderDown", "EmailNearlyTooOld", "EmailSenderRefused", "ConnectionUnreadable", "PostsRefused"),
+    *("PollMissing", "EmailTextOutdated", "IndexMissing", "WebhooksRefused"),
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
-    *("DeadEvents", "PostsUnusable", "ChangesMissed", "OrdersStuck", "JobsFailed"),
+    *("DeadEvents", "PostsUnusable", "ChangesMissed", "ShopSilent", "ShopNotCompared"),
+    *("OrdersStuck", "JobsFailed"),
     *("RelayBlocked", "RelayLag", "PostsLate", "ConsumerLag", "CdcLag"),
     *("EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
     *("PartitionHeld", "SumsLate", "ReplicaBehind", "UpkeepLate", "DatabaseConnectionsLow"),
@@ -138,6 +140,37 @@ class Breaks:
 
     def ChangesMissed(self) -> None:
         self._post(is_missing=True)
+
+    def _shop(self, **values: Any) -> None:
+        self.settings.CONNECTION_KEY = ["k" * 40]
+        connect_shop()
+        ShopConnection.objects.update(**values)
+
+    def PostsRefused(self) -> None:
+        self._shop(last_post_at=Now() - HOUR, refused_at=Now())
+
+    def ShopSilent(self) -> None:
+        self._shop(last_post_at=Now() - 8 * 24 * HOUR)
+
+    def ShopNotCompared(self) -> None:
+        problem = "The host of the shop was not found."
+        self._shop(api_key=encrypt("ck"), checked_at=Now() - 7 * HOUR, check_problem=problem)
+
+    def TransactionIdle(self) -> None:
+        held = "SELECT 7 AS pid, 'ann' AS username, 'psql' AS application, '22:41' AS since,"
+        held += " 70.0 AS seconds, 2 AS waiting"
+        self.monkeypatch.setattr("operations.conditions.IDLE_IN_TRANSACTION", held)
+
+    def ClockWrong(self) -> None:
+        Presence(kind="worker", host="a", process=7, clock_ahead=600.0).beat()
+
+    def IndexMissing(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP INDEX emailnotification_due")
+
+    def WebhooksRefused(self) -> None:
+        Heartbeat.beat(name="refused:unsigned:sendgrid")
+        beat("webhook:sendgrid", ago=HOUR)
 
     def EmailProvidersDown(self) -> None:
         drain.gate().force("sendgrid", "open", reason="test")
