@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 GATE_PREFIX = "orderpost:gate:"
 BREAKER_PREFIX = "orderpost:breaker:"
+#: Written to see whether Redis takes what is written.
+WRITTEN = f"{GATE_PREFIX}written"
 AWAY_SECONDS = 1.0
 ALIVE_SECONDS = 5.0
 _TRIES = 20
@@ -201,6 +203,8 @@ class SharedGate:
                     return None
                 self._away_until = time.monotonic() + AWAY_SECONDS
         try:
+            if self.is_away:  # with full memory it still answers what only reads
+                self._client.set(WRITTEN, "", px=1000)
             answer = call()
         except redis.RedisError as error:
             self._away_until = time.monotonic() + AWAY_SECONDS
@@ -258,7 +262,7 @@ def read_breakers(names: Sequence[str]) -> Breakers:
         pipe = client.pipeline(transaction=False)
         pipe.time()
         pipe.mget([BREAKER_PREFIX + name for name in names])
-        pipe.set(f"{GATE_PREFIX}written", "", px=1000)
+        pipe.set(WRITTEN, "", px=1000)
         answers = pipe.execute(raise_on_error=False)
     for answer in answers[:2]:
         if isinstance(answer, Exception):
