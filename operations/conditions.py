@@ -82,7 +82,7 @@ def _subject(row: Row) -> str:
 
 
 def _in_words(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds // 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _quiet(processes: Sequence[Row]) -> Iterator[Measurement]:
