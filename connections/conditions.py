@@ -1,4 +1,4 @@
-"""The conditions of connected shops: their secrets and signatures, their posts, and comparisons with their API."""
+"""The conditions of connected shops: secrets, signatures, posts, and comparisons with their API."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from runtime.models import Pause
 
 #: A shop's rhythm is the number of days with a post among so many.
 RHYTHM_DAYS = 7
-#: A signed post so long after a refused one, or later, shows that the shop has the right secret.
+#: A signed post so soon before a refused one, or later, shows that the shop has the right secret.
 SIGNED_WITHIN = dt.timedelta(seconds=20)
 
 _SELECT = """
     SELECT id, source, secret, api_key, api_secret, check_problem,
-    last_post_at, refused_at, coalesce(checked_at, CASE WHEN check_problem <> '' THEN created_at END) AS checked_at,
+    last_post_at, refused_at,
+    coalesce(checked_at, CASE WHEN check_problem <> '' THEN created_at END) AS checked_at,
     CASE WHEN last_post_at < statement_timestamp() - interval '1 day' THEN (
         SELECT count(*) FROM generate_series(0, {days} - 1) AS day WHERE EXISTS (
             SELECT FROM connection_posts AS post
-            WHERE post.source = shop.source AND done_at <= last_post_at + interval '1 hour' - day * interval '1 day'
+            WHERE post.source = shop.source
+                AND done_at <= last_post_at + interval '1 hour' - day * interval '1 day'
                 AND done_at > last_post_at + interval '1 hour' - (day + 1) * interval '1 day'
         )
     ) END AS days, (

@@ -120,7 +120,7 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
 
 
 def _note_refusal(connection: ShopConnection) -> None:
-    """Note when a post was refused as unsigned. A stranger's posts write once in a while, whatever he sends."""
+    """Note when a post was refused as unsigned. A stranger's many posts write it seldom."""
     now = time.monotonic()
     if now - _noted_at.get(connection.id, -math.inf) < ShopConnection.EVERY.total_seconds():
         return

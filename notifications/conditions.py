@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from django.conf import settings
 
 from notifications.models import FIRST_DUE, OWN_ORDERS, WAITS_SINCE, EmailNotification, text_name
-from notifications.providers.registry import declarations
 from notifications.published import Trouble, find_troubles
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from notifications.sums import BY_MINUTE
-from notifications.trials import refused_beat
 from runtime import conditions
-from runtime.conditions import DAY, HEARTBEATS, HOUR, Alert, Condition, Counted, Measurement, Query, Row, positive
+from runtime.conditions import (
+    DAY,
+    HOUR,
+    Alert,
+    Condition,
+    Counted,
+    Measurement,
+    Query,
+    Row,
+    positive,
+)
 from runtime.models import Pause
 from runtime.telemetry.metrics import Values, gauge
 
@@ -257,33 +264,6 @@ PROCESSING_STUCK = Condition(
     page="notifications.emailnotification?status=processing",
 )
 conditions.register(SENDER_REFUSED, NEARLY_TOO_OLD, DEAD_LETTERS, BACKLOG, OVERDUE, PROCESSING_STUCK)
-
-
-#: A post that was accepted so long after a refused one shows that the key is right: a stranger sent the other.
-_ACCEPTED_WITHIN_SECONDS = 20.0
-
-
-def _refused_webhooks(beats: Mapping[str, float]) -> Iterator[Measurement]:
-    for name in settings.EMAIL_PROVIDERS:
-        declared = declarations()[name]
-        if declared.webhook:
-            refused = beats.get(refused_beat(provider=name, problem="unsigned"), math.inf)
-            accepted = beats.get(f"webhook:{name}", math.inf)
-            is_wrong = refused < HOUR and accepted > refused + _ACCEPTED_WITHIN_SECONDS
-            yield Measurement(is_wrong, name, {"key": declared.webhook_key})
-
-
-WEBHOOKS_REFUSED = Condition(
-    code="WebhooksRefused",
-    place=57,
-    source=HEARTBEATS,
-    measure=_refused_webhooks,
-    sentence="posts of {subject} are refused, because their signature does not fit {key}",
-    do="set it to the key that the provider shows, and restart web",
-    alert=Alert("P2", "5m", "A provider's posts are refused, because their signature does not fit the key."),
-    page="notifications.suppression",
-)
-conditions.register(WEBHOOKS_REFUSED)
 
 
 def _by_status(rows: Rows) -> Values:

@@ -153,7 +153,9 @@ def _holding(sessions: Sequence[Row]) -> Iterator[Measurement]:
         words = {
             "who": f"session {pid} of {row['username']}{name}",
             "idle": idle,
-            "waiting": f"{waiting:other session waits|other sessions wait} for" if waiting else "others may need",
+            "waiting": f"{waiting:other session waits|other sessions wait} for"
+            if waiting
+            else "others may need",
             "do": f"end it by `SELECT pg_terminate_backend({pid});`, or on PostgreSQL's host by `kill {pid}`",
         }
         yield Measurement(row["seconds"] or math.inf, str(pid), words)

@@ -18,7 +18,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
 from runtime.database.away import silence
-from runtime.process.faults import Trouble
+from runtime.faults import Trouble
 from web.admin import reading
 from web.admin.menu import GROUPS, MenuItem, Page
 from web.admin.turns import RETRY_SECONDS, Refused, takes_turn

@@ -17,12 +17,16 @@ from events.conditions import show_lags
 from events.transports import Lag
 from notifications.conditions import HOW_MANY_AND_WHEN
 from notifications.providers.causes import blame
+from notifications.providers.registry import declarations
+from notifications.trials import refused_beat
 from outbox import cdc
 from outbox.drain import POLL, read_rules
 from outbox.gate.breaker import BreakerState
 from outbox.gate.gate import ProviderState, describe_providers
 from outbox.gate.shared_gate import Breakers, read_breakers
 from runtime.conditions import (
+    HEARTBEATS,
+    HOUR,
     JOBS,
     START_SECONDS,
     Alert,
@@ -35,7 +39,7 @@ from runtime.conditions import (
     register,
     show,
 )
-from runtime.process.faults import Trouble
+from runtime.faults import Trouble
 from runtime.process.redis_client import explain_error
 from runtime.telemetry.metrics import from_broker, gauge
 
@@ -188,7 +192,31 @@ BREAKER_FORCED = Condition(
     do="lift the override under Providers when its reason is gone",
     alert=Alert("P3", "10m", "A breaker is forced open or closed."),
 )
-register(VALKEY_DOWN, PROVIDERS_DOWN, PROVIDER_DOWN, POLL_MISSING, CDC_LAG, BREAKER_FORCED)
+#: A post that was accepted so soon before a refused one, or later, shows that the key is right.
+_ACCEPTED_WITHIN_SECONDS = 20.0
+
+
+def _refused_webhooks(beats: Mapping[str, float]) -> Iterator[Measurement]:
+    for name in settings.EMAIL_PROVIDERS:
+        declared = declarations()[name]
+        if declared.webhook:
+            refused = beats.get(refused_beat(provider=name, problem="unsigned"), math.inf)
+            accepted = beats.get(f"webhook:{name}", math.inf)
+            is_wrong = refused < HOUR and accepted > refused + _ACCEPTED_WITHIN_SECONDS
+            yield Measurement(is_wrong, name, {"key": declared.webhook_key})
+
+
+WEBHOOKS_REFUSED = Condition(
+    code="WebhooksRefused",
+    place=57,
+    source=HEARTBEATS,
+    measure=_refused_webhooks,
+    sentence="posts of {subject} are refused, because their signature does not fit {key}",
+    do="set it to the key that the provider shows, and restart web",
+    alert=Alert("P2", "5m", "A provider's posts are refused, because their signature does not fit the key."),
+    page="notifications.suppression",
+)
+register(VALKEY_DOWN, PROVIDERS_DOWN, PROVIDER_DOWN, POLL_MISSING, CDC_LAG, BREAKER_FORCED, WEBHOOKS_REFUSED)
 
 show_lags(CDC_LAGS, group=cdc.GROUP)
 show(

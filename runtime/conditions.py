@@ -346,9 +346,9 @@ JOBS: Query[Jobs] = Query(
     ),
     read=_jobs,
 )
-#: Of each process: kind, host, number, release, the seconds since its last beat and since it began, and by how
-#: many seconds its clock is ahead of the database's. A process that has not beaten for a day is forgotten: its
-#: machine is gone for good.
+#: Of each process: kind, host, number, release, the seconds since its last beat and since it began, and by
+#: how many seconds its clock is ahead of the database's. A process that has not beaten for a day is
+#: forgotten: its machine is gone for good.
 PROCESSES: Query[Sequence[Row]] = Query(
     name="processes",
     select=lambda _: (

@@ -8,7 +8,5 @@ class Migration(migrations.Migration):
         migrations.RunSQL(
             "SET LOCAL lock_timeout = '3s'", migrations.RunSQL.noop
         ),  # each post of a shop reads the table
-        migrations.AddField(
-            "shopconnection", "refused_at", models.DateTimeField(editable=False, null=True)
-        ),
+        migrations.AddField("shopconnection", "refused_at", models.DateTimeField(editable=False, null=True)),
     ]

@@ -30,7 +30,7 @@ from notifications.providers.base import Provider
 from notifications.providers.headers import break_encoded_words
 from notifications.providers.session import NeverConnected, Session, make_session
 from notifications.states.outcomes import Outcome, Verdict
-from runtime.process.faults import describe_fault
+from runtime.faults import describe_fault
 
 #: Statuses about our account or settings, not the message: a wrong key, plan, or address of the API.
 ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})

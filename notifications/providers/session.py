@@ -23,7 +23,7 @@ import requests
 from requests.structures import CaseInsensitiveDict
 from requests.utils import get_environ_proxies
 
-from runtime.process.faults import describe_fault
+from runtime.faults import describe_fault
 
 
 class NeverConnected(requests.ConnectionError):

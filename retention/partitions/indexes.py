@@ -1,11 +1,15 @@
-"""Build an index while others write: on each partition by itself, because PostgreSQL cannot build it on the parent."""
+"""Build an index while others write.
+
+PostgreSQL cannot do so for a partitioned table. Its index is made on the parent only, then built on each
+partition by itself, and attached.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import structlog
-from django.db import connections, models
+from django.db import connections
 
 from runtime.database import indexes
 

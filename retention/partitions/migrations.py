@@ -14,8 +14,8 @@ from retention.partitions.indexes import build
 class AddPartitionedIndex(migrations.AddIndex):
     """AddIndex for a partitioned table: build it on each partition without blocking writers, and attach it.
 
-    The migration needs `atomic = False`. It waits at most `indexes.LOCK_TIMEOUT` for each lock of the parent, and
-    without limit for a concurrent build. After an interruption, run it again.
+    The migration needs `atomic = False`. It waits at most `indexes.LOCK_TIMEOUT` for each lock of the parent,
+    and without limit for a concurrent build. After an interruption, run it again.
     """
 
     atomic = False

@@ -13,8 +13,8 @@ import psycopg
 from django.db import InterfaceError, OperationalError, connection
 
 from runtime.database.postgres.connection import ServerSilent
-from runtime.process.faults import Trouble, causes_of
-from runtime.process.lateness import lateness
+from runtime.faults import Trouble, causes_of
+from runtime.lateness import lateness
 
 #: Classes of PostgreSQL's error codes: no resources (a full disk, too many connections), an operator's
 #: intervention (a shutdown, a server that starts), and errors outside of PostgreSQL (a disk that fails).
@@ -56,8 +56,8 @@ def explain_silence(error: BaseException) -> Trouble:
     if any(words in str(error) for words in _FULL):
         return Trouble(
             "PostgreSQL refuses new connections",
-            "all are in use: `ps aux | grep 'postgres:'` on its host lists them without a connection; end those that are idle by"
-            " `kill PID`, and see DatabaseConnectionsLow",
+            "all are in use: `ps aux | grep 'postgres:'` on its host lists them without a connection; end idle"
+            " ones by `kill PID`, and see DatabaseConnectionsLow",
         )
     late = (ServerSilent, psycopg.errors.ConnectionTimeout)
     if any(isinstance(cause, late) for cause in causes_of(error)):

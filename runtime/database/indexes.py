@@ -11,7 +11,7 @@ from django.db import models
 
 
 def declared() -> Iterator[tuple[type[models.Model], models.Index]]:
-    """Yield each index of our models. Those of keys and constraints belong to these, and nobody drops them."""
+    """Yield each index of our models, but not those that belong to keys and constraints."""
     for app in apps.get_app_configs():
         if Path(app.path).parent == settings.BASE_DIR:  # not a library's
             for model in app.get_models():

@@ -12,6 +12,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from runtime.database.purge_rules import PurgeRule
+from runtime.process.presence import GAP_SECONDS
 
 
 class Heartbeat(models.Model):
@@ -32,8 +33,6 @@ class Heartbeat(models.Model):
 
     #: Beats when a pause of the delivery ends, since the pause's own row is deleted then. No process has it.
     DELIVERY_RESUMED: ClassVar[str] = "delivery_resumed"
-    #: Seconds without a beat that count as a gap.
-    GAP = 15.0
     #: When this process last beat, by name (monotonic).
     _beat_at: ClassVar[dict[str, float]] = {}
 
@@ -66,13 +65,13 @@ class Heartbeat(models.Model):
                     WHEN old.beat_at < excluded.beat_at - %s * interval '1 second' THEN excluded.since
                     ELSE old.since END
                 """,
-                [name, cls.GAP],
+                [name, GAP_SECONDS],
             )
 
     @classmethod
     def seconds_without_gap(cls, *, name: str) -> float | None:
         """Return the seconds since the first of the latest beats without a gap, or None if there is none."""
-        recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))
+        recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=GAP_SECONDS))
         span = recent.annotate(span=Now() - F("since")).values_list("span", flat=True).first()
         return None if span is None else span.total_seconds()
 

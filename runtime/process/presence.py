@@ -21,12 +21,13 @@ from pathlib import Path
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from runtime.models import Heartbeat
-from runtime.process.lateness import lateness
+from runtime.lateness import lateness
 from runtime.telemetry import health
 from runtime.telemetry.release import version
 
 BEAT_SECONDS = 5.0
+#: Seconds without a beat that count as a gap, after which a process or job begins again.
+GAP_SECONDS = 15.0
 #: After an outage, the rows of all processes are old. Beat again soon, so that none looks frozen.
 RETRY_SECONDS = 1.0
 #: The longest time that a stopping process waits until its row is deleted.
@@ -46,7 +47,7 @@ class Presence:
     clock_ahead: float | None = None
 
     def beat(self) -> None:
-        """Write the row with what the last beat found out about the clock. After a gap, `since` begins again."""
+        """Write the row, with what the last beat found out about the clock. After a gap, begin again."""
         before = dt.datetime.now(dt.UTC)
         with connection.cursor() as cursor:
             cursor.execute(
@@ -61,7 +62,7 @@ class Presence:
                 """,
                 [
                     *(self.name, self.kind, self.host, self.process, version()[:50]),
-                    *(self.clock_ahead, Heartbeat.GAP),
+                    *(self.clock_ahead, GAP_SECONDS),
                 ],
             )
             theirs: dt.datetime = cursor.fetchone()[0]

@@ -10,8 +10,8 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from runtime.process.faults import Trouble, describe_fault
-from runtime.process.lateness import lateness
+from runtime.faults import Trouble, describe_fault
+from runtime.lateness import lateness
 
 READ_SECONDS = 0.5
 
@@ -23,7 +23,7 @@ def explain_error(error: redis.RedisError) -> Trouble:
         case redis.exceptions.OutOfMemoryError():
             return Trouble(
                 "Valkey's memory is full, and it refuses to write",
-                "raise its `maxmemory` (`valkey-cli CONFIG SET maxmemory 1gb`), or delete what else it stores;"
+                "raise it by `valkey-cli CONFIG SET maxmemory 1gb`, or delete what else it stores;"
                 " the standby sends meanwhile",
             )
         case redis.BusyLoadingError():

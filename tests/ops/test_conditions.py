@@ -28,9 +28,10 @@ from connections.models import ConnectionPost, ShopConnection
 from events.transports import Lag
 from operations.conditions import IDLE_TRANSACTIONS, TRANSACTION_IDLE
 from outbox import cdc
+from outbox.gate.gate import ProviderChoice
 from retention.conditions import AHEAD_ALARM
 from runtime.conditions import read_facts
-from runtime.process.lateness import lateness
+from runtime.lateness import lateness
 from runtime.process.presence import Presence
 from tests.kit.alerts import alerts
 from tests.kit.mails import make_mail
@@ -160,6 +161,7 @@ class Breaks:
 
     def ShopNotCompared(self) -> None:
         problem = "The host of the shop was not found."
+        self.settings.CONNECTION_KEY = ["k" * 40]
         self._shop(api_key=encrypt("ck"), checked_at=Now() - 7 * HOUR, check_problem=problem)
 
     def TransactionIdle(self) -> None:
@@ -313,10 +315,10 @@ def test_eighty_columns_cut_no_word_of_the_status(monkeypatch):
     seen["providers"] = [seen["providers"][0] | {"state": "open", "reason": "misconfigured 401"}]
     monkeypatch.setattr("operations.management.commands.status.read_status", lambda: seen)
     monkeypatch.setenv("COLUMNS", "80")
-    seen["processes"] = [{"kind": "worker", "process": 7, "host": "a" * 40, "seconds": 0.0, "release": "1"}]
+    seen["processes"] = [{"kind": "worker", "process": 7, "host": "a" * 50, "seconds": 0.0, "release": "1"}]
     text = status()
     assert "…" not in text and " processing " in text
-    assert "kind worker, process 7," in text and "a" * 40 in text and max(map(len, text.splitlines())) <= 80
+    assert "kind worker, process 7," in text and "a" * 50 in text and max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -391,15 +393,21 @@ def test_a_provider_that_fails_again_and_again_has_one_sentence(settings):
     drain.reset()
     gate = drain.gate()
     gate.force("sendgrid", "open", reason="test")
-    refuse(reason="unreachable NeverConnected the certificate has expired", at_once=True)
+
+    def fail() -> None:
+        choice, reason = gate.enter(only="smtp"), "unreachable NeverConnected the certificate has expired"
+        gate.failed(choice, message="m", reason=reason, at_once=True)
+
+    fail()
     assert re.search(r"no e-mail is sent, .*smtp fails since \d\d:\d\d \(the certificate has", needs()[0])
-    gate.accepted(gate.enter(only="smtp"))
+    probe = ProviderChoice("smtp", is_probe=True)
+    gate.accepted(probe)
     assert not re.search("smtp", "".join(needs()))  # it works again
     said = set()
     for _ in range(3):
-        refuse(reason="unreachable NeverConnected the certificate has expired", at_once=True)
+        fail()
         said.add(needs()[0])
-        gate.accepted(gate.enter(only="smtp"))
+        gate.accepted(probe)
         said.add(needs()[0])
     (sentence,) = said
     assert "few e-mails are sent" in sentence and "smtp fails again and again since" in sentence
@@ -502,7 +510,10 @@ def test_a_valkey_that_is_silent_is_frozen_unless_this_machine_is_overloaded(set
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings.REDIS_URL = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         for is_overloaded, said in (
-            (False, "Valkey does not answer within 0.5 s, so it is frozen, or its host is away: `kill -CONT`"),
+            (
+                False,
+                "Valkey does not answer within 0.5 s, so it is frozen, or its host is away: `kill -CONT`",
+            ),
             (True, "this machine is overloaded, so Valkey's answer came too late"),
         ):
             monkeypatch.setattr(lateness, "is_overloaded", lambda is_overloaded=is_overloaded: is_overloaded)
@@ -559,7 +570,10 @@ def test_a_job_is_not_late_in_a_start_nor_after_a_long_stillness():
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        ("FATAL:  sorry, too many clients already", "PostgreSQL refuses new connections, and the API answers"),
+        (
+            "FATAL:  sorry, too many clients already",
+            "PostgreSQL refuses new connections, and the API answers",
+        ),
         ("connection failed: Connection refused", "PostgreSQL does not answer, and the API answers 503"),
     ],
 )

@@ -26,7 +26,7 @@ from rest_framework.request import Request
 
 from runtime.database.away import explain_silence, is_lock_timeout, silence
 from runtime.database.partitions import why_misplaced
-from runtime.process.faults import Trouble
+from runtime.faults import Trouble
 from web.api.problem_types import (
     CLOCK,
     FORBIDDEN,

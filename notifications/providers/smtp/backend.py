@@ -37,7 +37,7 @@ from notifications.providers.base import OutgoingEmail, Provider, always, metada
 from notifications.providers.headers import encode_headers
 from notifications.providers.session import is_open
 from notifications.states.outcomes import Outcome, Verdict
-from runtime.process.faults import describe_fault
+from runtime.faults import describe_fault
 
 _AUTHENTICATION_REQUIRED = 530
 _THROTTLED = 454

@@ -18,7 +18,7 @@ from notifications.states.transitions import UNFINISHED
 from operations import rules
 from operations.status import Document, read_status
 from runtime.database.away import explain_silence
-from runtime.process.lateness import lateness
+from runtime.lateness import lateness
 
 
 class Command(BaseCommand):

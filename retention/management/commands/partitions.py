@@ -38,7 +38,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         verbs.add_parser("list", help="print each partition with its range, size, state and unfinished rows")
-        ensure = verbs.add_parser("ensure", help="make the missing partitions, and missing or invalid indexes")
+        ensure = verbs.add_parser(
+            "ensure", help="make the missing partitions, and missing or invalid indexes"
+        )
         ensure.add_argument("--ahead", type=int, help="how many intervals ahead (default: 6 months, 35 days)")
         verbs.add_parser("rollover", help="do everything that is due today, as keep_partitions does daily")
         for verb, words in {

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import smtplib
 import socket
 import ssl
 
 import pytest
 import requests
-import smtplib
 
 from notifications.providers.session import NeverConnected, Session
-from runtime.process import lateness as lateness_module
-from runtime.process.faults import describe_fault
-from runtime.process.lateness import Lateness
+from runtime import lateness as lateness_module
+from runtime.faults import describe_fault
+from runtime.lateness import Lateness
 
 
 def expired() -> ssl.SSLCertVerificationError:
@@ -55,7 +55,7 @@ def test_a_session_names_why_it_did_not_connect(url, words):
 def test_a_session_that_gets_no_answer_says_for_how_long(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v3"
-        with pytest.raises(requests.ReadTimeout, match="no answer within 0.2 s"):
+        with pytest.raises(requests.ReadTimeout, match=r"no answer within 0\.2 s"):
             Session(headers={}).request(method="POST", url=url, data="", headers={}, timeout=(1, 0.2))
 
 

@@ -146,7 +146,9 @@ def test_a_wrong_clock_is_named(seconds, way, monkeypatch):
     presence.beat()
     presence.beat()
     assert read_status()["needs"] == []
-    monkeypatch.setattr("runtime.process.presence.dt", SimpleNamespace(datetime=Wrong, UTC=dt.UTC, timedelta=dt.timedelta))
+    monkeypatch.setattr(
+        "runtime.process.presence.dt", SimpleNamespace(datetime=Wrong, UTC=dt.UTC, timedelta=dt.timedelta)
+    )
     presence.beat()  # it measures
     presence.beat()
     (sentence,) = read_status()["needs"]

@@ -15,7 +15,7 @@ TICK_SECONDS = 0.1
 #: The machine is overloaded if the thread woke so late within so many seconds.
 LATE_SECONDS, WITHIN_SECONDS = 1.0, 10.0
 #: A command that has just started watches for so long before it tells.
-LEAST_SECONDS = 1.5
+LEAST_SECONDS = 2.0
 
 
 class Lateness:
@@ -40,16 +40,13 @@ class Lateness:
                 self._thread.start()
 
     def is_overloaded(self) -> bool:
-        """Return whether the thread woke late by over a second within ten, or by the same share if younger.
-
-        Watch for a moment if it has just begun.
-        """
+        """Return whether the thread woke late by over a second within ten. Watch a moment if it is new."""
         self.watch()
         time.sleep(max(0.0, LEAST_SECONDS - (time.monotonic() - self._began)))
         now = time.monotonic()
         with self._lock:
             late = sum(late for at, late in self._ticks if at > now - WITHIN_SECONDS)
-        return late > LATE_SECONDS * min(WITHIN_SECONDS, now - self._began) / WITHIN_SECONDS
+        return late > LATE_SECONDS
 
     def note(self, late: float) -> None:
         """Add how late the thread woke now."""

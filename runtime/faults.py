@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-
 class Trouble(NamedTuple):
     """What is wrong with a server, and what a person can do."""
 
