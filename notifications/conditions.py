@@ -14,17 +14,7 @@ from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from notifications.sums import BY_MINUTE
 from runtime import conditions
-from runtime.conditions import (
-    DAY,
-    HOUR,
-    Alert,
-    Condition,
-    Counted,
-    Measurement,
-    Query,
-    Row,
-    positive,
-)
+from runtime.conditions import DAY, HOUR, Alert, Condition, Counted, Measurement, Query, Row, positive
 from runtime.models import Pause
 from runtime.telemetry.metrics import Values, gauge
 

@@ -39,7 +39,7 @@ from runtime.conditions import (
     register,
     show,
 )
-from runtime.faults import Trouble
+from runtime.faults import ServerTrouble
 from runtime.process.redis_client import explain_error
 from runtime.telemetry.metrics import from_broker, gauge
 
@@ -47,7 +47,7 @@ Providers = Mapping[str, ProviderState]
 #: None if Valkey does not answer.
 PROVIDERS: Source[Providers | None] = Source(name="providers")
 #: None if Valkey answers and takes what is written.
-VALKEY: Source[Trouble | None] = Source(name="Valkey")
+VALKEY: Source[ServerTrouble | None] = Source(name="Valkey")
 #: The number of waiting e-mails, in PromQL.
 _WAITING = 'sum(max by (status) (orderpost_unfinished{status!="dead_lettered"}))'
 CDC_LAGS: Source[Sequence[Lag]] = Source(name="lags of change data capture", is_optional=True)
@@ -78,7 +78,8 @@ def explain_provider(provider: ProviderState) -> tuple[str, str]:
         return why, f"{cure}; compare its limit with EMAIL_RATE_LIMIT"
     check = f"check {blame(provider=name, error=provider.error)}"
     if provider.is_refusing:
-        return f"{name} refuses our account{since}{answered}", check
+        does = "refuses our account" if code.isdecimal() or not code else "cannot be used"
+        return f"{name} {does}{since}{answered}", check
     again = " again and again" if provider.is_flapping else ""
     return f"{name} fails{again}{since}{answered}", f"{check}; it is tried again by itself"
 
@@ -253,7 +254,7 @@ def breakers() -> Iterator[GaugeMetricFamily]:
     return families(Facts({PROVIDERS: _describe(breakers)}))
 
 
-def read_valkey() -> tuple[Providers | None, Trouble | None]:
+def read_valkey() -> tuple[Providers | None, ServerTrouble | None]:
     """Read the breakers of all processes, and what is wrong with Valkey."""
     try:
         breakers = read_breakers(settings.EMAIL_PROVIDERS)

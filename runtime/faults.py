@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Trouble(NamedTuple):
+class ServerTrouble(NamedTuple):
     """What is wrong with a server, and what a person can do."""
 
     what: str

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence, Set
 from http import HTTPStatus
 from types import CodeType
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from anymail.backends.base import BasePayload
@@ -217,7 +218,8 @@ def _name_of(error: Exception) -> str:
 def _words_of(error: BaseException) -> str:
     """Return the text of an error of `Session`, or what happened if requests only quotes urllib3."""
     quoted = error.args[0] if error.args else None
-    return (isinstance(quoted, Exception) and describe_fault(quoted)) or str(error)
+    host = urlsplit(getattr(getattr(error, "request", None), "url", "") or "").hostname or ""
+    return (isinstance(quoted, Exception) and describe_fault(quoted, host=host)) or str(error)
 
 
 def has_failed_to_connect(error: BaseException | None) -> bool:

@@ -48,6 +48,9 @@ def build(execute: Execute, table: str, name: str, sql: str, *, using: str) -> N
         _build_concurrently(execute, name, sql, using=using)
         return
     execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+    if not _without_index(table, name, using) and not _is_valid(name, using):
+        # Each partition has it, and one of them an invalid one. PostgreSQL never calls the whole valid again.
+        execute(f"DROP INDEX IF EXISTS {quote(name)}")
     on_parent = sql.replace(parent, f" ON ONLY {quote(table)} ", 1)
     execute(on_parent.replace("CREATE INDEX", "CREATE INDEX IF NOT EXISTS", 1))
     for partition in _without_index(table, name, using):
@@ -72,6 +75,13 @@ def _is_partitioned(table: str, using: str) -> bool:
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(%s)", [table])
         return bool(cursor.fetchone()[0])
+
+
+def _is_valid(name: str, using: str) -> bool:
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", [name])
+        row = cursor.fetchone()
+        return row is None or bool(row[0])
 
 
 def _without_index(table: str, index: str, using: str) -> list[str]:

@@ -13,7 +13,7 @@ import psycopg
 from django.db import InterfaceError, OperationalError, connection
 
 from runtime.database.postgres.connection import ServerSilent
-from runtime.faults import Trouble, causes_of
+from runtime.faults import ServerTrouble, causes_of
 from runtime.lateness import lateness
 
 #: Classes of PostgreSQL's error codes: no resources (a full disk, too many connections), an operator's
@@ -51,26 +51,26 @@ class Silence:
 silence = Silence()
 
 
-def explain_silence(error: BaseException) -> Trouble:
+def explain_silence(error: BaseException) -> ServerTrouble:
     """Return why PostgreSQL gives no answer, without its host, and what to do on its host."""
     if any(words in str(error) for words in _FULL):
-        return Trouble(
+        return ServerTrouble(
             "PostgreSQL refuses new connections",
-            "all are in use: `ps aux | grep 'postgres:'` on its host lists them without a connection; end idle"
-            " ones by `kill PID`, and see DatabaseConnectionsLow",
+            "all are in use: `ps aux | grep 'postgres:'` on its host lists them without a connection; end"
+            " idle ones by `kill PID`, and see DatabaseConnectionsLow",
         )
     late = (ServerSilent, psycopg.errors.ConnectionTimeout)
     if any(isinstance(cause, late) for cause in causes_of(error)):
         if lateness.is_overloaded():
-            return Trouble(
+            return ServerTrouble(
                 "this machine is overloaded, and PostgreSQL does not answer",
                 "see by `top` who uses the processors; restart nothing",
             )
-        return Trouble(
+        return ServerTrouble(
             "PostgreSQL does not answer",
             "it is frozen, or its host is away: `kill -CONT` its processes, restart its host, or fail over",
         )
-    return Trouble("PostgreSQL does not answer", "start it again, make room on its disk, or fail over")
+    return ServerTrouble("PostgreSQL does not answer", "start it again, make room on its disk, or fail over")
 
 
 def sqlstate_of(error: BaseException) -> str | None:

@@ -10,42 +10,42 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from runtime.faults import Trouble, describe_fault
+from runtime.faults import ServerTrouble, describe_fault
 from runtime.lateness import lateness
 
 READ_SECONDS = 0.5
 
 
-def explain_error(error: redis.RedisError) -> Trouble:
+def explain_error(error: redis.RedisError) -> ServerTrouble:
     """Return why Valkey gives no answer, or refuses to write."""
     text = str(error).partition("\n")[0]
     match error:
         case redis.exceptions.OutOfMemoryError():
-            return Trouble(
+            return ServerTrouble(
                 "Valkey's memory is full, and it refuses to write",
                 "raise it by `valkey-cli CONFIG SET maxmemory 1gb`, or delete what else it stores;"
                 " the standby sends meanwhile",
             )
         case redis.BusyLoadingError():
-            return Trouble("Valkey does not answer, because it loads its data", "wait")
+            return ServerTrouble("Valkey does not answer, because it loads its data", "wait")
         case redis.AuthenticationError() | redis.exceptions.NoPermissionError():
-            return Trouble(f"Valkey refuses us ({text})", "check the user and password of REDIS_URL")
+            return ServerTrouble(f"Valkey refuses us ({text})", "check the user and password of REDIS_URL")
         case redis.ResponseError() if text.startswith("MISCONF"):
-            return Trouble("Valkey cannot write to its disk, and refuses to write", "make room on its disk")
+            return ServerTrouble("Valkey cannot write to its disk, so it refuses to write", "make room on it")
         case redis.ResponseError():
-            return Trouble(f"Valkey refuses to write ({text})", "check its log")
+            return ServerTrouble(f"Valkey refuses to write ({text})", "check its log")
         case redis.TimeoutError() if lateness.is_overloaded():
-            return Trouble(
+            return ServerTrouble(
                 "this machine is overloaded, so Valkey's answer came too late",
                 "see by `top` who uses the processors; restart nothing",
             )
         case redis.TimeoutError():
-            return Trouble(
+            return ServerTrouble(
                 f"Valkey does not answer within {READ_SECONDS:g} s, so it is frozen, or its host is away",
                 "`kill -CONT` its process, or `kill -9` it and start it again; the standby sends meanwhile",
             )
     fault = describe_fault(error)
-    return Trouble(
+    return ServerTrouble(
         f"Valkey does not answer ({fault or text})",
         "check the host of REDIS_URL"
         if fault and "name" in fault

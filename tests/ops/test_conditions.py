@@ -531,12 +531,12 @@ def test_a_session_that_is_idle_in_a_transaction_is_named_until_it_is_ended():
             holder.execute("SELECT id FROM orders FOR UPDATE")
             rows = read_facts(now=read_database_time())[IDLE_TRANSACTIONS]
             pid = holder.info.backend_pid
-            assert [(row["pid"], row["application"], row["waiting"]) for row in rows] == [
-                (pid, "by hand", 0)
-            ]  # whoever only reads holds no rows
-            (found,) = TRANSACTION_IDLE.find([rows[0] | {"seconds": 11.0}])
+            # The session that only reads holds no rows.
+            holding = [(row["pid"], row["application"], row["waiting"]) for row in rows]
+            assert holding == [(pid, "by hand", 0)]
+            (active,) = TRANSACTION_IDLE.find([rows[0] | {"seconds": 11.0}])
             since = r"does nothing in a transaction since \d\d:\d\d UTC, and holds rows that others may need"
-            assert re.search(rf"session {pid} of \w+ \(by hand\) {since}: end it by", found.sentence)
+            assert re.search(rf"session {pid} of \w+ \(by hand\) {since}: end it by", active.sentence)
             assert list(TRANSACTION_IDLE.find([rows[0] | {"seconds": 9.0}])) == []
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_terminate_backend(%s)", [pid])

@@ -26,7 +26,7 @@ from rest_framework.request import Request
 
 from runtime.database.away import explain_silence, is_lock_timeout, silence
 from runtime.database.partitions import why_misplaced
-from runtime.faults import Trouble
+from runtime.faults import ServerTrouble
 from web.api.problem_types import (
     CLOCK,
     FORBIDDEN,
@@ -297,7 +297,7 @@ def handle_500(request: HttpRequest) -> HttpResponse:
     return away_page(explain_silence(away)) if away else defaults.server_error(request)
 
 
-def away_page(trouble: Trouble) -> HttpResponse:
+def away_page(trouble: ServerTrouble) -> HttpResponse:
     """Return the admin's page while PostgreSQL gives no answer. Anybody may read it."""
     context = {"what": trouble.what, "since": f"{silence.begin():%H:%M}"}
     answer = unavailable()
