@@ -64,7 +64,7 @@ def explain_silence(error: BaseException) -> ServerTrouble:
         if lateness.is_overloaded():
             return ServerTrouble(
                 "this machine is overloaded, and PostgreSQL does not answer",
-                "see by `top` who uses the processors; restart nothing; `kill -CONT` what is frozen (state T)",
+                "see by `top` who uses the processors; restart nothing; `kill -CONT` what is frozen (T)",
             )
         return ServerTrouble(
             "PostgreSQL does not answer",

@@ -37,7 +37,7 @@ def explain_error(error: redis.RedisError) -> ServerTrouble:
         case redis.TimeoutError() if lateness.is_overloaded():
             return ServerTrouble(
                 "this machine is overloaded, so Valkey's answer came too late",
-                "see by `top` who uses the processors; restart nothing; `kill -CONT` what is frozen (state T)",
+                "see by `top` who uses the processors; restart nothing; `kill -CONT` what is frozen (T)",
             )
         case redis.TimeoutError():
             return ServerTrouble(
