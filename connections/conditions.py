@@ -1,4 +1,4 @@
-"""The conditions of connected shops: secrets that cannot be read, late and unusable posts, missing orders."""
+"""The conditions of connected shops: secrets, signatures, posts, and comparisons with their API."""
 
 from __future__ import annotations
 
@@ -8,33 +8,48 @@ from typing import NamedTuple
 
 from connections.models import ShopConnection
 from runtime import conditions
-from runtime.conditions import Alert, Condition, Counted, Measurement, Query, Row
+from runtime.conditions import HOUR, Alert, Condition, Counted, Measurement, Query, Row, time_in_words
 from runtime.models import Pause
 
+#: A shop's rhythm is the number of days with a post among so many.
+RHYTHM_DAYS = 7
+#: A signed post so soon before a refused one, or later, shows that the shop has the right secret.
+SIGNED_WITHIN = dt.timedelta(seconds=20)
+
 _SELECT = """
-    SELECT id, source, secret, api_key, api_secret, (
+    SELECT id, source, secret, api_key, api_secret, check_problem,
+    last_post_at, refused_at,
+    coalesce(checked_at, CASE WHEN tried_at IS NOT NULL THEN created_at END) AS checked_at,
+    CASE WHEN last_post_at < statement_timestamp() - interval '1 day' THEN (
+        SELECT count(*) FROM generate_series(0, {days} - 1) AS day WHERE EXISTS (
+            SELECT FROM connection_posts AS post
+            WHERE post.source = shop.source
+                AND done_at <= last_post_at + interval '1 hour' - day * interval '1 day'
+                AND done_at > last_post_at + interval '1 hour' - (day + 1) * interval '1 day'
+        )
+    ) END AS days, (
         SELECT count(*) FROM (
             SELECT FROM connection_posts AS post
-            WHERE post.source = shop.source AND done_at IS NULL AND NOT is_missing AND reason <> ''
+            WHERE post.source = shop.source AND post.state = 'unusable'
             LIMIT {most}
         ) AS row
     ) AS unusable, (
         SELECT count(*) FROM (
             SELECT FROM connection_posts AS post
-            WHERE post.source = shop.source AND done_at IS NULL AND is_missing LIMIT {most}
+            WHERE post.source = shop.source AND post.state = 'missing' LIMIT {most}
         ) AS row
     ) AS missing, (
         SELECT count(*) FROM (
             SELECT FROM connection_posts AS post
-            WHERE post.source = shop.source AND done_at IS NULL AND NOT is_missing AND reason = ''
+            WHERE post.source = shop.source AND post.state = 'waiting'
             LIMIT {most}
         ) AS row
     ) AS waiting, coalesce((
         SELECT extract(epoch FROM statement_timestamp() - received_at)::float8 FROM connection_posts AS post
-        WHERE post.source = shop.source AND done_at IS NULL AND NOT is_missing AND reason = ''
+        WHERE post.source = shop.source AND post.state = 'waiting'
         ORDER BY id LIMIT 1
     ), 0) AS waiting_seconds
-    FROM shop_connections AS shop WHERE state <> 'off'
+    FROM shop_connections AS shop WHERE shop.state <> 'off'
 """
 
 
@@ -46,9 +61,38 @@ class ShopPosts(NamedTuple):
     missing: int
     waiting: int  # for a worker
     waiting_seconds: float  # since the first of them came
+    read_at: dt.datetime
+    last_post_at: dt.datetime | None  # signed
+    days: int  # of the `RHYTHM_DAYS` up to a last post that is over a day old, those with a post
+    refused_at: dt.datetime | None  # the last post with a wrong signature
+    checked_at: dt.datetime | None  # the last comparison with the shop's API, if it has a key of it
+    problem: str  # of the last comparison
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a post with a wrong signature came within a day, and no signed one since."""
+        if self.refused_at is None or self.read_at - self.refused_at > dt.timedelta(days=1):
+            return False
+        return self.last_post_at is None or self.last_post_at < self.refused_at - SIGNED_WITHIN
+
+    @property
+    def longest_silence(self) -> dt.timedelta:
+        """How long a silence is usual: a day, or more for a shop that posts seldom."""
+        return dt.timedelta(days=RHYTHM_DAYS / max(1, self.days))
+
+    def since(self, at: dt.datetime | None) -> str:
+        return time_in_words(at, now=self.read_at) if at else "ever"
+
+    def seconds_since(self, at: dt.datetime | None) -> float:
+        """Return 0.0 for what never was."""
+        return (self.read_at - at).total_seconds() if at else 0.0
 
 
-def _read(rows: Sequence[Row], _: dt.datetime) -> dict[str, ShopPosts]:
+def _time(text: str | None) -> dt.datetime | None:
+    return dt.datetime.fromisoformat(text) if text else None
+
+
+def _read(rows: Sequence[Row], now: dt.datetime) -> dict[str, ShopPosts]:
     return {
         row["source"]: ShopPosts(
             ShopConnection(
@@ -58,6 +102,12 @@ def _read(rows: Sequence[Row], _: dt.datetime) -> dict[str, ShopPosts]:
             row["missing"],
             row["waiting"],
             row["waiting_seconds"],
+            now,
+            _time(row["last_post_at"]),
+            row["days"] or 0,
+            _time(row["refused_at"]),
+            _time(row["checked_at"] if row["api_key"] else None),
+            row["check_problem"],
         )
         for row in rows
     }
@@ -65,7 +115,7 @@ def _read(rows: Sequence[Row], _: dt.datetime) -> dict[str, ShopPosts]:
 
 SHOPS: Query[dict[str, ShopPosts]] = Query(
     name="connected shops",
-    select=lambda _: _SELECT.format(most=conditions.MOST),
+    select=lambda _: _SELECT.format(most=conditions.MOST, days=RHYTHM_DAYS),
     read=_read,
     is_optional=True,
 )
@@ -119,4 +169,69 @@ CHANGES_MISSED = Condition(
     ),
     page="connections.shopconnection",
 )
-conditions.register(SECRET_UNREADABLE, POSTS_LATE, POSTS_UNUSABLE, CHANGES_MISSED)
+
+
+POSTS_REFUSED = Condition(
+    code="PostsRefused",
+    place=48,
+    source=SHOPS,
+    measure=lambda shops: [
+        Measurement(shop.is_refused, source, {"last": shop.since(shop.last_post_at)})
+        for source, shop in shops.items()
+    ],
+    sentence="posts to {subject} have a wrong signature, and no right one came since {last}",
+    do="enter the connection's secret at the shop's webhook, or make another one on the connection's page;"
+    " then turn the webhook on again",
+    alert=Alert(
+        "P2", "1m", "Posts to a connected shop's address are refused, because their signature is wrong."
+    ),
+    page="connections.shopconnection",
+)
+SHOP_SILENT = Condition(
+    code="ShopSilent",
+    place=94,
+    source=SHOPS,
+    measure=lambda shops: [
+        Measurement(
+            shop.seconds_since(shop.last_post_at) / shop.longest_silence.total_seconds(),
+            source,
+            {"last": shop.since(shop.last_post_at)},
+        )
+        for source, shop in shops.items()
+    ],
+    limit=1,
+    sentence="no post of {subject} since {last}",
+    do="look in the shop whether its webhook is active; turn the connection off if the shop is closed",
+    alert=Alert("P2", "10m", "A connected shop that used to post has stopped."),
+    page="connections.shopconnection",
+)
+SHOP_NOT_COMPARED = Condition(
+    code="ShopNotCompared",
+    place=95,
+    source=SHOPS,
+    measure=lambda shops: [
+        Measurement(
+            shop.seconds_since(shop.checked_at),
+            source,
+            {
+                "checked": shop.since(shop.checked_at),
+                "why": f" ({shop.problem.rstrip('.')})" if shop.problem else "",
+            },
+        )
+        for source, shop in shops.items()
+    ],
+    limit=6 * HOUR,
+    sentence="the orders of {subject} were not compared with its API since {checked}{why}",
+    do="try `manage.py connections check SOURCE`, and fix the address or the key on the connection's page",
+    alert=Alert("P2", "10m", "The orders of a connected shop were not compared with its API for six hours."),
+    page="connections.shopconnection",
+)
+conditions.register(
+    SECRET_UNREADABLE,
+    POSTS_REFUSED,
+    POSTS_LATE,
+    POSTS_UNUSABLE,
+    CHANGES_MISSED,
+    SHOP_SILENT,
+    SHOP_NOT_COMPARED,
+)

@@ -25,7 +25,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from connections.encryption import Unreadable, decrypt
-from connections.models import ConnectionPost, ShopConnection
+from connections.models import ConnectionPost, PostState, ShopConnection
 from connections.platforms import platform_of
 from connections.posts import stored_of
 from connections.translation import OutOfTime, ReadOrder, ShopUnreachable
@@ -199,7 +199,7 @@ def _comparable() -> QuerySet[ShopConnection]:
 def repair(*, source: str) -> int:
     """Have a worker process the missing orders of a shop. Return their number."""
     rows = ConnectionPost.objects.filter(source=source).missing()
-    return rows.update(is_missing=False, reason="", received_at=Now())
+    return rows.update(state=PostState.WAITING, reason="", received_at=Now())
 
 
 def _read(
@@ -309,7 +309,7 @@ def _store(shop: ShopConnection, order_id: str, body: bytes, missing: Missing | 
             ConnectionPost.objects.create(
                 source=shop.source,
                 body=make_storable(body.decode("utf-8", "replace")),
-                is_missing=True,
+                state=PostState.MISSING,
                 reason=missing.reason,
                 order_id=id,
                 reference=missing.reference[:100],

@@ -51,6 +51,8 @@ class ShopConnection(models.Model):
     # Statuses of the shop's plug-ins -> `Order.Status`, or "" to ignore one.
     statuses = models.JSONField(default=dict, blank=True)
     last_post_at = models.DateTimeField(null=True, editable=False)  # at most `EVERY` too early
+    # The last post whose signature was missing or wrong, at most `EVERY` too early. Anybody can send one.
+    refused_at = models.DateTimeField(null=True, editable=False)
     # The last comparison with the shop's API that worked, and why the next one failed, or "".
     checked_at = models.DateTimeField(null=True, editable=False)
     check_problem = models.TextField(default="", db_default="", editable=False)
@@ -60,7 +62,7 @@ class ShopConnection(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
-    #: `last_post_at` is written this often.
+    #: `last_post_at` and `refused_at` are written this often.
     EVERY = dt.timedelta(seconds=5)
 
     objects = ShopConnectionQuerySet.as_manager()
@@ -99,24 +101,32 @@ class ShopConnection(models.Model):
         return describe_old_news(at)
 
 
+class PostState(models.TextChoices):
+    """The states of a post. Only one that is `done` had its effects."""
+
+    WAITING = "waiting"  # for a worker
+    DONE = "done"
+    UNUSABLE = "unusable"  # the reason says why; a person can have it tried again
+    MISSING = "missing"  # read from the shop's API, and different here
+
+
 class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
     def waiting(self) -> ConnectionPostQuerySet:
         """Return the posts that a worker has to process, of all connections."""
-        return self.filter(done_at=None, reason="", is_missing=False)
+        return self.filter(state=PostState.WAITING)
 
     def unusable(self) -> ConnectionPostQuerySet:
-        return self.filter(done_at=None, is_missing=False).exclude(reason="")
+        return self.filter(state=PostState.UNUSABLE)
 
     def missing(self) -> ConnectionPostQuerySet:
         """Return the orders that the shop's API has otherwise than they are here."""
-        return self.filter(done_at=None, is_missing=True)
+        return self.filter(state=PostState.MISSING)
 
 
 class ConnectionPost(models.Model):
     """A post of a connected shop with a valid signature, or an order that was read from the shop's API.
 
-    It is stored before it is understood. It is done when `done_at` is set, which the transaction of its
-    effects does. If it cannot be used, `reason` says why, and a person can have it tried again.
+    It is stored before it is understood. The transaction of its effects makes it `done`.
     """
 
     #: Days after which a post is deleted, whatever became of it.
@@ -128,8 +138,9 @@ class ConnectionPost(models.Model):
     received_at = models.DateTimeField(db_default=Now(), editable=False)
     done_at = models.DateTimeField(null=True, editable=False)
     reason = models.CharField(max_length=1000, default="", db_default="", editable=False)
-    # It was read from the shop's API and lacks here, and waits for a person.
-    is_missing = models.BooleanField(default=False, db_default=False, editable=False)
+    state = models.CharField(
+        max_length=20, choices=PostState, default=PostState.WAITING, db_default="waiting", editable=False
+    )
     # Our id of the order, and its number as the shop shows it, once the post was read.
     order_id = models.UUIDField(null=True, editable=False)
     reference = models.CharField(max_length=100, default="", db_default="", editable=False)
@@ -148,7 +159,11 @@ class ConnectionPost(models.Model):
             # the purge
             models.Index(fields=["received_at"], name="connection_posts_age"),
             # the next post of a connection; unusable posts, and missing orders, which are few
-            models.Index(fields=["source", "id"], name="connection_posts_open", condition=Q(done_at=None)),
+            models.Index(
+                fields=["source", "state", "id"],
+                name="connection_posts_open",
+                condition=Q(state__in=["waiting", "unusable", "missing"]),
+            ),
             # the last order of a connection
             models.Index(
                 F("source"),
@@ -156,6 +171,14 @@ class ConnectionPost(models.Model):
                 name="connection_posts_done",
                 condition=Q(done_at__isnull=False),
             ),
+        ]
+        constraints = [
+            # a post is done if, and only if, it has its time
+            models.CheckConstraint(
+                condition=Q(state="done", done_at__isnull=False)
+                | Q(state__in=["waiting", "unusable", "missing"], done_at=None),
+                name="connection_posts_done_has_its_time",
+            )
         ]
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ from django.db import IntegrityError, InterfaceError, OperationalError, connecti
 from django.db.models.functions import Now
 
 from connections import metrics
-from connections.models import ConnectionPost, ShopConnection
+from connections.models import ConnectionPost, PostState, ShopConnection
 from connections.platforms import platform_of
 from connections.translation import MOST_CHANGES, Stored, StoredShipment
 from events.consuming.envelope import Rejected, envelope_of
@@ -114,7 +114,7 @@ def process_next(source: str) -> Step:
             return "none"
         try:
             _process_or_repeat(post, shop)
-            post.done_at = Now()
+            post.state, post.done_at = PostState.DONE, Now()
         except Exception as error:
             if isinstance(error, OperationalError | InterfaceError) or is_refusing(error):
                 raise  # the database's own state
@@ -122,9 +122,9 @@ def process_next(source: str) -> Step:
                 error.then()
             else:
                 log.exception("a shop's post cannot be used", source=source, post=str(post.id))
-            post.reason = make_storable(explain(error))[:1000]
-        post.save(update_fields=["done_at", "reason", "order_id", "reference"])
-        result: Step = "unusable" if post.reason else "done"
+            post.state, post.reason = PostState.UNUSABLE, make_storable(explain(error))[:1000]
+        post.save(update_fields=["state", "done_at", "reason", "order_id", "reference"])
+        result: Step = "done" if post.state == PostState.DONE else "unusable"
         after_commit(lambda: _tell(post, result))
     return result
 
@@ -134,7 +134,7 @@ def retry(*, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
     with transaction.atomic():
         rows = ConnectionPost.objects.unusable().filter(id__in=list(ids)).order_by("id").select_for_update()
         changed = list(rows.values_list("id", flat=True))
-        ConnectionPost.objects.filter(id__in=changed).update(reason="")
+        ConnectionPost.objects.filter(id__in=changed).update(state=PostState.WAITING, reason="")
     return changed
 
 

@@ -29,7 +29,7 @@ def erase_posts(*, person: Person) -> Counter[str]:
         ids = [row["id"] for row in _find(cursor, person, "FOR UPDATE") if row["body"] != ERASED]
         cursor.execute(
             """
-            UPDATE connection_posts SET body = %s, reason = '', is_missing = false,
+            UPDATE connection_posts SET body = %s, reason = '', state = 'done',
                 done_at = coalesce(done_at, statement_timestamp())
             WHERE id = ANY(%s)
             """,

@@ -6,10 +6,16 @@ off after a few refusals, and repeat nothing. Headers only carry the signature: 
 
 from __future__ import annotations
 
+import contextlib
+import math
+import time
+import uuid
 from typing import Any
 
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError
 from django.db import connection as database
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
@@ -35,6 +41,8 @@ from web.api.throttle import count_request
 
 #: The most posts of a connection in one second, and how many may wait for a worker.
 MOST_A_SECOND, MOST_WAITING = 50, 10_000
+#: When this process last noted a refused post, by connection (monotonic).
+_noted_at: dict[uuid.UUID, float] = {}
 UNREADABLE = declare_type(
     slug="connection-unreadable",
     status=503,
@@ -50,7 +58,7 @@ _STORE = """
         SELECT %(id)s, %(source)s::varchar, %(body)s WHERE (
             SELECT count(*) FROM (
                 SELECT FROM connection_posts
-                WHERE source = %(source)s::varchar AND done_at IS NULL AND reason = '' AND NOT is_missing
+                WHERE source = %(source)s::varchar AND state = 'waiting'
                 LIMIT %(most)s::int
             ) AS waiting
         ) < %(most)s::int
@@ -97,6 +105,7 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
     if not platform.is_signed(body=body, headers=request.headers, secret=secret):
         if platform.is_ping(body=body, content_type=request.content_type or ""):
             return HttpResponse()
+        _note_refusal(connection)
         raise refusal(UNSIGNED, "The signature is missing or wrong. The webhook's secret must be this one's.")
     # Only the shop itself can use up its limit.
     if count_request(f"connect:{connection.source}") > MOST_A_SECOND:
@@ -108,6 +117,16 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
     metrics.POSTS.labels(connection.source, "stored").inc()
     posts.wake()
     return HttpResponse(status=202)
+
+
+def _note_refusal(connection: ShopConnection) -> None:
+    """Note when a post was refused as unsigned. A stranger's many posts write it seldom."""
+    now = time.monotonic()
+    if now - _noted_at.get(connection.id, -math.inf) < ShopConnection.EVERY.total_seconds():
+        return
+    _noted_at[connection.id] = now
+    with contextlib.suppress(DatabaseError, InterfaceError):  # the answer must not depend on it
+        ShopConnection.objects.filter(id=connection.id).update(refused_at=Now())
 
 
 def store_post(connection: ShopConnection, body: bytes) -> bool:

@@ -10,8 +10,10 @@ from typing import NamedTuple
 from runtime.charts.sums import SUMMED
 from runtime.conditions import (
     HEARTBEATS,
+    JOBS,
     PAUSES,
     PROCESSES,
+    QUIET_SECONDS,
     Alert,
     Condition,
     Counted,
@@ -21,10 +23,10 @@ from runtime.conditions import (
     register,
     show,
 )
-from runtime.database import replica
-from runtime.database.server import SESSIONS
+from runtime.database import indexes, replica
+from runtime.database.server import IDLE_IN_TRANSACTION, SESSIONS
 from runtime.models import Pause
-from runtime.process.presence import QUIET_SECONDS
+from runtime.process import presence
 from runtime.telemetry.metrics import gauge
 
 
@@ -75,11 +77,37 @@ PAUSED = Condition(
 )
 
 
+def _subject(row: Row) -> str:
+    return "{kind} (process {process} on {host})".format(**row)
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
 def _quiet(processes: Sequence[Row]) -> Iterator[Measurement]:
     for row in processes:
-        seconds = row["seconds"]
-        words = f"{seconds:.0f} s" if seconds < 120 else f"{seconds // 60:.0f} min"
-        yield Measurement(seconds, "{kind} {process} on {host}".format(**row), {"quiet": words})
+        words = {"quiet": _in_words(row["seconds"])}
+        if row["seconds"] > QUIET_SECONDS:
+            words["do"] = _revive(row)
+        yield Measurement(row["seconds"], _subject(row), words)
+
+
+def _revive(row: Row) -> str:
+    """Return what to do with a process that does not beat, by its state if it is one of this host."""
+    number = row["process"]
+    match presence.find_state(host=row["host"], process=number, up_seconds=row["up_seconds"]):
+        case presence.ProcessState.FROZEN:
+            return f"it is frozen: `kill -CONT {number}`, or `kill -9 {number}`, after which it starts again"
+        case presence.ProcessState.RUNNING:
+            return f"it hangs: `kill -9 {number}`, after which it starts again"
+        case presence.ProcessState.GONE:
+            return "it was killed: start it, or forget it under Set-up, Heartbeats, if it is gone for good"
+        case _:
+            return (
+                "start it again; if it is frozen, `kill -CONT` or `kill -9` it first;"
+                " forget it under Set-up, Heartbeats, if it is gone for good"
+            )
 
 
 #: The alert is written by hand: each process's own numbers tell Prometheus.
@@ -90,8 +118,84 @@ PROCESS_GONE = Condition(
     measure=_quiet,
     limit=QUIET_SECONDS,
     sentence="{subject}: no beat for {quiet}",
-    do="restart it, or forget it under Set-up, Heartbeats, if it is gone for good",
+    do="start it again, or forget it under Set-up, Heartbeats, if it is gone for good",
     alert=None,
+    page="runtime.heartbeat",
+)
+
+
+def _off(processes: Sequence[Row]) -> Iterator[Measurement]:
+    for row in processes:
+        ahead = row["clock_ahead"] or 0.0
+        words = {"off": _in_words(abs(ahead)), "way": "ahead of" if ahead > 0 else "behind"}
+        yield Measurement(abs(ahead), _subject(row), words)
+
+
+#: A wrong clock makes ids of another time, and a worker drop tasks as expired.
+CLOCK_WRONG = Condition(
+    code="ClockWrong",
+    place=37,
+    source=PROCESSES,
+    measure=_off,
+    limit=10,
+    sentence="the clock of {subject} is {off} {way} PostgreSQL's",
+    do="set the clocks of both hosts (`timedatectl`), and restart the process if its own clock stays wrong",
+    alert=Alert("P2", "1m", "The clocks of a process and of PostgreSQL are more than ten seconds apart."),
+    page="runtime.heartbeat",
+)
+
+
+def _holding(sessions: Sequence[Row]) -> Iterator[Measurement]:
+    for row in sessions:
+        pid, since, waiting = row["pid"], row["since"], Counted(row["waiting"])
+        name = f" ({row['application']})" if row["application"] else ""
+        idle = f"does nothing in a transaction since {since} UTC, and " if since else ""
+        words = {
+            "who": f"session {pid} of {row['username']}{name}",
+            "idle": idle,
+            "waiting": f"{waiting:other session waits|other sessions wait} for"
+            if waiting
+            else "others may need",
+            "do": f"end it by `SELECT pg_terminate_backend({pid});`, or on PostgreSQL's host by `kill {pid}`",
+        }
+        yield Measurement(row["seconds"] or math.inf, str(pid), words)
+
+
+#: Sessions that do nothing within a transaction in which they have locked rows.
+IDLE_TRANSACTIONS: Query[Sequence[Row]] = Query(
+    name="idle transactions",
+    select=lambda _: IDLE_IN_TRANSACTION,
+    read=lambda rows, _: rows,
+    is_about_server=True,
+)
+TRANSACTION_IDLE = Condition(
+    code="TransactionIdle",
+    place=36,
+    source=IDLE_TRANSACTIONS,
+    measure=_holding,
+    limit=10,
+    sentence="{who} {idle}holds rows that {waiting}",
+    do="end it by `SELECT pg_terminate_backend(PID);`",
+    alert=Alert("P2", "1m", "A session does nothing in a transaction, and holds rows that others change."),
+    page="runtime.heartbeat",
+)
+#: The names of our indexes that do not exist, or that PostgreSQL does not use.
+MISSING_INDEXES: Query[Sequence[Row]] = Query(
+    name="missing indexes",
+    select=lambda _: indexes.select_missing(),
+    read=lambda rows, _: rows,
+    is_about_server=True,
+)
+INDEX_MISSING = Condition(
+    code="IndexMissing",
+    place=56,
+    source=MISSING_INDEXES,
+    measure=lambda rows: [
+        Measurement(1, row["name"], {"is": "is invalid" if row["is_there"] else "is missing"}) for row in rows
+    ],
+    sentence="the index {subject} {is}, so statements read whole tables",
+    do="run `manage.py partitions ensure`, which builds it while others write",
+    alert=Alert("P2", "10m", "An index of ours is missing or invalid, so statements read whole tables."),
     page="runtime.heartbeat",
 )
 JOBS_FAILED = Condition(
@@ -107,8 +211,8 @@ JOBS_FAILED = Condition(
 SUMS_LATE = Condition(
     code="SumsLate",
     place=200,
-    source=HEARTBEATS,
-    measure=lambda beats: [Measurement(beats.get(SUMMED, 0.0))],
+    source=JOBS,
+    measure=lambda jobs: [Measurement(jobs.late_seconds(SUMMED, kinds=["worker"]))],
     limit=300,
     sentence="the charts are not summed",
     do="check beat and worker",
@@ -118,8 +222,12 @@ SUMS_LATE = Condition(
 REPLICA_BEHIND = Condition(
     code="ReplicaBehind",
     place=205,
-    source=HEARTBEATS,
-    measure=lambda beats: [Measurement(beats.get(replica.FOLLOWS, math.inf))] if replica.is_set() else [],
+    source=JOBS,
+    measure=lambda jobs: (
+        [Measurement(jobs.late_seconds(replica.FOLLOWS, kinds=["web"], never=math.inf))]
+        if replica.is_set()
+        else []
+    ),
     limit=60,
     sentence="no replica follows the primary within five seconds",
     do="check `pg_stat_replication` on the primary, which answers meanwhile",
@@ -174,4 +282,14 @@ show(
     CONNECTIONS,
     lambda clients: clients.left,
 )
-register(PAUSED, PROCESS_GONE, JOBS_FAILED, SUMS_LATE, REPLICA_BEHIND, CONNECTIONS_LOW)
+register(
+    PAUSED,
+    PROCESS_GONE,
+    TRANSACTION_IDLE,
+    CLOCK_WRONG,
+    INDEX_MISSING,
+    JOBS_FAILED,
+    SUMS_LATE,
+    REPLICA_BEHIND,
+    CONNECTIONS_LOW,
+)

@@ -20,9 +20,12 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 from psycopg.errors import UniqueViolation
 
+from runtime.database.away import silence
+from runtime.faults import ServerTrouble
 from web.admin import reading
 from web.admin.menu import GROUPS, MenuItem, Page
 from web.admin.turns import RETRY_SECONDS, Refused, takes_turn
+from web.api.problems import away_page
 
 _NOT_A_VALUE = "The request has a value that cannot be stored or found, such as a NUL character."
 
@@ -84,6 +87,8 @@ class Site(admin.AdminSite):
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the form, or check a password unless another one is being checked."""
+        if silence.since is not None and request.method == "GET":
+            return away_page(ServerTrouble("PostgreSQL does not answer", ""))
         try:
             return super().login(request, extra_context)
         except Refused as refusal:

@@ -18,7 +18,7 @@ from operations.conditions import CONNECTIONS, FAILED_JOBS
 from orders.conditions import STUCK_ORDERS
 from orders.subscriptions import subscribed
 from outbox import cdc
-from outbox.conditions import CDC_LAGS, PROVIDERS, Providers, read_providers
+from outbox.conditions import CDC_LAGS, PROVIDERS, VALKEY, Providers, read_valkey
 from retention.conditions import PARTITIONS
 from retention.partitions.partitions import PartitionsAhead
 from runtime.charts.sums import MINUTE, Sums, Window, read_window
@@ -41,14 +41,14 @@ def read_status() -> Document:
     """
     now = read_database_time()
     rates = recent_rates(now)
-    providers = _unless_away(read_providers)
+    providers, trouble = read_valkey()
     facts = read_facts(now=now)
     lags = _unless_away(lambda: consumer_lags(topics=sorted(subscribed()), group=GROUP))
     beats = facts[HEARTBEATS]
     of_cdc = _unless_away(cdc.read_cdc_lags) if cdc.is_used(beats) else []
     waiting = [*(lags or ()), *(of_cdc or ())]
     is_kafka_away = (settings.EVENT_TRANSPORT == "kafka" and lags is None) or of_cdc is None
-    facts = facts.adding(PROVIDERS, providers).adding(KAFKA_AWAY, is_kafka_away)
+    facts = facts.adding(PROVIDERS, providers).adding(VALKEY, trouble).adding(KAFKA_AWAY, is_kafka_away)
     facts = facts.adding(LAGS, lags or ()).adding(CDC_LAGS, of_cdc or ())
     needs = decide(facts)
     rows, sizes = facts[UNFINISHED_EMAILS], server.sizes()

@@ -9,6 +9,7 @@ import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+import redis
 from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
@@ -16,13 +17,18 @@ from events.conditions import show_lags
 from events.transports import Lag
 from notifications.conditions import HOW_MANY_AND_WHEN
 from notifications.providers.causes import blame
+from notifications.providers.registry import declarations
+from notifications.trials import refused_beat
 from outbox import cdc
 from outbox.drain import POLL, read_rules
 from outbox.gate.breaker import BreakerState
 from outbox.gate.gate import ProviderState, describe_providers
-from outbox.gate.shared_gate import read_breakers
+from outbox.gate.shared_gate import Breakers, read_breakers
 from runtime.conditions import (
     HEARTBEATS,
+    HOUR,
+    JOBS,
+    START_SECONDS,
     Alert,
     Condition,
     Counted,
@@ -33,37 +39,49 @@ from runtime.conditions import (
     register,
     show,
 )
+from runtime.faults import ServerTrouble
+from runtime.process.redis_client import explain_error
 from runtime.telemetry.metrics import from_broker, gauge
 
 Providers = Mapping[str, ProviderState]
 #: None if Valkey does not answer.
 PROVIDERS: Source[Providers | None] = Source(name="providers")
+#: None if Valkey answers and takes what is written.
+VALKEY: Source[ServerTrouble | None] = Source(name="Valkey")
 #: The number of waiting e-mails, in PromQL.
 _WAITING = 'sum(max by (status) (orderpost_unfinished{status!="dead_lettered"}))'
 CDC_LAGS: Source[Sequence[Lag]] = Source(name="lags of change data capture", is_optional=True)
 
 
 def _takes_email(providers: Providers) -> bool:
-    return any(provider.state is BreakerState.CLOSED for provider in providers.values())
+    """Return whether a provider is steady: one that fails again and again takes few."""
+    return any(
+        provider.state is BreakerState.CLOSED and not provider.is_flapping for provider in providers.values()
+    )
 
 
 def explain_provider(provider: ProviderState) -> tuple[str, str]:
     """Return why a provider takes no e-mails, and what to do. Times do not move from read to read."""
-    name, at = provider.provider, provider.breaker.changed_at
+    name, at = provider.provider, provider.breaker.flaps_since or provider.breaker.changed_at
     since = f" since {dt.datetime.fromtimestamp(at, dt.UTC):%H:%M}" if at else ""
     if provider.breaker.forced:
         why = f"{name} is forced open{since} ({provider.breaker.reason})"
         return why, "lift the override under Providers"
-    code = provider.error.partition(" ")[0]
-    answered = f" ({code})" if code else ""
+    code, _, text = provider.error.partition(" ")
+    # Where no answer came, the code is the name of a Python class, and the text says what happened.
+    said = code if code.isdecimal() else text or code
+    answered = f" ({said})" if said else ""
     if provider.state is BreakerState.PAUSED:
         until = dt.datetime.fromtimestamp(provider.breaker.paused_until, dt.UTC)
         why = f"{name} asks us to wait until {until:%H:%M}{answered}"
-        return why, "compare its limit with EMAIL_RATE_LIMIT"
+        cure = "if it takes e-mails again earlier, press Force closed under Providers, and lift that later"
+        return why, f"{cure}; compare its limit with EMAIL_RATE_LIMIT"
     check = f"check {blame(provider=name, error=provider.error)}"
     if provider.is_refusing:
-        return f"{name} refuses our account{since}{answered}", check
-    return f"{name} fails{since}{answered}", f"{check}; it is tried again by itself"
+        does = "refuses our account" if code.isdecimal() or not code else "cannot be used"
+        return f"{name} {does}{since}{answered}", check
+    again = " again and again" if provider.is_flapping else ""
+    return f"{name} fails{again}{since}{answered}", f"{check}; it is tried again by itself"
 
 
 def _none_takes_email(providers: Providers | None) -> Iterator[Measurement]:
@@ -73,24 +91,27 @@ def _none_takes_email(providers: Providers | None) -> Iterator[Measurement]:
         return
     *earlier, (last, do) = causes
     why = "; ".join([*(f"{cause}: {cure}" for cause, cure in earlier), last])
-    yield Measurement(1, words={"why": why, "do": do})
+    flaps = any(provider.is_flapping for provider in (providers or {}).values())
+    effect = "few e-mails are sent" if flaps else "no e-mail is sent"
+    yield Measurement(1, words={"effect": effect, "why": why, "do": do})
 
 
 def _failing(providers: Providers | None) -> Iterator[Measurement]:
     """Count the open breakers that no person forced, while another provider accepts e-mails."""
     takes_email = _takes_email(providers or {})
     for name, provider in (providers or {}).items():
-        is_open = provider.state is BreakerState.OPEN and not provider.breaker.forced
+        is_open = provider.state is BreakerState.OPEN or provider.is_flapping
         why, do = explain_provider(provider)
-        yield Measurement(takes_email and is_open, name, {"why": why, "do": do})
+        fails = is_open and not provider.breaker.forced
+        yield Measurement(takes_email and fails, name, {"why": why, "do": do})
 
 
 VALKEY_DOWN = Condition(
     code="BrokerDown",
     place=20,
-    source=PROVIDERS,
-    measure=lambda providers: [Measurement(providers is None, "redis")],
-    sentence="Valkey does not answer",
+    source=VALKEY,
+    measure=lambda trouble: [Measurement(trouble is not None, "redis", trouble._asdict() if trouble else {})],
+    sentence="{what}",
     do="start it again; the standby sends meanwhile",
     alert=None,
 )
@@ -99,7 +120,7 @@ PROVIDERS_DOWN = Condition(
     place=30,
     source=PROVIDERS,
     measure=_none_takes_email,
-    sentence="no e-mail is sent, because {why}",
+    sentence="{effect}, because {why}",
     do="read the reason under Providers; no e-mail is lost",
     alert=Alert(
         "P1",
@@ -119,12 +140,21 @@ PROVIDER_DOWN = Condition(
     do="read the reason under Providers",
     alert=Alert("P3", "15m", "One provider's breaker has been open for 15 minutes, and others send."),
 )
-#: A poll that never ran is missing.
+#: A poll that never ran is missing, except in a start.
 POLL_MISSING = Condition(
     code="PollMissing",
     place=50,
-    source=HEARTBEATS,
-    measure=lambda beats: [Measurement(beats.get(POLL, math.inf))],
+    source=JOBS,
+    measure=lambda jobs: [
+        Measurement(
+            jobs.late_seconds(
+                POLL,
+                kinds=("worker", "standby"),
+                never=math.inf,
+                start_seconds=max(START_SECONDS, 2 * settings.POLL_INTERVAL),
+            )
+        )
+    ],
     limit=lambda _: max(180.0, 3 * settings.POLL_INTERVAL),
     sentence="no process polls",
     do="start worker and beat, or `manage.py drain_outbox --loop`",
@@ -163,7 +193,31 @@ BREAKER_FORCED = Condition(
     do="lift the override under Providers when its reason is gone",
     alert=Alert("P3", "10m", "A breaker is forced open or closed."),
 )
-register(VALKEY_DOWN, PROVIDERS_DOWN, PROVIDER_DOWN, POLL_MISSING, CDC_LAG, BREAKER_FORCED)
+#: A post that was accepted so soon before a refused one, or later, shows that the key is right.
+_ACCEPTED_WITHIN_SECONDS = 20.0
+
+
+def _refused_webhooks(beats: Mapping[str, float]) -> Iterator[Measurement]:
+    for name in settings.EMAIL_PROVIDERS:
+        declared = declarations()[name]
+        if declared.webhook:
+            refused = beats.get(refused_beat(provider=name, problem="unsigned"), math.inf)
+            accepted = beats.get(f"webhook:{name}", math.inf)
+            is_wrong = refused < HOUR and accepted > refused + _ACCEPTED_WITHIN_SECONDS
+            yield Measurement(is_wrong, name, {"key": declared.webhook_key})
+
+
+WEBHOOKS_REFUSED = Condition(
+    code="WebhooksRefused",
+    place=57,
+    source=HEARTBEATS,
+    measure=_refused_webhooks,
+    sentence="posts of {subject} are refused, because their signature does not fit {key}",
+    do="set it to the key that the provider shows, and restart web",
+    alert=Alert("P2", "5m", "A provider's posts are refused, because their signature does not fit the key."),
+    page="notifications.suppression",
+)
+register(VALKEY_DOWN, PROVIDERS_DOWN, PROVIDER_DOWN, POLL_MISSING, CDC_LAG, BREAKER_FORCED, WEBHOOKS_REFUSED)
 
 show_lags(CDC_LAGS, group=cdc.GROUP)
 show(
@@ -193,10 +247,21 @@ def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
 
 @from_broker("redis")
 def breakers() -> Iterator[GaugeMetricFamily]:
-    return families(Facts({PROVIDERS: read_providers()}))
+    """Raise `redis.RedisError` also if Valkey refuses to write: it is not up then."""
+    breakers = read_breakers(settings.EMAIL_PROVIDERS)
+    if breakers.refusal is not None:
+        raise breakers.refusal
+    return families(Facts({PROVIDERS: _describe(breakers)}))
 
 
-def read_providers() -> Providers:
-    """Read the breakers of all processes. Raise `redis.RedisError`."""
-    now, breakers = read_breakers(settings.EMAIL_PROVIDERS)
-    return describe_providers(breakers, rules=read_rules(), now=now)
+def read_valkey() -> tuple[Providers | None, ServerTrouble | None]:
+    """Read the breakers of all processes, and what is wrong with Valkey."""
+    try:
+        breakers = read_breakers(settings.EMAIL_PROVIDERS)
+    except redis.RedisError as error:
+        return None, explain_error(error)
+    return _describe(breakers), None if breakers.refusal is None else explain_error(breakers.refusal)
+
+
+def _describe(breakers: Breakers) -> Providers:
+    return describe_providers(breakers.by_name, rules=read_rules(), now=breakers.now)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from retention.partitioned import Interval, PartitionedModel, partitioned_models
 from retention.partitions.partitions import MADE, PartitionsAhead, ahead_among, model_of, start_of
 from runtime import conditions
-from runtime.conditions import DAY, HEARTBEATS, Alert, Condition, Measurement, Query, Row
+from runtime.conditions import DAY, JOBS, Alert, Condition, Measurement, Query, Row
 from runtime.database.ids import id_floor
 from runtime.database.partitions import attached_statement, parse_bounds
 from runtime.telemetry.metrics import gauge
@@ -115,8 +115,8 @@ PARTITION_HELD = Condition(
 UPKEEP_LATE = Condition(
     code="UpkeepLate",
     place=210,
-    source=HEARTBEATS,
-    measure=lambda beats: [Measurement(beats.get(MADE, 0.0))],
+    source=JOBS,
+    measure=lambda jobs: [Measurement(jobs.late_seconds(MADE, kinds=["partitions"]))],
     limit=UPKEEP_LATE_SECONDS,
     sentence="keep_partitions has not run for a day",
     do="start the role `partitions`",

@@ -255,6 +255,19 @@ def read_facts(*, now: dt.datetime) -> Facts:
     return Facts(values)
 
 
+def time_in_words(at: dt.datetime, *, now: dt.datetime) -> str:
+    """Write a time for a sentence, which must not change from read to read as an age would.
+
+    >>> now = dt.datetime(2026, 11, 29, 1, 30, tzinfo=dt.UTC)
+    >>> time_in_words(dt.datetime(2026, 11, 28, 22, 41, tzinfo=dt.UTC), now=now)
+    '22:41 UTC'
+    >>> time_in_words(dt.datetime(2026, 11, 27, 22, 41, tzinfo=dt.UTC), now=now)
+    '27 November 22:41 UTC'
+    """
+    day = f"{at.day} {at:%B} " if now - at > dt.timedelta(hours=20) else ""
+    return f"{day}{at.astimezone(dt.UTC):%H:%M} UTC"
+
+
 def positive(row: Mapping[str, Any]) -> Row:
     """Return numbers with 0 for NULL, and for an age that is negative."""
     return {name: max(0, value or 0) for name, value in row.items()}
@@ -288,14 +301,61 @@ HEARTBEATS: Query[Mapping[str, float]] = Query(
     ),
     read=_ages,
 )
-#: Of each process: kind, host, number, release, and the seconds since its last beat. A process that has not
-#: beaten for a day is forgotten: its machine is gone for good.
+#: Without a beat for so long, a process is named.
+QUIET_SECONDS = 20.0
+#: A job that is late is not named for so long after the start of the processes that run it.
+START_SECONDS = 120.0
+
+
+class Jobs(NamedTuple):
+    """The regular jobs and the processes that run them, in seconds."""
+
+    ages: Mapping[str, float]  # since the last run of each job
+    up: Mapping[str, float]  # since the longest-running process of each kind began, or woke from a long gap
+
+    def late_seconds(
+        self, job: str, *, kinds: Sequence[str], never: float = 0.0, start_seconds: float = START_SECONDS
+    ) -> float:
+        """Return the seconds since a job last ran, 0.0 in a start, or `never` if it never ran.
+
+        `kinds` are those of the processes that run it. If there is none, the others tell that all of them
+        have just started.
+        """
+        running = [self.up[kind] for kind in kinds if kind in self.up] or [*self.up.values()]
+        if running and max(running) < start_seconds:
+            return 0.0
+        return self.ages.get(job, never)
+
+
+def _jobs(rows: Sequence[Row], _: dt.datetime) -> Jobs:
+    ages = {row["name"]: max(0.0, row["age"]) for row in rows if not row["is_process"]}
+    up = {row["name"]: row["up"] for row in rows if row["is_process"] and row["up"] is not None}
+    return Jobs(ages, up)
+
+
+JOBS: Query[Jobs] = Query(
+    name="regular jobs",
+    select=lambda _: (
+        f"""
+        SELECT coalesce(kind, split_part(name, '@', 1)) AS name, kind IS NOT NULL AS is_process,
+            extract(epoch FROM statement_timestamp() - max(beat_at))::float8 AS age,
+            extract(epoch FROM statement_timestamp() - min(since) FILTER (
+                WHERE beat_at > statement_timestamp() - interval '{QUIET_SECONDS} s'))::float8 AS up
+        FROM heartbeats WHERE name <> '{Heartbeat.DELIVERY_RESUMED}' GROUP BY 1, 2
+    """  # noqa: S608 - ours
+    ),
+    read=_jobs,
+)
+#: Of each process: kind, host, number, release, the seconds since its last beat and since it began, and by
+#: how many seconds its clock is ahead of the database's. A process that has not beaten for a day is
+#: forgotten: its machine is gone for good.
 PROCESSES: Query[Sequence[Row]] = Query(
     name="processes",
     select=lambda _: (
         """
         SELECT kind, host, process, release,
-            round(extract(epoch FROM statement_timestamp() - beat_at), 1)::float8 AS seconds
+            greatest(0, round(extract(epoch FROM statement_timestamp() - beat_at), 1))::float8 AS seconds,
+            extract(epoch FROM statement_timestamp() - since)::float8 AS up_seconds, clock_ahead
         FROM heartbeats WHERE kind IS NOT NULL AND beat_at > statement_timestamp() - interval '1 day'
         ORDER BY kind, host, process
     """

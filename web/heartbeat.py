@@ -12,6 +12,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
 from runtime.database import replica
+from runtime.database.away import silence
 from runtime.models import Heartbeat
 from runtime.process import cached_rows
 from runtime.process.outage import Outage
@@ -48,7 +49,9 @@ def beat_forever() -> None:
                 write()
             cached_rows.refresh()
             outage.end()
+            silence.end()
         except (DatabaseError, InterfaceError) as error:
+            silence.begin()
             outage.warn("no heartbeat: the database does not answer", error)
             connection.close()
         time.sleep(BEAT_SECONDS_FOR_REPLICA if replica.is_set() else BEAT_SECONDS)

@@ -16,7 +16,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from connections.models import ConnectionPost, ConnectionPostQuerySet, ShopConnection
+from connections.models import ConnectionPost, ConnectionPostQuerySet, PostState, ShopConnection
 from connections.posts import retry, wake
 from web.admin.base import ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
 from web.admin.period import PeriodFilter
@@ -41,6 +41,15 @@ class PostShopFilter(ChoiceFilter):
 
     def choices_of(self) -> Iterable[str]:
         return ShopConnection.objects.values_list("source", flat=True)
+
+
+#: The colour and the words of each state.
+PILLS = {
+    PostState.WAITING: ("pending", "waiting"),
+    PostState.DONE: ("sent", "processed"),
+    PostState.UNUSABLE: ("dead_lettered", "unusable"),
+    PostState.MISSING: ("failed", "missing here"),
+}
 
 
 @admin.register(ConnectionPost)
@@ -88,18 +97,14 @@ class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
 
     @admin.display(description="order")
     def order(self, post: ConnectionPost) -> SafeString | str:
-        if post.order_id is None or post.done_at is None:
+        if post.order_id is None or post.state != PostState.DONE:
             return post.reference or "–"
         url = reverse("admin:orders_order_change", args=[post.order_id])
         return format_html('<a href="{}">{}</a>', url, post.reference or post.order_id)
 
     @admin.display(description="state")
     def state(self, post: ConnectionPost) -> SafeString:
-        if post.done_at:
-            return pill("sent", "processed")
-        if post.is_missing:
-            return pill("failed", "missing here")
-        return pill("dead_lettered", "unusable") if post.reason else pill("pending", "waiting")
+        return pill(*PILLS[PostState(post.state)])
 
     @admin.display(description="reason")
     def short(self, post: ConnectionPost) -> str:
@@ -126,6 +131,5 @@ class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
     ) -> HttpResponse:
         """Add whether the user may have the post tried again."""
         post: ConnectionPost = context["original"]
-        is_unusable = bool(post.reason) and not post.done_at and not post.is_missing
-        context["may_retry"] = is_unusable and self.has_retry_permission(request)
+        context["may_retry"] = post.state == PostState.UNUSABLE and self.has_retry_permission(request)
         return super().render_change_form(request, context, *args, **kwargs)

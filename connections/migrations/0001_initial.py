@@ -20,7 +20,21 @@ class Migration(migrations.Migration):
                 ("received_at", models.DateTimeField(db_default=Now(), editable=False)),
                 ("done_at", models.DateTimeField(editable=False, null=True)),
                 ("reason", models.CharField(db_default="", default="", editable=False, max_length=1000)),
-                ("is_missing", models.BooleanField(db_default=False, default=False, editable=False)),
+                (
+                    "state",
+                    models.CharField(
+                        max_length=20,
+                        choices=[
+                            ("waiting", "Waiting"),
+                            ("done", "Done"),
+                            ("unusable", "Unusable"),
+                            ("missing", "Missing"),
+                        ],
+                        default="waiting",
+                        db_default="waiting",
+                        editable=False,
+                    ),
+                ),
                 ("order_id", models.UUIDField(editable=False, null=True)),
                 ("reference", models.CharField(db_default="", default="", editable=False, max_length=100)),
             ],
@@ -33,7 +47,9 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["received_at"], name="connection_posts_age"),
                     models.Index(
-                        condition=Q(done_at=None), fields=["source", "id"], name="connection_posts_open"
+                        condition=Q(state__in=["waiting", "unusable", "missing"]),
+                        fields=["source", "state", "id"],
+                        name="connection_posts_open",
                     ),
                     models.Index(
                         F("source"),
@@ -41,6 +57,13 @@ class Migration(migrations.Migration):
                         condition=Q(done_at__isnull=False),
                         name="connection_posts_done",
                     ),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=Q(state="done", done_at__isnull=False)
+                        | Q(state__in=["waiting", "unusable", "missing"], done_at=None),
+                        name="connection_posts_done_has_its_time",
+                    )
                 ],
             },
         ),
@@ -78,6 +101,9 @@ class Migration(migrations.Migration):
                 ("last_post_at", models.DateTimeField(editable=False, null=True)),
                 ("checked_at", models.DateTimeField(editable=False, null=True)),
                 ("check_problem", models.TextField(db_default="", default="", editable=False)),
+                ("tried_at", models.DateTimeField(editable=False, null=True)),
+                ("unfinished", models.JSONField(editable=False, null=True)),
+                ("refused_at", models.DateTimeField(editable=False, null=True)),
                 ("created_at", models.DateTimeField(db_default=Now(), editable=False)),
                 ("updated_at", models.DateTimeField(db_default=Now(), editable=False)),
             ],

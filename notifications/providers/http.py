@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence, Set
 from http import HTTPStatus
 from types import CodeType
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from anymail.backends.base import BasePayload
@@ -30,6 +31,7 @@ from notifications.providers.base import Provider
 from notifications.providers.headers import break_encoded_words
 from notifications.providers.session import NeverConnected, Session, make_session
 from notifications.states.outcomes import Outcome, Verdict
+from runtime.faults import describe_fault
 
 #: Statuses about our account or settings, not the message: a wrong key, plan, or address of the API.
 ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
@@ -143,7 +145,7 @@ class HttpProvider(Provider):
         if isinstance(error, requests.RequestException):
             stayed_here = isinstance(error, NeverConnected) or has_failed_to_connect(error)
             verdict = Verdict.UNREACHABLE if stayed_here else Verdict.AMBIGUOUS
-            return Outcome(verdict, self.name, code=code, text=str(error.__cause__ or error))
+            return Outcome(verdict, self.name, code=code, text=_words_of(error.__cause__ or error))
         if isinstance(error, AnymailConfigurationError):
             return Outcome(Verdict.MISCONFIGURED, self.name, code=code, text=str(error))
         # All other errors come from building the message, from an invalid header or address.
@@ -211,6 +213,13 @@ def _epoch(http_date: str) -> float:
 def _name_of(error: Exception) -> str:
     """Return the name of the original error's class, which anymail hides behind its own."""
     return type(error.__cause__ or error).__name__
+
+
+def _words_of(error: BaseException) -> str:
+    """Return the text of an error of `Session`, or what happened if requests only quotes urllib3."""
+    quoted = error.args[0] if error.args else None
+    host = urlsplit(getattr(getattr(error, "request", None), "url", "") or "").hostname or ""
+    return (isinstance(quoted, Exception) and describe_fault(quoted, host=host)) or str(error)
 
 
 def has_failed_to_connect(error: BaseException | None) -> bool:

@@ -23,6 +23,8 @@ import requests
 from requests.structures import CaseInsensitiveDict
 from requests.utils import get_environ_proxies
 
+from runtime.faults import describe_fault
+
 #: What is read of an answer. Nothing useful of a provider is longer.
 MOST_BYTES = 1_000_000
 
@@ -72,7 +74,8 @@ class Session:
             raise requests.ReadTimeout(f"no answer within {timeout[1]:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise requests.ConnectionError(f"the connection broke: {error!r}") from error
+            why = describe_fault(error) or f"the connection broke: {error!r}"
+            raise requests.ConnectionError(why) from error
         except ValueError:  # raised by http.client before it sends anything, with the header in its text
             self.close()
             raise requests.exceptions.InvalidHeader from None
@@ -107,7 +110,8 @@ class Session:
         except TimeoutError as error:
             raise NeverConnected(f"not connected within {timeout[0]:g} s") from error
         except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: an invalid address
-            raise NeverConnected(str(error)) from error
+            host = urlsplit(f"//{netloc}").hostname or netloc
+            raise NeverConnected(describe_fault(error, host=host) or str(error)) from error
         connection.sock.settimeout(timeout[1])
         self._connection, self._origin = connection, origin
         return connection

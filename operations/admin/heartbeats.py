@@ -8,9 +8,8 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from runtime.conditions import PROCESSES
+from runtime.conditions import PROCESSES, QUIET_SECONDS
 from runtime.models import Heartbeat
-from runtime.process.presence import QUIET_SECONDS
 from web.admin.acts import record_act
 from web.admin.base import TriageAdmin
 from web.admin.tiles import FrontPage, panel

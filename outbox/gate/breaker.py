@@ -26,6 +26,8 @@ class Rules:
     quiet_seconds: float = 1.0  # it opens only if the provider has accepted nothing for so long
     untried_every_seconds: float = 5.0
     waiting_every_seconds: float = 30.0
+    #: A breaker that opens again within this time after it closed fails again and again.
+    steady_seconds: float = 60.0
 
 
 class BreakerState(enum.StrEnum):
@@ -50,6 +52,9 @@ class Breaker:
     forced: Literal["open", "closed"] | None = None
     reason: str = ""
     changed_at: float = 0.0
+    #: Since when it has opened again and again, 0 if it has not, and the reason of the last opening.
+    flaps_since: float = 0.0
+    failure: str = ""
 
     def state(self, now: float) -> BreakerState:
         """Return the state at `now`. A manual override wins."""
@@ -99,6 +104,8 @@ def accepted(breaker: Breaker, *, now: float) -> Breaker:
             forced=breaker.forced,
             reason="accepted",
             changed_at=now,
+            flaps_since=breaker.flaps_since,
+            failure=breaker.reason,
         )
     return dataclasses.replace(breaker, failed=(), accepted_at=now) if breaker.failed else breaker
 
@@ -126,6 +133,7 @@ def failed(
     quiet = now - max(breaker.accepted_at, accepted_at) >= rules.quiet_seconds
     if not at_once and (len(names) < rules.threshold or not quiet):
         return dataclasses.replace(breaker, failed=names, reason=reason)
+    is_again = bool(breaker.failure) and now - breaker.changed_at < rules.steady_seconds
     return Breaker(
         epoch=breaker.epoch + 1,
         opened_at=now,
@@ -134,6 +142,7 @@ def failed(
         paused_until=breaker.paused_until,
         reason=reason,
         changed_at=now,
+        flaps_since=(breaker.flaps_since or now) if is_again else 0.0,
     )
 
 

@@ -65,6 +65,8 @@ class ProviderState:
     breaker: Breaker
     reopens_in_seconds: float
     changed_ago_seconds: float | None
+    #: Whether it opened again soon after it had closed, and has not stayed closed for a while since.
+    is_flapping: bool = False
 
     @property
     def is_refusing(self) -> bool:
@@ -78,6 +80,8 @@ class ProviderState:
         if self.breaker.forced:
             return f"forced {self.breaker.forced}"
         if self.state is BreakerState.CLOSED:
+            if self.is_flapping:
+                return "working, but fails again and again"
             count = len(self.breaker.failed)
             failed = "one" if count == 1 else f"{count}"
             return f"working, but the last {failed} failed" if count else "working"
@@ -91,7 +95,9 @@ class ProviderState:
     @property
     def error(self) -> str:
         """The provider's answer that opened the breaker: code and text."""
-        return self.breaker.reason.partition(" ")[2]
+        breaker = self.breaker
+        is_over = self.is_flapping and breaker.opened_at is None
+        return (breaker.failure if is_over else breaker.reason).partition(" ")[2]
 
 
 def describe_providers(
@@ -104,7 +110,9 @@ def describe_providers(
         is_closed = state is BreakerState.CLOSED
         reopens_in = 0.0 if is_closed else circuit.next_probes(breaker, rules, now=now)[0]
         changed_ago = now - breaker.changed_at if breaker.changed_at else None
-        states[name] = ProviderState(name, state, breaker, reopens_in, changed_ago)
+        is_steady = state is BreakerState.CLOSED and now - breaker.changed_at >= rules.steady_seconds
+        is_flapping = bool(breaker.flaps_since) and not is_steady
+        states[name] = ProviderState(name, state, breaker, reopens_in, changed_ago, is_flapping)
     return states
 
 

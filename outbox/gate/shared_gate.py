@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import redis
 import structlog
@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 GATE_PREFIX = "orderpost:gate:"
 BREAKER_PREFIX = "orderpost:breaker:"
+#: Written to see whether Redis takes what is written.
+WRITTEN = f"{GATE_PREFIX}written"
 AWAY_SECONDS = 1.0
 ALIVE_SECONDS = 5.0
 _TRIES = 20
@@ -201,6 +203,8 @@ class SharedGate:
                     return None
                 self._away_until = time.monotonic() + AWAY_SECONDS
         try:
+            if self.is_away:  # with full memory it still answers what only reads
+                self._client.set(WRITTEN, "", px=1000)
             answer = call()
         except redis.RedisError as error:
             self._away_until = time.monotonic() + AWAY_SECONDS
@@ -244,14 +248,29 @@ class SharedGate:
             self._alive = max(1, int(answer[-1]))
 
 
-def read_breakers(names: Sequence[str]) -> tuple[float, dict[str, Breaker]]:
-    """Return Redis' time and the breakers without a `SharedGate`. Raise `redis.RedisError`."""
+class Breakers(NamedTuple):
+    """The breakers, Redis' time, and its error if it answers and refuses to write, as with full memory."""
+
+    now: float
+    by_name: dict[str, Breaker]
+    refusal: redis.ResponseError | None
+
+
+def read_breakers(names: Sequence[str]) -> Breakers:
+    """Read the breakers without a `SharedGate`, and try to write. Raise `redis.RedisError`."""
     with make_client(decode=True) as client:
         pipe = client.pipeline(transaction=False)
         pipe.time()
         pipe.mget([BREAKER_PREFIX + name for name in names])
-        (seconds, micros), texts = pipe.execute()
-    return seconds + micros / 1e6, {name: load(text or "") for name, text in zip(names, texts, strict=True)}
+        pipe.set(WRITTEN, "", px=1000)
+        answers = pipe.execute(raise_on_error=False)
+    for answer in answers[:2]:
+        if isinstance(answer, Exception):
+            raise answer
+    (seconds, micros), texts, written = answers
+    by_name = {name: load(text or "") for name, text in zip(names, texts, strict=True)}
+    refusal = written if isinstance(written, redis.ResponseError) else None
+    return Breakers(seconds + micros / 1e6, by_name, refusal)
 
 
 def dump(breaker: Breaker) -> str:

@@ -45,6 +45,31 @@ SESSIONS = """
     FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1
 """
 
+#: The sessions that do nothing in a transaction with a lock of a table that only writers take, or for which
+#: others wait, with the time of their last statement. Whether a session of another role does nothing, only
+#: pg_read_all_stats tells: of those, only the ones that others wait for a second for, without a time.
+IDLE_IN_TRANSACTION = """
+    SELECT session.pid, usename AS username, application_name AS application,
+        to_char(state_change AT TIME ZONE 'UTC', 'HH24:MI') AS since,
+        extract(epoch FROM statement_timestamp() - state_change)::float8 AS seconds,
+        coalesce(waiting, 0) AS waiting
+    FROM pg_stat_activity AS session LEFT JOIN (
+        SELECT blocker AS pid, count(DISTINCT blocked.pid) AS waiting,
+            statement_timestamp() - min(waitstart) AS longest
+        FROM (SELECT pid, min(waitstart) AS waitstart FROM pg_locks WHERE NOT granted GROUP BY 1) AS blocked,
+            unnest(pg_blocking_pids(blocked.pid)) AS blocker
+        GROUP BY 1
+    ) AS blocking USING (pid)
+    WHERE datname = current_database() AND session.pid <> pg_backend_pid()
+        AND (state LIKE 'idle in transaction%' OR state IS NULL AND longest > interval '1 second')
+        AND (waiting > 0 OR EXISTS (
+            SELECT FROM pg_locks AS held
+            WHERE held.pid = session.pid AND locktype = 'relation' AND granted
+                AND mode NOT IN ('AccessShareLock', 'ShareUpdateExclusiveLock')
+        ))
+    ORDER BY seconds DESC LIMIT 5
+"""
+
 _known: tuple[float, Sizes] | None = None
 _reading = threading.Lock()
 

@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
                 ("host", models.CharField(max_length=100, null=True)),
                 ("process", models.IntegerField(null=True)),
                 ("release", models.CharField(max_length=50, null=True)),
+                ("clock_ahead", models.FloatField(null=True)),
             ],
             options={"db_table": "heartbeats"},
         ),

@@ -12,6 +12,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from runtime.database.purge_rules import PurgeRule
+from runtime.process.presence import GAP_SECONDS
 
 
 class Heartbeat(models.Model):
@@ -27,11 +28,11 @@ class Heartbeat(models.Model):
     host = models.CharField(max_length=100, null=True)
     process = models.IntegerField(null=True)  # its number on the host
     release = models.CharField(max_length=50, null=True)
+    # By how many seconds the process's clock is ahead of the database's.
+    clock_ahead = models.FloatField(null=True)
 
     #: Beats when a pause of the delivery ends, since the pause's own row is deleted then. No process has it.
     DELIVERY_RESUMED: ClassVar[str] = "delivery_resumed"
-    #: Seconds without a beat that count as a gap.
-    GAP = 15.0
     #: When this process last beat, by name (monotonic).
     _beat_at: ClassVar[dict[str, float]] = {}
 
@@ -46,7 +47,7 @@ class Heartbeat(models.Model):
 
     @property
     def title(self) -> str:
-        return f"{self.kind} {self.process} on {self.host}" if self.kind else self.name
+        return f"{self.kind} (process {self.process} on {self.host})" if self.kind else self.name
 
     @classmethod
     def beat(cls, *, name: str, every: float = 0.0) -> None:
@@ -64,7 +65,7 @@ class Heartbeat(models.Model):
                     WHEN old.beat_at < excluded.beat_at - %s * interval '1 second' THEN excluded.since
                     ELSE old.since END
                 """,
-                [name, cls.GAP],
+                [name, GAP_SECONDS],
             )
 
     @classmethod
@@ -88,7 +89,7 @@ class Heartbeat(models.Model):
     @classmethod
     def seconds_without_gap(cls, *, name: str) -> float | None:
         """Return the seconds since the first of the latest beats without a gap, or None if there is none."""
-        recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))
+        recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=GAP_SECONDS))
         span = recent.annotate(span=Now() - F("since")).values_list("span", flat=True).first()
         return None if span is None else span.total_seconds()
 

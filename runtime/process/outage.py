@@ -12,10 +12,10 @@ class Outage:
         self._log = log
         self._logged = ""
 
-    def warn(self, event: str, error: Exception) -> None:
+    def warn(self, event: str, error: Exception, **fields: object) -> None:
         """Log `event` with the error, unless it was the last event of this outage."""
         if event != self._logged:
-            self._log.warning(event, error=str(error).strip())
+            self._log.warning(event, error=str(error).strip(), **fields)
         self._logged = event
 
     def end(self, event: str = "") -> None:

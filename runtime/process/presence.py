@@ -10,27 +10,32 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import datetime as dt
+import enum
 import multiprocessing.util
 import os
 import socket
 import threading
+import time
 import uuid
+from pathlib import Path
 
 from django.db import DatabaseError, InterfaceError, connection
 
+from runtime.lateness import lateness
 from runtime.telemetry import health
 from runtime.telemetry.release import version
 
 BEAT_SECONDS = 5.0
+#: Seconds without a beat that count as a gap, after which a process or job begins again.
+GAP_SECONDS = 15.0
 #: After an outage, the rows of all processes are old. Beat again soon, so that none looks frozen.
 RETRY_SECONDS = 1.0
 #: The longest time that a stopping process waits until its row is deleted.
 STOP_SECONDS = 2.0
-#: Without a beat for so long, a process is named.
-QUIET_SECONDS = 20.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Presence:
     """One role of this process. A process with several roles has a row for each."""
 
@@ -39,16 +44,32 @@ class Presence:
     process: int = dataclasses.field(default_factory=os.getpid)
     # Not "worker@…": the relays count each other by names that begin with "relay@".
     name: str = dataclasses.field(default_factory=lambda: f"process@{uuid.uuid4().hex}")
+    #: By how many seconds this host's clock was ahead of the database's at the last beat.
+    clock_ahead: float | None = None
 
     def beat(self) -> None:
+        """Write the row, with what the last beat found out about the clock. After a gap, begin again."""
+        before = dt.datetime.now(dt.UTC)
         with connection.cursor() as cursor:
             cursor.execute(
                 """
-                INSERT INTO heartbeats (name, kind, host, process, release) VALUES (%s, %s, %s, %s, %s)
-                ON CONFLICT (name) DO UPDATE SET beat_at = statement_timestamp()
+                INSERT INTO heartbeats AS old (name, kind, host, process, release, clock_ahead)
+                VALUES (%s, %s, %s, %s, %s, %s)
+                ON CONFLICT (name) DO UPDATE SET beat_at = statement_timestamp(),
+                    clock_ahead = excluded.clock_ahead, since = CASE
+                        WHEN old.beat_at < statement_timestamp() - %s * interval '1 second'
+                        THEN statement_timestamp() ELSE old.since END
+                RETURNING statement_timestamp()
                 """,
-                [self.name, self.kind, self.host, self.process, version()[:50]],
+                [
+                    *(self.name, self.kind, self.host, self.process, version()[:50]),
+                    *(self.clock_ahead, GAP_SECONDS),
+                ],
             )
+            theirs: dt.datetime = cursor.fetchone()[0]
+        # The database's clock was read between two readings of ours, however long the answer took.
+        ahead = max(before - theirs, min(dt.datetime.now(dt.UTC) - theirs, dt.timedelta(0)))
+        self.clock_ahead = round(ahead.total_seconds(), 3)
 
     def forget(self) -> None:
         with connection.cursor() as cursor:
@@ -83,6 +104,7 @@ def keep_beating(kind: str) -> None:
         target=_run, args=[Presence(kind=kind), stopped], name=f"presence-{kind}", daemon=True
     )
     thread.start()
+    lateness.watch()
 
     def stop() -> None:
         stopped.set()
@@ -114,6 +136,26 @@ def _run(presence: Presence, stopped: threading.Event) -> None:
     except (DatabaseError, InterfaceError):
         pass
     connection.close()
+
+
+class ProcessState(enum.Enum):
+    FROZEN = "stopped by a signal"
+    RUNNING = "running or waiting"
+    GONE = "gone"
+
+
+def find_state(*, host: str, process: int, up_seconds: float) -> ProcessState | None:
+    """Return the state of a process of this host that began `up_seconds` ago, or None if it is of another."""
+    if host != socket.gethostname()[:100]:
+        return None
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ProcessState.GONE
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    if fields[0] in "ZX" or age < up_seconds - BEAT_SECONDS:  # another one has its number now
+        return ProcessState.GONE
+    return ProcessState.FROZEN if fields[0] in "Tt" else ProcessState.RUNNING
 
 
 def _exists(process: int) -> bool:

@@ -1,4 +1,4 @@
-"""Make every Redis client: each call has a time limit, and the client repeats no call."""
+"""Make every Redis client: each call has a time limit, and the client repeats no call. Explain its errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,51 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from runtime.faults import ServerTrouble, describe_fault
+from runtime.lateness import lateness
+
+READ_SECONDS = 0.5
+
+
+def explain_error(error: redis.RedisError) -> ServerTrouble:
+    """Return why Valkey gives no answer, or refuses to write."""
+    text = str(error).partition("\n")[0]
+    match error:
+        case redis.exceptions.OutOfMemoryError():
+            return ServerTrouble(
+                "Valkey's memory is full, and it refuses to write",
+                "raise it by `valkey-cli CONFIG SET maxmemory 1gb`, or delete what else it stores;"
+                " the standby sends meanwhile",
+            )
+        case redis.BusyLoadingError():
+            return ServerTrouble("Valkey does not answer, because it loads its data", "wait")
+        case redis.AuthenticationError() | redis.exceptions.NoPermissionError():
+            return ServerTrouble(f"Valkey refuses us ({text})", "check the user and password of REDIS_URL")
+        case redis.ResponseError() if text.startswith("MISCONF"):
+            return ServerTrouble("Valkey cannot write to its disk, so it refuses to write", "make room on it")
+        case redis.ResponseError():
+            return ServerTrouble(f"Valkey refuses to write ({text})", "check its log")
+        case redis.TimeoutError() if lateness.is_overloaded():
+            return ServerTrouble(
+                "this machine is overloaded, so Valkey's answer came too late",
+                "see by `top` who uses the processors; restart nothing; `kill -CONT` what is frozen (T)",
+            )
+        case redis.TimeoutError():
+            return ServerTrouble(
+                f"Valkey does not answer within {READ_SECONDS:g} s, so it is frozen, or its host is away",
+                "`kill -CONT` its process, or `kill -9` it and start it again; the standby sends meanwhile",
+            )
+    fault = describe_fault(error)
+    return ServerTrouble(
+        f"Valkey does not answer ({fault or text})",
+        "check the host of REDIS_URL"
+        if fault and "name" in fault
+        else "start it again; the standby sends meanwhile",
+    )
+
 
 def make_client(
-    *, connect_seconds: float = 0.25, read_seconds: float = 0.5, decode: bool = False, url: str = ""
+    *, connect_seconds: float = 0.25, read_seconds: float = READ_SECONDS, decode: bool = False, url: str = ""
 ) -> redis.Redis:
     """Make a client of `url` (default: REDIS_URL) that raises `redis.RedisError` after these times.
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import structlog
 
+from runtime.process.outage import Outage
 from runtime.telemetry.metrics import counter
 
 log = structlog.get_logger(__name__)
@@ -51,6 +52,7 @@ class Waker:
         self._due_at = math.inf
         self._next_reason = ""
         self._is_calling = False
+        self._outage = Outage(log)
         self._thread: threading.Thread | None = None
 
     def wake(self, reason: str = "", *, in_seconds: float = 0.0) -> None:
@@ -87,10 +89,11 @@ class Waker:
             try:
                 self._call()
                 self._sent.inc()
+                self._outage.end("wake-ups are sent again")
             except Exception as error:  # noqa: BLE001 - the broker's client has its own errors; the poll helps
                 self.failures += 1
                 self._lost.inc()
-                log.warning("wake-up failed, left to the poll", error=repr(error), failures=self.failures)
+                self._outage.warn("wake-up failed, left to the poll", error, failures=self.failures)
             with self._changed:
                 self._is_calling = False
                 self._changed.notify_all()

@@ -271,7 +271,7 @@ class TestItsPosts:
         for number in range(2):
             body = body_of(f"M-{number}", "placed").decode()
             ConnectionPost.objects.create(
-                source="shop-w", body=body, is_missing=True, reference=f"M-{number}"
+                source="shop-w", body=body, state="missing", reference=f"M-{number}"
             )
         assert "Missing here" in page(operator, plain_shop) and "M-1" in page(operator, plain_shop)
         assert re.search(r'class="triage-buttons">[^/]*Process what is missing', page(operator, plain_shop))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 
 import pytest
-from django.db import InterfaceError, close_old_connections, connection, transaction
+from django.db import InterfaceError, OperationalError, close_old_connections, connection, transaction
 from django.test import Client, RequestFactory
 
+from runtime.database import away
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.races import together
 from tests.kit.words import Order, order_services
@@ -154,6 +156,29 @@ def test_djangos_own_handlers_answer_problems_outside_the_admin_and_pages_inside
     assert problems.handle_500(request).headers["Content-Type"] == "application/problem+json"
     page = problems.handle_500(admin)
     assert page.headers["Content-Type"].startswith("text/html") and b"Something failed" in page.content
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("connection to server at 10.1.2.3, port 5432 failed: refused", "PostgreSQL does not answer since"),
+        ("FATAL: sorry, too many clients already", "PostgreSQL refuses new connections since"),
+    ],
+)
+def test_the_admin_says_since_when_postgresql_does_not_answer_and_nothing_of_it(error, said, monkeypatch):
+    monkeypatch.setattr(away.silence, "since", dt.datetime(2026, 11, 29, 22, 41, tzinfo=dt.UTC))
+    try:
+        raise OperationalError(error)
+    except OperationalError:
+        page = problems.handle_500(RequestFactory().get("/admin/"))
+    text = page.content.decode()
+    assert page.status_code == 503 and page.headers["Retry-After"] == "1"
+    assert f"{said} 22:41 UTC; <code>manage.py status</code> on the host says more" in text
+    assert "10.1.2.3" not in text and "5432" not in text
+    login = Client().get("/admin/login/")  # also to anybody
+    assert login.status_code == 503 and b"PostgreSQL does not answer since 22:41 UTC" in login.content
+    away.silence.end()
+    assert Client().get("/admin/login/").status_code == 200
 
 
 def test_the_admin_still_gets_its_slash(db):

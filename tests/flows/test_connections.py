@@ -103,9 +103,7 @@ def play(*, orders: int, kills: int, seed: int) -> None:
             answers[send(shop, post)] += 1
             time.sleep(PAUSE_SECONDS)
         assert answers[False] < len(posts) / 10, answers
-        waiting = (
-            "SELECT count(*) FROM connection_posts WHERE done_at IS NULL AND reason = '' AND NOT is_missing"
-        )
+        waiting = "SELECT count(*) FROM connection_posts WHERE state = 'waiting'"
         shop.until(lambda: shop.query(waiting) == [(0,)], "every post is processed")
         shop.manage("connections", "check", SOURCE, "--since", "10d", "--repair")
         shop.until(lambda: shop.query(waiting) == [(0,)], "what was lost is processed")

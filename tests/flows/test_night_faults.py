@@ -86,7 +86,7 @@ def test_a_frozen_worker_is_named_although_the_standby_sends(shop, page):
     shop.until(lambda: "worker" in first_page(shop, page), "the worker has a row")
     assert needs(shop) == []
     shop.signal("worker", signal.SIGSTOP)
-    expect(shop, page, r"worker \d+ on \S+: no beat for \d+ s: restart it")
+    expect(shop, page, r"worker \(process (\d+) on \S+\): no beat for \d+ s: it is frozen: `kill -CONT \1`")
     order = shop.place()
     shop.pay(order)
     shop.until(lambda: shop.all_sent(1), "the standby sends")
@@ -129,7 +129,7 @@ def test_a_provider_that_fails_is_named_with_its_answer(shop, page):
 
 def test_a_stopped_valkey_is_named_and_its_return_is_logged(shop, page):
     shop.valkey.kill()
-    expect(shop, page, r"Valkey does not answer: start it again")
+    expect(shop, page, r"Valkey does not answer \(the connection is refused\): start it again")
     shop.until(lambda: "waiting for Valkey" in shop.log("worker"), "the worker waits")
     shop.valkey.start(log=shop.folder / "valkey.log")
     shop.until(lambda: "Valkey is back" in shop.log("worker"), "the worker says that it is back")

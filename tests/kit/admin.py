@@ -58,7 +58,7 @@ def every_page() -> list[str]:
     dead_letter()
     rows = [f"{ORDERS}{order.id}/change/", f"{MAILS}{mail.id}/change/", f"{EVENTS}{event.id}/change/"]
     shop = ShopConnection.objects.create(source="tea", address="https://tea.example.com", state="trial")
-    post = ConnectionPost.objects.create(source="tea", body="{}", reason="it has no id")
+    post = ConnectionPost.objects.create(source="tea", body="{}", state="unusable", reason="it has no id")
     rows += [f"{SHOPS}{shop.id}/change/", f"{POSTS}{post.id}/change/"]
     publish_texts()
     editor = "/admin/notifications/emailtext/edit/order.paid/en/"

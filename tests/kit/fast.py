@@ -7,7 +7,7 @@ import pytest
 from events.publishing import floor, shards
 from events.transports import redis as streams
 from outbox.gate import shared_gate
-from retention.partitions import migrations
+from retention.partitions import indexes
 from runtime.database.postgres import base
 from runtime.process.backoff import RetryPolicy
 from runtime.process.redis_client import make_client
@@ -41,7 +41,7 @@ class Fast:
     def locks(self, timeout: str) -> None:
         """Let a rollover and a migration wait so long for a table's lock, such as "100ms"."""
         self._set(locks, "LOCK_TIMEOUT", timeout)
-        self._set(migrations, "LOCK_TIMEOUT", timeout)
+        self._set(indexes, "LOCK_TIMEOUT", timeout)
 
     def detaching(self) -> None:
         """Try only for a moment to finish a detach behind a reader."""

@@ -152,6 +152,6 @@ def _listens(port: int) -> bool:
 
 def _read(address: str, since: dt.datetime) -> list[bytes]:
     orders = read_orders(
-        address=address, key="ck_live", secret="cs_live", since=since, is_private_allowed=True
+        address=address, key="ck_live", secret="cs_live", since=since, is_private_allowed=True, seconds=300
     )
-    return list(orders)
+    return [order.body for order in orders]

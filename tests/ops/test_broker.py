@@ -12,6 +12,8 @@ from kombu.exceptions import OperationalError
 
 from local.machine import free_port
 from local.servers import EmbeddedValkey
+from outbox.conditions import breakers, read_valkey
+from outbox.gate.gate import Gate
 from tests.kit.failover import ValkeyPair
 from tests.kit.waiting import until
 from tests.kit.warm import Program
@@ -41,6 +43,27 @@ def worker(broker, tmp_path):
     yield process
     process.kill()
     process.wait()
+
+
+def test_a_full_one_is_named_with_the_cure_and_stays_away_from_the_gate(broker, db, settings):
+    settings.REDIS_URL = broker.url
+    gate = Gate(providers=["sendgrid"], url=broker.url, rate=100, burst=10)
+    assert gate.enter().provider and gate.is_shared
+    with redis.Redis.from_url(broker.url) as client:
+        client.config_set("maxmemory", "1")
+        providers, trouble = read_valkey()
+        assert trouble is not None and trouble.what == "Valkey's memory is full, and it refuses to write"
+        assert "CONFIG SET maxmemory" in trouble.do and "sendgrid" in (providers or {})
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            breakers()  # so that the alert fires
+        for _ in range(2):  # what only reads is no sign that it writes again
+            gate.enter()
+            time.sleep(1.1)
+            gate.read_providers()
+            assert not gate.is_shared
+        client.config_set("maxmemory", "0")
+    until(lambda: gate.enter() and gate.is_shared)
+    assert read_valkey()[1] is None
 
 
 def test_a_worker_outlives_outages_of_its_broker_in_which_messages_are_not_acknowledged(

@@ -11,21 +11,27 @@ import io
 import json
 import math
 import re
+import socket
 from typing import Any
 
+import psycopg
 import pytest
 import redis
 from django.contrib.auth.models import User
-from django.core.management import call_command
-from django.db import connection
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from connections.encryption import encrypt
 from connections.models import ConnectionPost, ShopConnection
 from events.transports import Lag
+from operations.conditions import IDLE_TRANSACTIONS, TRANSACTION_IDLE
 from outbox import cdc
+from outbox.gate.gate import ProviderChoice
 from retention.conditions import AHEAD_ALARM
+from runtime.conditions import read_facts
+from runtime.lateness import lateness
 from runtime.process.presence import Presence
 from tests.kit.alerts import alerts
 from tests.kit.mails import make_mail
@@ -44,6 +50,7 @@ from tests.kit.words import (
     metrics,
     new_id,
     pauses,
+    read_database_time,
     start_job,
     subscribed,
 )
@@ -52,10 +59,12 @@ pytestmark = pytest.mark.django_db
 MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 #: Each code once, the most severe first.
 CODES = [
-    *("Paused", "BrokerDown", "EmailProvidersDown", "ProcessGone", "EmailProviderDown"),
-    *("EmailNearlyTooOld", "EmailSenderRefused", "ConnectionUnreadable", "PollMissing", "EmailTextOutdated"),
+    *("Paused", "BrokerDown", "EmailProvidersDown", "ProcessGone", "TransactionIdle", "ClockWrong"),
+    *("EmailProviderDown", "EmailNearlyTooOld", "EmailSenderRefused", "ConnectionUnreadable", "PostsRefused"),
+    *("PollMissing", "EmailTextOutdated", "IndexMissing", "WebhooksRefused"),
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
-    *("DeadEvents", "PostsUnusable", "ChangesMissed", "OrdersStuck", "JobsFailed"),
+    *("DeadEvents", "PostsUnusable", "ChangesMissed", "ShopSilent", "ShopNotCompared"),
+    *("OrdersStuck", "JobsFailed"),
     *("RelayBlocked", "RelayLag", "PostsLate", "ConsumerLag", "CdcLag"),
     *("EmailBreakerForced", "PartitionsRunOut", "ArchiveOverdue"),
     *("PartitionHeld", "SumsLate", "ReplicaBehind", "UpkeepLate", "DatabaseConnectionsLow"),
@@ -134,10 +143,42 @@ class Breaks:
         self._post(received_at=Now() - dt.timedelta(minutes=6))
 
     def PostsUnusable(self) -> None:
-        self._post(reason="it has no id")
+        self._post(state="unusable", reason="it has no id")
 
     def ChangesMissed(self) -> None:
-        self._post(is_missing=True)
+        self._post(state="missing")
+
+    def _shop(self, **values: Any) -> None:
+        self.settings.CONNECTION_KEY = ["k" * 40]
+        connect_shop()
+        ShopConnection.objects.update(**values)
+
+    def PostsRefused(self) -> None:
+        self._shop(last_post_at=Now() - HOUR, refused_at=Now())
+
+    def ShopSilent(self) -> None:
+        self._shop(last_post_at=Now() - 8 * 24 * HOUR)
+
+    def ShopNotCompared(self) -> None:
+        problem = "The host of the shop was not found."
+        self.settings.CONNECTION_KEY = ["k" * 40]
+        self._shop(api_key=encrypt("ck"), checked_at=Now() - 7 * HOUR, check_problem=problem)
+
+    def TransactionIdle(self) -> None:
+        held = "SELECT 7 AS pid, 'ann' AS username, 'psql' AS application, '22:41' AS since,"
+        held += " 70.0 AS seconds, 2 AS waiting"
+        self.monkeypatch.setattr("operations.conditions.IDLE_IN_TRANSACTION", held)
+
+    def ClockWrong(self) -> None:
+        Presence(kind="worker", host="a", process=7, clock_ahead=600.0).beat()
+
+    def IndexMissing(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP INDEX emailnotification_due")
+
+    def WebhooksRefused(self) -> None:
+        Heartbeat.beat(name="refused:unsigned:sendgrid")
+        beat("webhook:sendgrid", ago=HOUR)
 
     def EmailProvidersDown(self) -> None:
         drain.gate().force("sendgrid", "open", reason="test")
@@ -274,8 +315,10 @@ def test_eighty_columns_cut_no_word_of_the_status(monkeypatch):
     seen["providers"] = [seen["providers"][0] | {"state": "open", "reason": "misconfigured 401"}]
     monkeypatch.setattr("operations.management.commands.status.read_status", lambda: seen)
     monkeypatch.setenv("COLUMNS", "80")
+    seen["processes"] = [{"kind": "worker", "process": 7, "host": "a" * 50, "seconds": 0.0, "release": "1"}]
     text = status()
     assert "…" not in text and " processing " in text
+    assert "kind worker, process 7," in text and "a" * 50 in text and max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -343,10 +386,36 @@ def test_failures_that_are_too_few_to_open_the_breaker_are_told_without_an_alarm
     assert b"working, but the last 2 failed" in admin_client.get("/admin/").content
 
 
+def test_a_provider_that_fails_again_and_again_has_one_sentence(settings):
+    settings.EMAIL_PROVIDERS = ["sendgrid", "smtp"]
+    drain.reset()
+    gate = drain.gate()
+    gate.force("sendgrid", "open", reason="test")
+
+    def fail() -> None:
+        choice, reason = gate.enter(only="smtp"), "unreachable NeverConnected the certificate has expired"
+        gate.failed(choice, message="m", reason=reason, at_once=True)
+
+    fail()
+    assert re.search(r"no e-mail is sent, .*smtp fails since \d\d:\d\d \(the certificate has", needs()[0])
+    probe = ProviderChoice("smtp", is_probe=True)
+    gate.accepted(probe)
+    assert not re.search("smtp", "".join(needs()))  # it works again
+    said = set()
+    for _ in range(3):
+        fail()
+        said.add(needs()[0])
+        gate.accepted(probe)
+        said.add(needs()[0])
+    (sentence,) = said
+    assert "few e-mails are sent" in sentence and "smtp fails again and again since" in sentence
+
+
 def test_a_provider_that_asks_for_a_pause_rests_until_its_end():
     drain.gate().pause(drain.gate().enter(), seconds=600, reason="throttled 429")
     (sentence,) = needs()
-    assert re.search(r"sendgrid asks us to wait until \d\d:\d\d \(429\): compare its limit", sentence)
+    cure = r"if it takes e-mails again earlier, press Force closed under Providers"
+    assert re.search(rf"sendgrid asks us to wait until \d\d:\d\d \(429\): {cure}", sentence)
     (provider,) = json.loads(status("--json"))["providers"]
     assert re.fullmatch(r"resting until \d\d:\d\d", provider["words"])
 
@@ -433,6 +502,86 @@ def test_status_as_text_names_what_needs_a_person_each_provider_and_each_table()
     text = status()
     assert "! 1 dead letter: resend or give up, under Causes in the admin (EmailDeadLetters)" in text
     assert "sendgrid" in text and "email_notifications" in text
+
+
+def test_a_valkey_that_is_silent_is_frozen_unless_this_machine_is_overloaded(settings, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings.REDIS_URL = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        for is_overloaded, said in (
+            (
+                False,
+                "Valkey does not answer within 0.5 s, so it is frozen, or its host is away: `kill -CONT`",
+            ),
+            (True, "this machine is overloaded, so Valkey's answer came too late"),
+        ):
+            monkeypatch.setattr(lateness, "is_overloaded", lambda is_overloaded=is_overloaded: is_overloaded)
+            assert needs()[0].startswith(said)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_is_idle_in_a_transaction_is_named_until_it_is_ended():
+    make_order()
+    params = connection.get_connection_params()
+    names = {name: params[name] for name in ("host", "port", "user", "dbname") if params.get(name)}
+    with psycopg.connect(**names, application_name="psql") as reader:
+        reader.execute("SELECT id FROM orders")
+        with psycopg.connect(**names, application_name="by hand") as holder:
+            holder.execute("SELECT id FROM orders FOR UPDATE")
+            rows = read_facts(now=read_database_time())[IDLE_TRANSACTIONS]
+            pid = holder.info.backend_pid
+            # The session that only reads holds no rows.
+            holding = [(row["pid"], row["application"], row["waiting"]) for row in rows]
+            assert holding == [(pid, "by hand", 0)]
+            (active,) = TRANSACTION_IDLE.find([rows[0] | {"seconds": 11.0}])
+            since = r"does nothing in a transaction since \d\d:\d\d UTC, and holds rows that others may need"
+            assert re.search(rf"session {pid} of \w+ \(by hand\) {since}: end it by", active.sentence)
+            assert list(TRANSACTION_IDLE.find([rows[0] | {"seconds": 9.0}])) == []
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+            with pytest.raises(psycopg.OperationalError):
+                holder.execute("SELECT 1")
+    assert read_facts(now=read_database_time())[IDLE_TRANSACTIONS] == []
+
+
+def test_an_index_that_is_invalid_is_named(db):
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'orders_newest'::regclass")
+    (sentence,) = needs()
+    assert sentence.startswith("the index orders_newest is invalid, so statements read whole tables: run")
+
+
+def test_a_job_is_not_late_in_a_start_nor_after_a_long_stillness():
+    Heartbeat.objects.all().delete()
+    beat("poll", ago=HOUR)
+    beat("sums", ago=HOUR)
+    web, worker = Presence(kind="web"), Presence(kind="worker")
+    for _ in range(2):  # as all start, and as all wake
+        web.beat()
+        worker.beat()
+        assert needs() == []
+        Heartbeat.objects.filter(kind=None).update(beat_at=Now() - HOUR)
+        Heartbeat.objects.exclude(kind=None).update(since=Now() - HOUR)
+        assert len(needs()) == 2  # it is up for an hour
+        Heartbeat.objects.exclude(kind=None).update(beat_at=Now() - HOUR)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "FATAL:  sorry, too many clients already",
+            "PostgreSQL refuses new connections, and the API answers",
+        ),
+        ("connection failed: Connection refused", "PostgreSQL does not answer, and the API answers 503"),
+    ],
+)
+def test_status_needs_no_session_to_say_what_is_wrong_with_postgresql(error, said, monkeypatch):
+    def fail() -> None:
+        raise OperationalError(error)
+
+    monkeypatch.setattr("operations.management.commands.status.read_status", fail)
+    with pytest.raises(CommandError, match=said):
+        status()
 
 
 def test_status_goes_on_without_valkey(settings):

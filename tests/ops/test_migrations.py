@@ -17,17 +17,20 @@ from django.apps import apps
 from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.operations import AddConstraintNotValid, AddIndexConcurrently
 from django.core.management import call_command
-from django.db import OperationalError, connection, migrations, models
+from django.db import OperationalError, connection, connections, migrations, models
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.migrations.state import ProjectState
 from django.db.models import Q
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from operations import former_migrations
 from operations.former_migrations import FORMER, FormerDatabase, refuse_former_database
+from retention.partitions.indexes import build_missing
 from retention.partitions.migrations import AddPartitionedIndex
+from runtime.database import indexes
 from tests.kit.months import dsn
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import DomainEvent, attached
@@ -213,6 +216,30 @@ class TestAddPartitionedIndex:
                 "SELECT indisvalid FROM pg_index WHERE indexrelid = 'outbox_events_tried'::regclass"
             )
             return bool(cursor.fetchone()[0])
+
+    @pytest.mark.django_db(transaction=True, databases=["default", "owner"])
+    @pytest.mark.parametrize("name", ["outbox_events_next", "bulk_jobs_running"])
+    def test_the_command_builds_a_missing_and_an_invalid_index_on_any_table_concurrently(self, name):
+        def missing() -> list[tuple[str, bool]]:
+            with connection.cursor() as cursor:
+                cursor.execute(indexes.select_missing())
+                return list(cursor.fetchall())
+
+        assert missing() == []
+        table = "bulk_jobs" if name.startswith("bulk") else "outbox_events"
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP INDEX {name}")
+        assert missing() == [(name, False)]
+        with CaptureQueriesContext(connections["owner"]) as captured:
+            assert list(build_missing(using="owner")) == [name]
+        built = [entry["sql"] for entry in captured if entry["sql"].startswith("CREATE INDEX")]
+        # None holds a lock that writers need: each is concurrent, or of the parent alone.
+        assert built and all("CONCURRENTLY" in sql or f'ON ONLY "{table}"' in sql for sql in built)
+        assert missing() == [] and list(build_missing(using="owner")) == []
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{name}'::regclass")
+        assert missing() == [(name, True)]
+        assert list(build_missing(using="owner")) == [name] and missing() == []
 
     @pytest.mark.django_db(transaction=True)
     def test_gives_up_behind_a_writer_and_is_simply_run_again(self, fast):

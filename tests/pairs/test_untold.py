@@ -266,7 +266,7 @@ class TestOtherChanges:
         assert events(order)[-1] == "order.completed" and order.fulfilment == "shipped"
         email = EmailNotification.objects.get(event_type="order.completed")
         assert email.subject.startswith("The rest of your order")
-        EmailNotification.objects.filter(id=email.id).update(status="dead_lettered")
+        EmailNotification.objects.filter(id=email.id).update(status="dead_lettered", ended_by="provider")
         ((copy,), _) = rendered_again(email)
         assert copy.subject == email.subject
 
@@ -274,7 +274,7 @@ class TestOtherChanges:
         order = waiting()
         pay_order(order_id=order.id)
         email = EmailNotification.objects.get(event_type="order.shipped")
-        EmailNotification.objects.filter(id=email.id).update(status="dead_lettered")
+        EmailNotification.objects.filter(id=email.id).update(status="dead_lettered", ended_by="provider")
         ((copy,), _) = rendered_again(email)
         assert "SECRET-42" in copy.body_text and copy.subject == email.subject
 

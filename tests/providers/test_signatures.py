@@ -302,7 +302,7 @@ class TestMailgun:
 
 
 #: Bounces whose cause is not the mailbox, as the providers tell of them.
-OTHER_CAUSES = {
+OTHER_CAUSES: dict[str, list[dict[str, Any]]] = {
     "postmark": [
         {"Type": kind, "Inactive": True} for kind in ("Blocked", "DMARCPolicy", "ManuallyDeactivated")
     ],

@@ -16,6 +16,7 @@ import structlog
 from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import IntegrityError, InterfaceError, InternalError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
@@ -23,8 +24,9 @@ from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from runtime.database.away import is_lock_timeout
+from runtime.database.away import explain_silence, is_lock_timeout, silence
 from runtime.database.partitions import why_misplaced
+from runtime.faults import ServerTrouble
 from web.api.problem_types import (
     CLOCK,
     FORBIDDEN,
@@ -297,10 +299,16 @@ handle_404 = _handler(defaults.page_not_found, Http404())
 
 def handle_500(request: HttpRequest) -> HttpResponse:
     """Answer with 503 if the database did not answer, else with 500. Django has logged the cause."""
-    away = unavailable() if isinstance(sys.exception(), OperationalError | InterfaceError) else None
+    error = sys.exception()
+    away = error if isinstance(error, OperationalError | InterfaceError) else None
     if not _is_admin(request):
-        return (away or unexpected()).response(request)
-    page = defaults.server_error(request)
-    if away:
-        page.status_code, page.headers["Retry-After"] = away.type.status, away.headers["Retry-After"]
-    return page
+        return (unavailable() if away else unexpected()).response(request)
+    return away_page(explain_silence(away)) if away else defaults.server_error(request)
+
+
+def away_page(trouble: ServerTrouble) -> HttpResponse:
+    """Return the admin's page while PostgreSQL gives no answer. Anybody may read it."""
+    context = {"what": trouble.what, "since": f"{silence.begin():%H:%M}"}
+    answer = unavailable()
+    page = render_to_string("503.html", context)
+    return HttpResponse(page, status=answer.type.status, headers=dict(answer.headers))

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from connections.missing import compare, repair
-from connections.models import ConnectionPost, ShopConnection
+from connections.models import ConnectionPost, PostState, ShopConnection
 from connections.posts import wake
 from connections.translation import ShopUnreachable
 from runtime.jobs.work import waker
@@ -82,8 +82,8 @@ class Command(BaseCommand):
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             post = newest.first()
-            if post is not None and post.id != last and (post.done_at or post.reason):
-                if post.reason:
+            if post is not None and post.id != last and post.state != PostState.WAITING:
+                if post.state == PostState.UNUSABLE:
                     raise CommandError(f"A post came and cannot be used: {post.reason}")
                 self.stdout.write(f"Connected: order {post.reference or '(a post about no order)'}.")
                 return

@@ -37,6 +37,7 @@ from notifications.providers.base import OutgoingEmail, Provider, always, metada
 from notifications.providers.headers import encode_headers
 from notifications.providers.session import is_open
 from notifications.states.outcomes import Outcome, Verdict
+from runtime.faults import describe_fault
 
 _AUTHENTICATION_REQUIRED = 530
 _THROTTLED = 454
@@ -90,7 +91,7 @@ class SmtpProvider(Provider):
         # smtplib raises exactly this class if the server offers no way to log in.
         ours = ours or type(error) is smtplib.SMTPException or not isinstance(error, OSError)
         verdict = Verdict.MISCONFIGURED if ours else Verdict.UNREACHABLE
-        return self._outcome(verdict, code=type(error).__name__, text=str(error))
+        return self._outcome(verdict, code=type(error).__name__, text=_words_of(error))
 
     def refused(self, error: Exception) -> Outcome:
         """Return the outcome by the reply code in smtplib's error, or by the state of the connection."""
@@ -112,7 +113,7 @@ class SmtpProvider(Provider):
         verdict = Verdict.PERMANENT  # from building the message: an invalid header or address
         if isinstance(error, OSError):  # smtplib's errors are OSErrors, and so are timeouts and resets
             verdict = Verdict.AMBIGUOUS if self._has_sent_message() else Verdict.TRANSIENT
-        return self._outcome(verdict, code=type(error).__name__, text=str(error))
+        return self._outcome(verdict, code=type(error).__name__, text=_words_of(error))
 
     def _has_sent_message(self) -> bool:
         connection = getattr(self._local, "connection", None)
@@ -131,6 +132,14 @@ class SmtpProvider(Provider):
     def _outcome(self, verdict: Verdict, *, code: str, text: bytes | str) -> Outcome:
         text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         return self.refusal(verdict, code=code, text=text)
+
+
+def _words_of(error: Exception) -> str:
+    """Return what happened in words, or the text of an error that is none of the network."""
+    is_silent = isinstance(error, smtplib.SMTPServerDisconnected)  # smtplib's for a time-out, too
+    seconds = settings.EMAIL_READ_TIMEOUT if is_silent else settings.EMAIL_TIMEOUT
+    host = settings.EMAIL_HOST
+    return (isinstance(error, OSError) and describe_fault(error, seconds=seconds, host=host)) or str(error)
 
 
 def _reply_of(error: smtplib.SMTPException) -> tuple[int, str]:

@@ -17,6 +17,8 @@ from rich.table import Table
 from notifications.states.transitions import UNFINISHED
 from operations import rules
 from operations.status import Document, read_status
+from runtime.database.away import explain_silence
+from runtime.lateness import lateness
 
 
 class Command(BaseCommand):
@@ -34,11 +36,14 @@ class Command(BaseCommand):
         if options["rules"]:
             self._rules(write=options["rules"] == "write")
             return
+        lateness.watch()
         try:
             status = read_status()
         except (DatabaseError, InterfaceError) as error:
+            trouble = explain_silence(error)
+            text = str(error).strip().partition("\n")[0]
             raise CommandError(
-                f"PostgreSQL does not answer, and the API answers 503 (DatabaseDown): {str(error).strip()}"
+                f"{trouble.what}, and the API answers 503 (DatabaseDown): {trouble.do}. {text}"
             ) from error
         if options["json"]:
             self.stdout.write(json.dumps(status))
@@ -146,7 +151,7 @@ def _show_providers(console: Console, providers: Sequence[Mapping[str, Any]] | N
     _table(
         console,
         "providers",
-        ["provider", "state", "since", "why", "sent", "failed attempts", "last webhook", "unmatched"],
+        ["provider", "state", "since", "why", "sent", "failed", "webhook", "unmatched"],
         [
             [
                 provider["provider"],
@@ -167,9 +172,9 @@ def _show_upkeep(console: Console, status: Document) -> None:
     _table(
         console,
         "processes",
-        ["kind", "host", "number", "last beat", "release"],
+        ["kind", "process", "host", "last beat", "release"],
         [
-            [row["kind"], row["host"], row["process"], age(row["seconds"]), row["release"]]
+            [row["kind"], row["process"], row["host"], f"{age(row['seconds'])} ago", row["release"]]
             for row in status["processes"]
         ],
     )
@@ -211,16 +216,38 @@ def _show_upkeep(console: Console, status: Document) -> None:
 
 
 def _table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False)
-    words = [max(map(len, column.split())) for column in columns]
-    fits = sum(words) + 3 * len(words) <= console.width
-    for column, width in zip(columns, words, strict=True):
-        # A terminal of 80 columns would cut "misconfigured 401", and break "processing" without `min_width`.
-        table.add_column(column, overflow="fold", min_width=width if fits else None)
-    for row in rows:
-        table.add_row(*(str(value) for value in row))
+    lines = [[str(value) for value in row] for row in rows]
+    words = [_longest_word([column, *cells]) for column, *cells in zip(columns, *lines, strict=True)]
     console.print()
-    console.print(table if rows else f"{title}: none, or the broker does not answer")
+    if not lines:
+        console.print(f"{title}: none, or the broker does not answer")
+    elif sum(words) + 3 * len(words) <= console.width:
+        table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False)
+        for column, width in zip(columns, words, strict=True):
+            table.add_column(column, min_width=width)  # or rich would break a word
+        for line in lines:
+            table.add_row(*line)
+        console.print(table)
+    else:  # a terminal of 80 columns, and a long name of a host or of jobs
+        console.print(title, style="bold")
+        for line in lines:
+            pairs = ", ".join(f"{column} {value}" for column, value in zip(columns, line, strict=True))
+            console.print(
+                textwrap.fill(
+                    pairs,
+                    console.width,
+                    initial_indent="  ",
+                    subsequent_indent="    ",
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                ),
+                markup=False,
+                soft_wrap=True,
+            )
+
+
+def _longest_word(cells: Sequence[str]) -> int:
+    return max((len(word) for cell in cells for word in cell.split()), default=0)
 
 
 def age(seconds: float | None) -> str:

@@ -21,7 +21,7 @@ from retention.cold_files import restore
 from retention.cold_files.manifest import ColdFileDiffers
 from retention.models import DetachedPartition
 from retention.partitioned import PartitionedModel, partitioned_models
-from retention.partitions import detach, partitions
+from retention.partitions import detach, indexes, partitions
 from retention.partitions.catalogue import has_table, partition_named
 from retention.partitions.listing import list_partitions
 from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, exclusive_lock
@@ -38,7 +38,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         verbs.add_parser("list", help="print each partition with its range, size, state and unfinished rows")
-        ensure = verbs.add_parser("ensure", help="make the missing partitions")
+        ensure = verbs.add_parser(
+            "ensure", help="make the missing partitions, and missing or invalid indexes"
+        )
         ensure.add_argument("--ahead", type=int, help="how many intervals ahead (default: 6 months, 35 days)")
         verbs.add_parser("rollover", help="do everything that is due today, as keep_partitions does daily")
         for verb, words in {
@@ -81,6 +83,8 @@ class Command(BaseCommand):
     def _ensure(self, report: Reporter, ahead: int | None) -> None:
         for name in ensure_all(ahead=ahead):
             report("made", partition=name)
+        for name in indexes.build_missing(using=OWNER_DATABASE):
+            report("built", index=name)
 
 
 def _rollover(report: Reporter) -> None:

@@ -159,7 +159,7 @@ def test_missing_orders_beyond_those_that_are_stored_come_with_the_next_comparis
     assert Order.objects.count() == 5
 
 
-@pytest.mark.parametrize("change", [{"is_missing": False}, {"is_missing": False, "done_at": timezone.now()}])
+@pytest.mark.parametrize("change", [{"state": "waiting"}, {"state": "done", "done_at": timezone.now()}])
 def test_what_is_sent_on_or_erased_during_a_comparison_is_missing_no_more(shop, monkeypatch, change):
     id = shop.place()
     shop.waiting.clear()
@@ -253,3 +253,41 @@ class TestTheCommand:
     def test_it_explains_what_is_wrong(self, shop, arguments, words):
         with pytest.raises(CommandError, match=words):
             self.run(*arguments)
+
+
+def test_a_shop_whose_api_is_away_is_named_after_six_hours_with_the_reason(shop):
+    for hours, is_named in ((5, False), (7, True)):
+        problem, at = "The host of the shop was not found.", timezone.now() - dt.timedelta(hours=hours)
+        ShopConnection.objects.update(checked_at=at, check_problem=problem)
+        assert ("ShopNotCompared" in active_codes()) == is_named
+    ShopConnection.objects.update(api_key="")  # nothing can be compared
+    assert "ShopNotCompared" not in active_codes()
+
+
+@pytest.mark.parametrize(("days", "usual_hours"), [(7, 24), (4, 42), (1, 168)])
+def test_a_shop_that_stopped_posting_is_named_after_a_silence_that_is_not_usual(shop, days, usual_hours):
+    for hours, is_named in ((usual_hours - 1, False), (usual_hours + 1, True)):
+        last = timezone.now() - dt.timedelta(hours=hours)
+        ShopConnection.objects.update(last_post_at=last)
+        ConnectionPost.objects.all().delete()
+        for day in range(days):
+            at = last - dt.timedelta(days=day)
+            ConnectionPost.objects.create(source=SOURCE, body="{}", received_at=at, state="done", done_at=at)
+        assert ("ShopSilent" in active_codes()) == is_named
+    ShopConnection.objects.update(state="off")
+    assert active_codes() == {}
+
+
+def test_a_post_with_a_wrong_signature_is_named_until_a_right_one_comes(shop, monkeypatch):
+    ShopConnection.objects.update(last_post_at=timezone.now() - dt.timedelta(hours=1))
+    monkeypatch.setattr("connections.receive._noted_at", {})
+    shop.place()
+    (headers, body), *_ = shop.deliveries()
+    wrong = {**headers, "X-WC-Webhook-Signature": "A" * 43 + "="}
+    assert send(wrong, body) == 401
+    refused_at = row().refused_at
+    assert active_codes() == {"PostsRefused": 1}
+    assert send(wrong, body) == 401
+    assert row().refused_at == refused_at  # a stranger does not write at each post
+    assert send(headers, body) == 202
+    assert {code for code, number in active_codes().items() if code == "PostsRefused"} == set()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import signal
+import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -13,7 +16,8 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from operations.status import read_status
-from runtime.process.presence import Presence
+from runtime.process.presence import Presence, ProcessState, find_state
+from tests.kit.waiting import until
 from tests.kit.words import Heartbeat
 
 pytestmark = pytest.mark.django_db
@@ -65,7 +69,7 @@ def test_one_without_a_beat_is_named_although_others_beat():
     stay_fresh()
     age(frozen, seconds=3 * 3600 + 30)
     (sentence,) = read_status()["needs"]
-    assert sentence.startswith("worker 1 on a: no beat for 180 min: restart it")
+    assert sentence.startswith("worker (process 1 on a): no beat for 180 min: start it again")
 
 
 def test_one_that_stopped_is_not_named_and_one_is_forgotten_after_a_day():
@@ -116,3 +120,55 @@ def test_the_first_page_lists_them(admin_client):
     Presence(kind="worker", host="a", process=1).beat()
     page = admin_client.get("/admin/").content.decode()
     assert '<th scope="row">worker</th><td>a</td><td>1</td>' in page
+
+
+def test_a_frozen_process_of_this_host_is_told_from_one_that_hangs_or_is_gone():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    presence = Presence(kind="worker", process=process.pid)
+    presence.beat()
+    age(presence, seconds=30)
+    number = process.pid
+    try:
+        for number_of_signal, cure in (
+            (signal.SIGSTOP, f"it is frozen: `kill -CONT {number}`, or `kill -9 {number}`"),
+            (signal.SIGCONT, f"it hangs: `kill -9 {number}`"),
+            (signal.SIGKILL, "it was killed: start it"),
+        ):
+            process.send_signal(number_of_signal)
+            until(lambda cure=cure: cure in "".join(read_status()["needs"]))
+    finally:
+        process.kill()
+        process.wait()
+    assert find_state(host="another", process=number, up_seconds=0.0) is None
+    assert find_state(host=socket.gethostname(), process=os.getpid(), up_seconds=1e6) is ProcessState.GONE
+
+
+@pytest.mark.parametrize(("seconds", "way"), [(600, "10 min ahead of"), (-90, "90 s behind")])
+def test_a_wrong_clock_is_named(seconds, way, monkeypatch):
+    class Wrong(dt.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return dt.datetime.now(tz) + dt.timedelta(seconds=seconds)
+
+    presence = Presence(kind="worker", host="a", process=7)
+    presence.beat()
+    presence.beat()
+    assert read_status()["needs"] == []
+    monkeypatch.setattr(
+        "runtime.process.presence.dt", SimpleNamespace(datetime=Wrong, UTC=dt.UTC, timedelta=dt.timedelta)
+    )
+    presence.beat()  # it measures
+    presence.beat()
+    (sentence,) = read_status()["needs"]
+    assert sentence.startswith(f"the clock of worker (process 7 on a) is {way} PostgreSQL's: set the clocks")
+
+
+def test_a_process_begins_again_after_a_long_gap():
+    presence = Presence(kind="worker")
+    presence.beat()
+    Heartbeat.objects.filter(name=presence.name).update(since=Now() - dt.timedelta(hours=1))
+    presence.beat()
+    assert read_status()["processes"][0]["up_seconds"] > 3000
+    age(presence, seconds=180)
+    presence.beat()
+    assert read_status()["processes"][0]["up_seconds"] < 100

@@ -164,3 +164,35 @@ def test_it_calls_again_after_an_error_in_what_it_calls():
     assert called.acquire(timeout=PATIENCE)
     waker.wake(in_seconds=0.01)
     assert called.acquire(timeout=PATIENCE)
+
+
+def test_an_outage_is_logged_once_and_its_end(monkeypatch):
+    log = Recorder()
+    monkeypatch.setattr(module, "log", log)
+    failing, calls = [True], []
+
+    def call() -> None:
+        calls.append(1)
+        if failing[0]:
+            raise OSError("the memory is full")
+
+    waker = Waker(call)
+    for number in range(1, 4):
+        waker.wake()
+        until(lambda number=number: waker.failures == number)
+    failing[0] = False
+    waker.wake()
+    until(lambda: len(log.lines) == 2)
+    assert log.lines == ["wake-up failed, left to the poll", "wake-ups are sent again"]
+
+
+class Recorder:
+    """A logger that keeps the events."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def warning(self, event: str, **_: object) -> None:
+        self.lines.append(event)
+
+    info = warning
