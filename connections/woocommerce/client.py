@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 from events.consuming.envelope import DEEPEST
 from notifications.providers.session import tls_context
 from web.api.bodies import NotStrict, parse_json
-from web.api.proxies import inner_ipv4
+from web.proxies import inner_ipv4
 
 _PATH = "/wp-json/wc/v3/orders"
 _PAGE_SIZE = 50
