@@ -13,6 +13,7 @@ import itertools
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import ValidationError
 from django.db import DataError, IntegrityError
 from django.http import HttpRequest, HttpResponse
@@ -48,6 +49,19 @@ def _checked_again(view: Any) -> Any:
     return checked
 
 
+def _with_ids(view: Any) -> Any:
+    """Refuse ticked rows that are no ids of the page's table. Django raises ValueError for numbers."""
+
+    @functools.wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(page := getattr(view, "__self__", None), admin.ModelAdmin):
+            for text in request.POST.getlist(ACTION_CHECKBOX_NAME):
+                page.opts.pk.to_python(text)
+        return view(request, *args, **kwargs)
+
+    return checked
+
+
 class Site(admin.AdminSite):
     site_header = site_title = "orderpost"
     index_title = "Overview"
@@ -69,7 +83,7 @@ class Site(admin.AdminSite):
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
         """Let the primary answer a user for some seconds after a change. Answer what was refused."""
-        inner = _checked_again(super().admin_view(view, cacheable))
+        inner = _checked_again(super().admin_view(_with_ids(view), cacheable))
 
         @functools.wraps(inner)
         def noted(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

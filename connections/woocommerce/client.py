@@ -30,7 +30,7 @@ from connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 from events.consuming.envelope import DEEPEST
 from notifications.providers.session import tls_context
 from web.api.bodies import NotStrict, parse_json
-from web.api.proxies import inner_ipv4
+from web.proxies import inner_ipv4
 
 _PATH = "/wp-json/wc/v3/orders"
 PAGE_SIZE = 50

@@ -17,6 +17,7 @@ from django_celery_beat.models import IntervalSchedule
 from connections.encryption import decrypt
 from connections.models import ShopConnection
 from tests.kit.admin import SHOPS
+from tests.kit.people import staff_client
 from tests.kit.plain_shop import KEY, connect
 from tests.kit.races import together
 from tests.kit.waiting import PATIENCE
@@ -157,6 +158,20 @@ class TestASecret:
             ApiToken.objects.get().digest
         ]
         assert self.shown(clients[0].get("/admin/web/apitoken/")) == []
+
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [
+            ("connections/shopconnection", FORMS["connections/shopconnection"][0]),
+            ("web/apitoken", {"name": "shop", "scopes": ["orders:read"]}),
+        ],
+    )
+    def test_of_a_person_who_may_add_and_not_view_is_on_the_first_page(self, name: str, values: Any) -> None:
+        client = staff_client(f"add_{name.split('/')[1]}")
+        answer = client.post(f"/admin/{name}/add/", values)
+        assert len(self.secrets([answer])) == count(name) == 1
+        assert 'data-page-url="/admin/"' in answer.content.decode()
+        assert self.shown(client.get("/admin/")) == []
 
     def test_the_form_of_the_page_that_shows_it_posts_to_the_page(self, clients: list[Client]) -> None:
         shop = connect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from playwright.sync_api import Page, expect
 
 from local.machine import PROJECT
 from tests.browser.clicks import clicks_on
-from tests.kit.admin import MAILS, every_page
+from tests.kit.admin import MAILS, SHOPS, every_page
 from tests.kit.mails import make_mail
 from tests.kit.needs import reason
+from tests.kit.plain_shop import KEY, connect
 from tests.kit.words import EmailNotification
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("valkey_url")]
@@ -174,3 +176,20 @@ def test_an_error_in_the_console_is_noticed(open_page, console_errors):
     page.wait_for_function("true")
     assert any("Content Security Policy" in text for text in console_errors)
     console_errors.clear()
+
+
+def test_a_reload_of_the_page_with_a_new_secret_posts_nothing_and_shows_none(open_page, settings):
+    settings.CONNECTION_KEY = [KEY]
+    shop = connect()
+    path = f"{SHOPS}{shop.id}/change/"
+    page = open_page(path)
+    page.get_by_role("button", name="Make another secret").click()
+    expect(page.get_by_text("shown only once")).to_be_visible()
+    expect(page).to_have_url(re.compile(f"{path}$"))
+    shop.refresh_from_db()
+    secret = shop.secret
+    page.reload()
+    expect(page.get_by_role("button", name="Make another secret")).to_be_visible()
+    expect(page.get_by_text("shown only once")).to_have_count(0)
+    shop.refresh_from_db()
+    assert shop.secret == secret

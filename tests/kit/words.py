@@ -122,5 +122,5 @@ from runtime.telemetry.release import version
 from web import heartbeat
 from web.admin.csv import CHUNK
 from web.api.problem_types import find_types
-from web.api.proxies import mask_address
 from web.models import ApiToken, IdempotencyKey, declared_scopes
+from web.proxies import mask_address

@@ -32,7 +32,7 @@ from tests.kit.shop import SIGNS, Shop
 from tests.kit.waiting import PATIENCE, until
 from tests.kit.words import PROBES, mask_address, sign
 from web.api.problem_types import TOO_LARGE
-from web.api.proxies import counts_as
+from web.proxies import counts_as
 
 PROGRAM = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 CONFIGURATION = PROJECT / "docker" / "proxy" / "nginx.conf"

@@ -26,7 +26,7 @@ from tests.kit.orders import make_order
 from tests.kit.shop import PAYMENT, Shop, payment_event
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import PROBES, mask_address
-from web.api.proxies import client_address
+from web.proxies import client_address
 
 INLINE = re.compile(
     r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>|\son[a-z]+\s*=|javascript:", re.IGNORECASE

@@ -217,12 +217,17 @@ def answer_with_page(
     """Answer a POST with the page at `url`, because a message has a secret that is shown only once.
 
     After a redirect, the message would have been in a cookie. The script of the page corrects the browser's
-    address, so that a reload posts nothing.
+    address, so that a reload posts nothing. The first page answers a person who may add, and not view.
     """
     page = copy.copy(request)
-    page.method, page.path, page.path_info = "GET", url, url
     page.GET, page.POST = QueryDict(), QueryDict()  # type: ignore[assignment, misc]
-    answer = view(page)
+    page.method, page.path, page.path_info = "GET", url, url
+    try:
+        answer = view(page)
+    except PermissionDenied:
+        url = reverse("admin:index")
+        page.path, page.path_info = url, url
+        answer = admin.site.index(page)
     if isinstance(answer, TemplateResponse):
         answer.context_data = {**(answer.context_data or {}), "page_url": url}
     return answer

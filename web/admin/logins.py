@@ -18,7 +18,7 @@ from django.db.models import Sum
 from django.http import HttpRequest
 
 from web.admin.turns import Refused
-from web.api.proxies import client_address, counts_as
+from web.proxies import client_address, counts_as
 
 #: Wrong passwords from an address, for any names, before it must pause.
 LIMIT_OF_ADDRESS = 20

@@ -16,7 +16,7 @@ from django.utils.functional import LazyObject, empty
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
 
 from runtime.telemetry import context, tracing
-from web.api.proxies import client_address, mask_address
+from web.proxies import client_address, mask_address
 
 log = structlog.get_logger("orderpost.access")
 

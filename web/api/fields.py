@@ -184,7 +184,9 @@ class EmailAddress(Text):
             raise serializers.ValidationError(str(error), code="email") from None
 
 
-@extend_schema_field({"type": "string", "format": "uri", "pattern": "^[hH][tT][tT][pP][sS]?://"})
+@extend_schema_field(
+    {"type": "string", "format": "uri", "pattern": "^[hH][tT][tT][pP][sS]?://[^/?#@]*([/?#]|$)"}
+)
 class WebAddress(Text):
     """An http or https address that an e-mail may link."""
 
