@@ -31,7 +31,7 @@ from tests.kit.races import together
 from tests.kit.waiting import PATIENCE, until
 from web.admin.turns import TURNS
 from web.api import admission
-from web.api.admission import Admission
+from web.front.admission import Admission
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
