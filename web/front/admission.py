@@ -21,6 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest, HttpResponseBase
 
 from runtime.process.slots import MOST_OTHERS_WAITING, MOST_WAITING, Overloaded, RequestSlots
+from web.api.problem_types import LENGTH_REQUIRED
 from web.api.problems import Problem, overloaded
 from web.front.callers import Caller
 from web.metrics import REQUESTS
@@ -147,12 +148,15 @@ def _take_back() -> Connections:
 def refusals_first(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Answer the requests that `Admission.refuse` refuses."""
+    """Answer the requests that `Admission.refuse` refuses, and those in chunks."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         problem = request.META.get(REFUSED)
         if problem is None:
-            return get_response(request)
+            if "HTTP_TRANSFER_ENCODING" not in request.META:
+                return get_response(request)
+            # WSGI hides a body without a length. A refund of 5 would become a refund of everything.
+            problem = Problem(LENGTH_REQUIRED, detail="Send the body with Content-Length, not in chunks.")
         response: HttpResponseBase = problem.response(request)
         # Django would log an error for each of thousands, and send it to Sentry.
         response._has_been_logged = True  # type: ignore[attr-defined]

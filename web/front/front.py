@@ -20,7 +20,7 @@ from django.http.request import HttpHeaders
 from runtime.process.slots import Overloaded
 from runtime.telemetry import context
 from web.api.correlation import HEADER
-from web.api.problem_types import LENGTH_REQUIRED, OVERLOADED, Repeat, declare_type
+from web.api.problem_types import OVERLOADED, TOO_SLOW
 from web.api.problems import CONTENT_TYPE, Problem
 from web.front import callers
 from web.front.admission import Admission
@@ -39,14 +39,6 @@ BODY_SECONDS = 5.0
 TICK_SECONDS = 0.25
 #: The path that needs neither a slot nor a database: a liveness probe must never wait for one.
 PROBE = "/healthz"
-TOO_SLOW = declare_type(
-    slug="too-slow",
-    status=408,
-    title="The body came too slowly",
-    reason="The body was not here five seconds after the headers.",
-    advice="Send the whole body at once. Behind a proxy, let the proxy buffer bodies.",
-    repeat=Repeat.YES,
-)
 _CLOSE = ("connection", "close")
 _REFUSAL = json.dumps(
     {
@@ -118,8 +110,7 @@ class Front:
         if environ["PATH_INFO"] == PROBE:
             self._send(asked, self.admission.answer_without_slot)
         elif "HTTP_TRANSFER_ENCODING" in environ:
-            detail = "Send the body with Content-Length, not in chunks."
-            self._refuse(asked, Problem(LENGTH_REQUIRED, detail=detail))
+            self._send(asked, self.admission.answer_without_slot)  # with 411
         else:
             asked.caller = callers.recognise(environ)
             if asked.length == 0 or asked.length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
