@@ -21,20 +21,21 @@ from local.machine import HOST
 CLAIMED_BYTES = 900_000
 SIGNATURE = "A" * 43 + "="
 FORM = "application/x-www-form-urlencoded"
-#: Headers of strangers that no server can tell from those of a shop, a provider or a person.
-MADE_UP: dict[str, dict[str, str]] = {
-    "/connect/": {"X-WC-Webhook-Signature": SIGNATURE, "Content-Type": "application/json"},
-    "/webhooks/sendgrid": {
-        "X-Twilio-Email-Event-Webhook-Signature": SIGNATURE,
-        "X-Twilio-Email-Event-Webhook-Timestamp": "1",
-        "Content-Type": "application/json",
-    },
-    "/admin/login/": {"Cookie": f"csrftoken={'a' * 32}", "Content-Type": FORM},
-}
 
 
 def made_up_headers(path: str) -> dict[str, str]:
-    return next(headers for start, headers in MADE_UP.items() if path.startswith(start))
+    """Return headers that no server can tell from those of a shop, a provider or a person."""
+    if path.startswith("/connect/"):
+        return {"X-WC-Webhook-Signature": SIGNATURE, "Content-Type": "application/json"}
+    if path.startswith("/api/"):
+        return {"Content-Type": "application/json"}
+    if path.startswith("/webhooks/"):
+        return {
+            "X-Twilio-Email-Event-Webhook-Signature": SIGNATURE,
+            "X-Twilio-Email-Event-Webhook-Timestamp": str(int(time.time())),
+            "Content-Type": "application/json",
+        }
+    return {"Cookie": f"csrftoken={'a' * 32}", "Content-Type": FORM}
 
 
 def head(path: str, headers: Mapping[str, str], *, method: str = "POST") -> bytes:
@@ -46,12 +47,22 @@ def head(path: str, headers: Mapping[str, str], *, method: str = "POST") -> byte
 class SlowBodies:
     """`count` connections whose requests send a byte of their body each half a second, or none at all.
 
-    A connection that the server closes is opened again. `held_seconds` are the times that each lasted.
+    A connection that the server closes is opened again, unless `is_once`. `held_seconds` are the times that
+    each lasted.
     """
 
-    def __init__(self, port: int, path: str, *, count: int, is_silent: bool = False) -> None:
-        self._port, self._count, self._is_silent = port, count, is_silent
-        headers = {**made_up_headers(path), "Content-Length": str(CLAIMED_BYTES)}
+    def __init__(
+        self,
+        port: int,
+        path: str,
+        *,
+        count: int,
+        is_silent: bool = False,
+        is_once: bool = False,
+        **more_headers: str,
+    ) -> None:
+        self._port, self._count, self._is_silent, self._is_once = port, count, is_silent, is_once
+        headers = {**made_up_headers(path), **more_headers, "Content-Length": str(CLAIMED_BYTES)}
         self._head = head(path, headers)
         self._stopped = threading.Event()
         self.held_seconds: list[float] = []
@@ -70,9 +81,12 @@ class SlowBodies:
     def _run(self) -> None:
         selector = selectors.DefaultSelector()
         began: dict[socket.socket, float] = {}
-        last_byte = 0.0
+        opened, last_byte = 0, 0.0
         while not self._stopped.is_set():
             while len(began) < self._count and not self._stopped.is_set():
+                if self._is_once and opened == self._count:
+                    break
+                opened += 1
                 connection = socket.create_connection((HOST, self._port), timeout=5)
                 with contextlib.suppress(OSError):
                     connection.sendall(self._head)

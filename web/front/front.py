@@ -39,6 +39,8 @@ BODY_SECONDS = 5.0
 TICK_SECONDS = 0.25
 #: The path that needs neither a slot nor a database: a liveness probe must never wait for one.
 PROBE = "/healthz"
+#: Paths for the inside of the network, which are not refused while strangers wait.
+INSIDE = frozenset(["/readyz", "/metrics"])
 _CLOSE = ("connection", "close")
 _REFUSAL = json.dumps(
     {
@@ -94,11 +96,11 @@ class Front:
     def tick(self) -> None:
         """End the bodies and the waits whose time is over."""
         now = time.monotonic()
+        for asked in self.places.expire():
+            self._refuse_stranger(asked)
         for asked, until in list(self._reading.items()):
             if until <= now or (self._is_closed and asked.place):
                 asked.body.cancel()  # which calls `_go_on`
-        for asked in self.places.expire():
-            self._refuse_stranger(asked)
 
     def close(self) -> None:
         """Refuse strangers from now on, so that a stop waits for none of them."""
@@ -185,9 +187,10 @@ class Front:
 
     def _work(self, asked: _Asked) -> None:
         """Answer a request in a slot."""
+        caller = Caller.SESSION if asked.environ["PATH_INFO"] in INSIDE else asked.caller
 
         def answer(environ: dict[str, Any], start_response: Any) -> Any:
-            return self.admission(environ, start_response, caller=asked.caller)
+            return self.admission(environ, start_response, caller=caller)
 
         try:
             self._send(asked, answer)

@@ -71,7 +71,7 @@ class Places(Generic[Asked]):
             self._working[name] -= 1
             if not self._working[name]:
                 del self._working[name]
-            for entry in self._waiting:
+            for entry in () if self._is_closed else self._waiting:
                 _, other, asked = entry
                 if self._has_place(other):
                     self._waiting.remove(entry)
