@@ -1,8 +1,8 @@
 """The web process: `python -m config.web`. Granian serves config.wsgi from a few processes of a few threads.
 
-Granian's WSGI would read a slow body in a thread that nothing can interrupt. So a worker uses its RSGI, whose
-bodies are read without a thread, and calls `web.front` in Granian's threads instead of a coroutine in an event
-loop: the way to a loop and back would cost each order 2 % (docs/adr/0049).
+Granian's WSGI would read a slow body in a thread that nothing can interrupt. So a worker uses its RSGI, which
+reads bodies without a thread, and calls `web.front` in Granian's threads instead of coroutines in an event
+loop (docs/adr/0049).
 
 Granian's own command line would leave its workers at the port of a killed server. It would also start workers
 again and again that a mistake in a setting stops, and a bad release would look like a slow start.
@@ -88,7 +88,8 @@ def main() -> None:
     threading.Thread(target=_stop_after_mistake, args=(mistakes, failed), daemon=True).start()
     server.serve(
         spawn_target=_serve_front,
-        target_loader=_application_of(os.getpid(), mistake, slots=options.threads), wrap_loader=False
+        target_loader=_application_of(os.getpid(), mistake, slots=options.threads),
+        wrap_loader=False,
     )
     sys.exit(int(failed.is_set()))
 

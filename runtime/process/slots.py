@@ -48,8 +48,8 @@ class _Waiter(Generic[Held]):
 class RequestSlots(Generic[Held]):
     """A fixed number of slots, each with a value that only its holder uses. They are given in turn.
 
-    All but one are also for *others*, whose waiting refuses nobody. They have a queue of their own, which comes
-    after the first one, except while no other works.
+    All but one are also for *others*, whose waiting refuses nobody. They have a queue of their own, which
+    comes after the first one, except while no other works.
     """
 
     def __init__(

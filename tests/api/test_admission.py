@@ -208,9 +208,7 @@ def test_only_a_post_of_the_api_may_be_refused_and_others_have_their_own_queue(
     monkeypatch.setattr(
         slots, "take", lambda *, is_refusable: (asked.append(is_refusable), take(is_refusable=True))[1]
     )
-    monkeypatch.setattr(
-        slots, "take_as_other", lambda **most: (asked.append(None), take_as_other(**most))[1]
-    )
+    monkeypatch.setattr(slots, "take_as_other", lambda **most: (asked.append(None), take_as_other(**most))[1])
     assert server.ask(method, path).status_code == 200
     assert asked == [is_refusable]
 

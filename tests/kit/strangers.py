@@ -165,11 +165,12 @@ class Orders:
 
     def __str__(self) -> str:
         total = sum(self.statuses.values())
-        return f"{self.statuses[201]} of {total} accepted, p99 {self.p99 * 1000:.0f} ms, {dict(self.statuses)}"
+        p99 = f"{self.p99 * 1000:.0f} ms"
+        return f"{self.statuses[201]} of {total} accepted, p99 {p99}, {dict(self.statuses)}"
 
 
 def place_orders(url: str, token: str, *, count: int, a_second: float = 5.0) -> Orders:
-    """Place orders at a rate, each in a connection of its own, whether or not the earlier ones were answered."""
+    """Place orders at a rate, each in a connection of its own, whether or not earlier ones were answered."""
     orders = Orders()
 
     def place() -> None:

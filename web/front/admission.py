@@ -5,8 +5,8 @@ and not in Granian's own queue, of which Python learns nothing (docs/adr/0040). 
 connections, and the threads need no more of them.
 
 Only a POST of the API with a live token is refused because others wait: its client repeats it with its key.
-Pages of the admin, webhooks and strangers have a queue of their own, which refuses no order. It is bounded, so
-that threads remain for orders and for the liveness probe.
+Pages of the admin, webhooks and strangers have a queue of their own, which refuses no order. It is bounded,
+so that threads remain for orders and for the liveness probe.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from django.http.cookie import parse_cookie
 from runtime.process.cached_rows import CachedRows, version_of
 from web.api.authentication import bearer_digest
 from web.api.first_read import LIVE, read_first
-from web.models import ApiToken
 
 #: How long a caller that was looked up stays known, and how many do.
 KNOWN_SECONDS, MOST_KNOWN = 60.0, 1000

@@ -48,7 +48,9 @@ class Scope(Protocol):
     authority: str | None
     server: str
     client: str
-    headers: Headers
+
+    @property
+    def headers(self) -> Headers: ...
 
 
 def make_environ(scope: Scope) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def make_environ(scope: Scope) -> dict[str, Any]:
             value = f"{environ[key]}{';' if key == 'HTTP_COOKIE' else ','}{value}"
         environ[key] = value
     if len(names) != len(headers):
-        for name in headers.keys():
+        for name in headers.keys():  # noqa: SIM118 - no mapping
             if name not in names and "_" not in name:
                 environ[_NAMES.get(name) or f"HTTP_{name.upper().replace('-', '_')}"] = ""
     if "HTTP_HOST" not in environ:

@@ -25,7 +25,7 @@ from web.api.problems import CONTENT_TYPE, Problem
 from web.front import callers
 from web.front.admission import Admission
 from web.front.callers import Caller
-from web.front.environ import Scope, make_environ
+from web.front.environ import make_environ
 from web.front.places import Answer, Places
 from web.front.posts import SIGNED_POSTS
 from web.front.streams import send_stream
@@ -47,7 +47,7 @@ _REFUSAL = json.dumps(
         "type": f"urn:orderpost:problem:{OVERLOADED.slug}",
         "title": OVERLOADED.title,
         "status": OVERLOADED.status,
-        "detail": "Too many requests without a valid token or session. Nothing was changed; repeat this later.",
+        "detail": "Too many requests without a valid token or session come. Nothing was changed.",
         "help": f"/api/problems/{OVERLOADED.slug}",
     }
 ).encode()

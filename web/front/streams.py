@@ -1,7 +1,7 @@
 """Send an answer that is made while it is sent, such as a CSV file, no faster than the client reads it.
 
-Granian's stream of an answer has no limit: a file of a gigabyte would wait in memory for a slow client. Granian
-reads a file only as fast as it is sent, and a pipe is a file.
+Granian's stream of an answer has no limit: a file of a gigabyte would wait in memory for a slow client.
+Granian reads a file only as fast as it is sent, and a pipe is a file.
 """
 
 from __future__ import annotations

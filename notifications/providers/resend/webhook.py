@@ -16,7 +16,8 @@ class ResendWebhook(Webhook):
     def has_signature(self, headers: Mapping[str, str]) -> bool:
         """Check the form of Svix' three headers, whose names also begin with `webhook-`."""
         for prefix in ("svix-", "webhook-"):
-            id, sent_at, signatures = (headers.get(prefix + name) for name in ("id", "timestamp", "signature"))
+            names = (prefix + name for name in ("id", "timestamp", "signature"))
+            id, sent_at, signatures = map(headers.get, names)
             if id and sent_at and signatures:
                 versions = [signature.partition(",") for signature in signatures.split(" ")]
                 return is_timely(sent_at) and any(

@@ -42,7 +42,10 @@ def environ(*pairs: tuple[str, str], **fields: str) -> dict[str, object]:
 
 def test_it_has_what_django_reads():
     made = environ(
-        ("Host", "shop.example"), ("Content-Type", "application/json"), ("Content-Length", "2"), ("X-New", "1")
+        ("Host", "shop.example"),
+        ("Content-Type", "application/json"),
+        ("Content-Length", "2"),
+        ("X-New", "1"),
     )
     expected = {
         "REQUEST_METHOD": "POST",

@@ -20,7 +20,7 @@ from web.front.posts import SignedPosts
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ORDERS, SIGNED, LOGIN = "/api/v1/orders", "/signed/shop", "/admin/login/"
-SECRET = "op_known"  # noqa: S105 - nobody's
+SECRET = "op_known"
 
 
 class Clock:
@@ -131,7 +131,9 @@ def app() -> Echo:
 def doors(app: Echo, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Front:
     """Return a front that knows one token, and one path of signed posts."""
     signed = SignedPosts(
-        prefix="/signed/", name_of=lambda rest: rest, may_be_signed=lambda _, headers: "X-Signature" in headers
+        prefix="/signed/",
+        name_of=lambda rest: rest,
+        may_be_signed=lambda _, headers: "X-Signature" in headers,
     )
     monkeypatch.setattr(posts, "SIGNED_POSTS", [signed])
     monkeypatch.setattr(front, "SIGNED_POSTS", [signed])
@@ -151,7 +153,7 @@ def signed(path: str = SIGNED) -> Request:
 
 
 def take(doors: Front, *requests: Request) -> None:
-    """Hand requests over in a thread of its own, as Granian does: a slot takes a thread's connections away."""
+    """Hand requests over in a thread: a slot takes away the connections of the thread that it leaves."""
     together(1, lambda _: [doors.take(request) for request in requests])
 
 
@@ -198,9 +200,7 @@ def test_no_body_of_a_caller_with_a_made_up_token_is_read(doors, app):
     assert app.bodies == [b"", b""]
 
 
-def test_a_token_that_is_newer_than_what_the_process_knows_is_looked_up_once(
-    doors, app, django_assert_num_queries
-):
+def test_a_token_that_is_newer_than_what_the_process_knows_is_looked_up_once(doors, app):
     secret = make_token()
     request, again = order(secret), order(secret)
     take(doors, request)
