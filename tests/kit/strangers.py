@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import requests
 
@@ -174,7 +175,11 @@ def place_orders(url: str, token: str, *, count: int, a_second: float = 5.0) -> 
     orders = Orders()
 
     def place() -> None:
-        body = {"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount": 4200}
+        body: dict[str, Any] = {
+            "user_id": str(uuid.uuid4()),
+            "email": "ann@example.com",
+            "total_amount": 4200,
+        }
         began = time.perf_counter()
         try:
             status = requests.post(

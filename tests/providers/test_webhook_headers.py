@@ -16,7 +16,7 @@ from tests.kit.words import declarations, make_key, sign
 
 PRIVATE, PUBLIC = make_key()
 SVIX_KEY = "whsec_" + base64.b64encode(b"k" * 32).decode()
-PASSWORD = "hooks:secret"  # noqa: S105
+PASSWORD = "hooks:secret"
 KEYS = {
     "sendgrid": PUBLIC,
     "resend": SVIX_KEY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +42,8 @@ class Chunks:
         self.count, self.made = count, 0
 
     def __iter__(self) -> Iterator[bytes]:
-        for self.made in range(1, self.count + 1):
+        while self.made < self.count:
+            self.made += 1
             yield CHUNK
 
 
@@ -60,7 +62,7 @@ def read_all(pipe: int) -> int:
 
 
 def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len([*Path("/proc/self/fd").iterdir()])
 
 
 @pytest.fixture(autouse=True)
