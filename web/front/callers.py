@@ -8,10 +8,12 @@ session again: what is known here only decides who waits for whom.
 from __future__ import annotations
 
 import enum
+import re
 import time
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.db import connection
 from django.http.cookie import parse_cookie
@@ -43,19 +45,19 @@ def _load_digests() -> dict[str, bool]:
 DIGESTS: CachedRows[bool] = CachedRows(
     version=version_of("api_tokens AS token", where=LIVE), load=_load_digests
 )
-#: Keys of sessions and digests of tokens that were looked up, and until when they are known.
-_known_until: dict[str, float] = {}
+#: Django's keys of sessions.
+_SESSION_KEY = re.compile(r"[a-z0-9]{32}")
+Credentials = tuple[Caller, str]
+#: Until when tokens (by digest) and sessions (by key) that were looked up are known.
+_known_until: dict[Credentials, float] = {}
 
 
 def recognise(environ: dict[str, Any]) -> Caller:
     """Return who asks, as far as the process knows. Read nothing."""
-    kind, secret = _credentials(environ)
-    if secret and (
-        (kind is Caller.TOKEN and secret in (DIGESTS.value or ()))
-        or _known_until.get(secret, 0.0) > time.monotonic()
-    ):
+    kind, secret = shown = _credentials(environ)
+    if kind is Caller.TOKEN and secret in (DIGESTS.value or ()):
         return kind
-    return Caller.STRANGER
+    return kind if _known_until.get(shown, 0.0) > time.monotonic() else Caller.STRANGER
 
 
 def is_unproven(environ: dict[str, Any]) -> bool:
@@ -64,23 +66,23 @@ def is_unproven(environ: dict[str, Any]) -> bool:
 
 
 def look_up(environ: dict[str, Any]) -> Caller:
-    """Return who asks by a statement for its token or session."""
-    kind, secret = _credentials(environ)
+    """Return who asks by a statement for the token or session that `environ` shows."""
+    kind, secret = shown = _credentials(environ)
     if kind is Caller.TOKEN:
-        is_live = bool(secret) and read_first(digest=secret) is not None
+        is_live = read_first(digest=secret) is not None
     else:
-        is_live = bool(secret) and "_auth_user_id" in SessionStore(secret).load()
+        is_live = SESSION_KEY in SessionStore(secret).load()
     if not is_live:
         return Caller.STRANGER
     if len(_known_until) >= MOST_KNOWN:
         _known_until.clear()
-    _known_until[secret] = time.monotonic() + KNOWN_SECONDS
+    _known_until[shown] = time.monotonic() + KNOWN_SECONDS
     return kind
 
 
-def _credentials(environ: dict[str, Any]) -> tuple[Caller, str]:
+def _credentials(environ: dict[str, Any]) -> Credentials:
+    """Return what a request shows: a token's digest or a session's key, or an empty text."""
     if environ["PATH_INFO"].startswith(API):
         return Caller.TOKEN, bearer_digest(environ.get("HTTP_AUTHORIZATION", ""))
-    if cookies := environ.get("HTTP_COOKIE"):
-        return Caller.SESSION, parse_cookie(cookies).get(settings.SESSION_COOKIE_NAME, "")
-    return Caller.STRANGER, ""
+    key = parse_cookie(environ.get("HTTP_COOKIE", "")).get(settings.SESSION_COOKIE_NAME, "")
+    return Caller.SESSION, key if _SESSION_KEY.fullmatch(key) else ""

@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError
 from django.http.request import HttpHeaders
 
 from runtime.process.slots import Overloaded
@@ -128,8 +129,8 @@ class Front:
             try:
                 with self.admission.slot_of_stranger():
                     asked.caller = callers.look_up(asked.environ)
-            except Overloaded:
-                pass
+            except (Overloaded, DatabaseError, InterfaceError):
+                pass  # the view meets the database, too, and answers
         return asked.caller is not Caller.STRANGER
 
     def _begin_stranger(self, asked: _Asked) -> None:
@@ -234,6 +235,9 @@ class Front:
             asked.proto.response_bytes(status, headers, b"".join(chunks))
             return
         try:
-            send_stream(asked.proto, status, headers, chunks)
+            if asked.environ["REQUEST_METHOD"] == "HEAD":  # nobody would read the body
+                asked.proto.response_empty(status, headers)
+            else:
+                send_stream(asked.proto, status, headers, chunks)
         finally:
             chunks.close()

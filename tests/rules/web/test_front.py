@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
+from django.db import OperationalError
 
 from tests.kit.api import make_token
 from tests.kit.people import staff_client
@@ -92,6 +93,9 @@ class Request:
         assert self.body is None, "the body is read twice"
         self.body = Body()
         return self.body
+
+    def response_empty(self, status: int, headers: list[tuple[str, str]]) -> None:
+        self.response_bytes(status, headers, b"")
 
     def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         assert not self.status, "it is answered twice"
@@ -222,10 +226,39 @@ def test_a_revoked_token_is_a_strangers(doors):
 
 def test_a_live_session_sends_its_form_without_a_place_and_a_made_up_one_with_one(doors):
     session = staff_client("view_order").cookies["sessionid"].value
-    for key, working in ((session, 0), ("made-up", 1)):
+    for key, working in ((session, 0), ("m" * 32, 1), ("made-up", 2), ("nul\x00", 3)):
         request = Request("POST", "/admin/x/", Cookie=f"sessionid={key}", Content_Length="2")
         take(doors, request)
         assert request.body is not None and doors.places.working == working
+
+
+def test_a_caller_is_a_stranger_while_the_database_cannot_be_asked(doors, monkeypatch):
+    def fail(_: object) -> None:
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(callers, "look_up", fail)
+    request = order("op_new")
+    take(doors, request)
+    assert (request.body, request.status) == (None, 200)
+    assert len(doors.admission.slots._free) == 2
+
+
+def test_a_head_reads_no_answer_that_is_made_while_it_is_sent(doors):
+    class Streamed(list[bytes]):
+        streaming = True
+
+        def close(self) -> None:
+            closed.append(True)
+
+    def stream(_: object, start_response: Any) -> Streamed:
+        start_response("200 OK", [])
+        return Streamed()
+
+    closed: list[bool] = []
+    doors.admission._application = stream
+    request = Request("HEAD", "/admin/x/csv/")
+    take(doors, request)
+    assert (request.status, closed) == (200, [True]) and len(doors.admission.slots._free) == 2
 
 
 def test_a_fifth_stranger_at_the_login_is_refused_at_once_and_closed(doors):
