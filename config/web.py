@@ -28,14 +28,11 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from granian._granian import CallbackScheduler, RSGIWorker, WorkerSignal
-from granian._signals import set_main_signals
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server
 from granian.server.common import WORKERS_METHODS
-from granian.server.mp import WorkerProcess
 
 from runtime.process.slots import MOST_OTHERS_WAITING, MOST_WAITING
 from runtime.telemetry import health
@@ -49,6 +46,9 @@ GRACEFUL_SECONDS = 10
 #: Seconds after which an idle connection is closed. A proxy in front must close its connections earlier.
 IDLE_SECONDS = 60
 LARGEST_HEAD = 65_536  # bytes of a request's line and headers
+#: Parts of Granian that are not for others. Its version is pinned.
+_GRANIAN: Any = import_module("granian._granian")
+_GRANIAN_SERVER: Any = import_module("granian.server.mp")
 #: The loggers of Granian and of its Rust part get no handlers. config.logs formats their lines.
 _LOGGING: dict[str, Any] = {"formatters": {}, "handlers": {}, "loggers": {"_granian": {"propagate": True}}}
 
@@ -87,7 +87,7 @@ def main() -> None:
     failed = threading.Event()
     threading.Thread(target=_stop_after_mistake, args=(mistakes, failed), daemon=True).start()
     server.serve(
-        spawn_target=_serve_front,
+        spawn_target=_GRANIAN_SERVER.WorkerProcess.wrap_target(_serve_front),
         target_loader=_application_of(os.getpid(), mistake, slots=options.threads),
         wrap_loader=False,
     )
@@ -126,7 +126,6 @@ class _NoLoop:
     call_soon_threadsafe = call_soon
 
 
-@WorkerProcess.wrap_target
 def _serve_front(
     worker_id: int,
     front: Any,
@@ -151,20 +150,21 @@ def _serve_front(
     metrics: Any,
 ) -> None:
     """Serve a worker process until it is told to stop, as Granian's own functions of this kind do."""
-    stop, stopped = WorkerSignal(), threading.Event()
+    stop, stopped = _GRANIAN.WorkerSignal(), threading.Event()
 
     def begin_stop(*_: object) -> None:
         front.close()
         stop.set()
 
-    set_main_signals(begin_stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, begin_stop)
     stop.add_cb(stopped.set)
-    worker = RSGIWorker(
+    worker = _GRANIAN.RSGIWorker(
         *(worker_id, socket, ipc, runtime_threads, runtime_blocking_threads),
         *(blocking_threads, blocking_threads_idle_timeout, backpressure),
         *(http_mode, http1_settings, http2_settings, False, static_path, *tls, metrics),
     )
-    scheduler = CallbackScheduler(_NoLoop(), None, None, None, None)
+    scheduler = _GRANIAN.CallbackScheduler(_NoLoop(), None, None, None, None)
     scheduler._schedule_fn = front.take
     serve = getattr(worker, WORKERS_METHODS[runtime_mode][(socket[0] or socket[1]).is_uds()])
     serve(scheduler, _NoLoop(), stop)

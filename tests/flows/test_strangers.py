@@ -152,7 +152,7 @@ def test_thirty_searches_and_files_of_staff_refuse_no_order(shop: Shop) -> None:
     with requests.Session() as session:
         session.get(url(shop, "/admin/login/"), timeout=60)
         values = {"username": "ada", "password": PASSWORD}
-        values["csrfmiddlewaretoken"] = session.cookies["csrftoken"]
+        values["csrfmiddlewaretoken"] = str(session.cookies["csrftoken"])
         session.post(url(shop, "/admin/login/"), data=values, timeout=60)
         cookie = {"Cookie": f"sessionid={session.cookies['sessionid']}"}
     pages = ["/admin/search/?q=u1@example.com", FILE]

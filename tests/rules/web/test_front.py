@@ -122,7 +122,7 @@ class _Whole(list[bytes]):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(front.time, "monotonic", clock)
+    monkeypatch.setattr("web.front.front.time.monotonic", clock)
     return clock
 
 
@@ -158,7 +158,12 @@ def signed(path: str = SIGNED) -> Request:
 
 def take(doors: Front, *requests: Request) -> None:
     """Hand requests over in a thread: a slot takes away the connections of the thread that it leaves."""
-    together(1, lambda _: [doors.take(request) for request in requests])
+
+    def take_all(_: int) -> None:
+        for request in requests:
+            doors.take(request)
+
+    together(1, take_all)
 
 
 def in_thread(call: Callable[[], object]) -> None:
