@@ -27,7 +27,7 @@ from web.api.correlation import CALLER
 from web.api.fields import Nothing, StrictSerializer, cached_serializer
 from web.api.first_read import FirstRead, read_first, well_formed_key
 from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
-from web.api.problems import Problem, RequestFault, invalid, malformed, not_found
+from web.api.problems import Problem, RequestFault, invalid, length_required, malformed, not_found
 from web.metrics import REQUESTS
 
 
@@ -93,6 +93,8 @@ class ApiView(APIView):
         method = (request.method or "").lower()
         if method not in self.http_method_names or not hasattr(self, method):
             return  # DRF answers 405 next
+        if "HTTP_TRANSFER_ENCODING" in request.META:
+            raise length_required()
         if request.META.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
             raise Problem(
                 UNSUPPORTED_MEDIA_TYPE,

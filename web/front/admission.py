@@ -21,9 +21,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpRequest, HttpResponseBase
 
 from runtime.process.slots import MOST_OTHERS_WAITING, MOST_WAITING, Overloaded, RequestSlots
-from web.api.problem_types import LENGTH_REQUIRED
-from web.api.problems import Problem, overloaded
-from web.front.callers import Caller
+from web.api.problems import Problem, length_required, overloaded
+from web.front.callers import API, Caller
 from web.metrics import REQUESTS
 
 #: The key in the environment of the `Problem` of a refused request. No header can have this name.
@@ -153,10 +152,10 @@ def refusals_first(
     def answer(request: HttpRequest) -> HttpResponseBase:
         problem = request.META.get(REFUSED)
         if problem is None:
-            if "HTTP_TRANSFER_ENCODING" not in request.META:
+            # The API's views refuse theirs themselves.
+            if "HTTP_TRANSFER_ENCODING" not in request.META or request.path_info.startswith(API):
                 return get_response(request)
-            # WSGI hides a body without a length. A refund of 5 would become a refund of everything.
-            problem = Problem(LENGTH_REQUIRED, detail="Send the body with Content-Length, not in chunks.")
+            problem = length_required()
         response: HttpResponseBase = problem.response(request)
         # Django would log an error for each of thousands, and send it to Sentry.
         response._has_been_logged = True  # type: ignore[attr-defined]

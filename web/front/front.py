@@ -112,7 +112,7 @@ class Front:
         environ = asked.environ
         if environ["PATH_INFO"] == PROBE:
             self._send(asked, self.admission.answer_without_slot)
-        elif "HTTP_TRANSFER_ENCODING" in environ:
+        elif "HTTP_TRANSFER_ENCODING" in environ and not environ["PATH_INFO"].startswith(callers.API):
             self._send(asked, self.admission.answer_without_slot)  # with 411
         else:
             asked.caller = callers.recognise(environ)

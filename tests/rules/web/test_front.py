@@ -317,8 +317,9 @@ def test_a_body_over_a_megabyte_is_not_read(doors, app):
 
 def test_a_body_in_chunks_is_refused_everywhere(doors):
     doors.admission._application = WSGIHandler()
+    token = f"Bearer {make_token()}"
     for path in (ORDERS, "/connect/x", "/webhooks/sendgrid", LOGIN, "/nowhere"):
-        request = Request("POST", path, Transfer_Encoding="chunked", Authorization=f"Bearer {SECRET}")
+        request = Request("POST", path, Transfer_Encoding="chunked", Authorization=token)
         take(doors, request)
         assert (request.status, request.sent["connection"]) == (411, "close")
 
