@@ -298,7 +298,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "web.api.correlation.CorrelationMiddleware",
     "config.headers.strict_headers",
-    "web.api.admission.refusals_first",
+    "web.front.admission.refusals_first",
     "operations.probes.probes_first",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.common.CommonMiddleware",

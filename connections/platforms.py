@@ -16,6 +16,8 @@ class Platform(NamedTuple):
 
     #: is_ping(body=, content_type=): whether an unsigned post only tries whether the address answers.
     is_ping: Callable[..., bool]
+    #: may_be_signed(headers=): whether a post with these headers could be signed, or such a ping.
+    may_be_signed: Callable[..., bool]
     #: is_signed(body=, headers=, secret=): whether the signature of a post is that of its body.
     is_signed: Callable[..., bool]
     #: The platform's id of the order in a body; None if it is about something else. Raises `Rejected`.
@@ -34,6 +36,7 @@ class Platform(NamedTuple):
 PLATFORMS: dict[str, Platform] = {
     ShopConnection.Platform.WOOCOMMERCE: Platform(
         is_ping=signature.is_ping,
+        may_be_signed=signature.may_be_signed,
         is_signed=signature.is_signed,
         read_order_id=order.read_order_id,
         translate=translate.translate,

@@ -10,6 +10,7 @@ import contextlib
 import math
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -23,10 +24,11 @@ from django.views.decorators.csrf import csrf_exempt
 from connections import metrics, posts
 from connections.encryption import Unreadable, decrypt
 from connections.models import ShopConnection
-from connections.platforms import platform_of
+from connections.platforms import PLATFORMS, platform_of
 from connections.services import is_name
 from notifications.webhooks import UNSIGNED, refusal
 from runtime.database.ids import new_id
+from runtime.process.cached_rows import CachedRows
 from runtime.texts import make_storable
 from web.api.problem_types import (
     METHOD_NOT_ALLOWED,
@@ -38,6 +40,7 @@ from web.api.problem_types import (
 )
 from web.api.problems import problem_response, unknown_path
 from web.api.throttle import count_request
+from web.front.posts import SIGNED_POSTS, SignedPosts
 
 #: The most posts of a connection in one second, and how many may wait for a worker.
 MOST_A_SECOND, MOST_WAITING = 50, 10_000
@@ -97,11 +100,13 @@ def receive(request: HttpRequest, source: str) -> HttpResponse:
 def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
     if int(request.headers.get("Content-Length") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         raise refusal(TOO_LARGE, f"A post has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes.")
-    platform, body = platform_of(connection), request.body
+    platform = platform_of(connection)
     try:
         secret = decrypt(connection.secret)
     except Unreadable as error:
         raise refusal(UNREADABLE, str(error), **{"Retry-After": "60"}) from error
+    # Those that cannot be signed come without their body (web.front).
+    body = request.body if platform.may_be_signed(headers=request.headers) else b""
     if not platform.is_signed(body=body, headers=request.headers, secret=secret):
         if platform.is_ping(body=body, content_type=request.content_type or ""):
             return HttpResponse()
@@ -145,4 +150,31 @@ def store_post(connection: ShopConnection, body: bytes) -> bool:
         return bool(cursor.fetchone()[0])
 
 
+def _load_platforms() -> dict[str, str]:
+    return dict(ShopConnection.objects.active().values_list("source", "platform"))
+
+
+#: The platform of each active connection.
+_PLATFORM_OF: CachedRows[str] = CachedRows(
+    version="(SELECT md5(string_agg(source || ' ' || platform, ',' ORDER BY source)) FROM shop_connections"
+    " WHERE state <> 'off')",
+    load=_load_platforms,
+)
+
+
+def _may_be_signed(source: str, headers: Mapping[str, str]) -> bool:
+    """Return whether `receive` could take a post with these headers. Read nothing.
+
+    A connection may be too new to be known here. All names that are not known share one name's places.
+    """
+    name = (_PLATFORM_OF.value or {}).get(source)
+    platforms = PLATFORMS.values() if name is None else [PLATFORMS[name]]
+    return is_name(source) and any(platform.may_be_signed(headers=headers) for platform in platforms)
+
+
+def _name_of(source: str) -> str:
+    return source if source in (_PLATFORM_OF.value or ()) else ""
+
+
+SIGNED_POSTS.append(SignedPosts(prefix="/connect/", name_of=_name_of, may_be_signed=_may_be_signed))
 urlpatterns = [path("<str:source>", receive, name="connect")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+from collections.abc import Mapping
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -24,6 +25,7 @@ from notifications.trials import refused_beat
 from runtime.models import Heartbeat
 from web.api.problem_types import MALFORMED, METHOD_NOT_ALLOWED, TOO_LARGE, ProblemType, Repeat, declare_type
 from web.api.problems import Problem, problem_response, unknown_path
+from web.front.posts import SIGNED_POSTS, SignedPosts
 from web.models import IdempotencyKey
 
 UNSIGNED = declare_type(
@@ -45,11 +47,28 @@ UNVERIFIABLE = declare_type(
 REFUSALS = frozenset({UNSIGNED, MALFORMED, TOO_LARGE, UNVERIFIABLE})
 
 
+def may_be_signed(provider: str, headers: Mapping[str, str]) -> bool:
+    """Return whether `receive` could take a post with these headers. Read nothing."""
+    declared = _configured(provider)
+    if declared is None:
+        return False
+    key = getattr(settings, declared.webhook_key)
+    if not key:
+        return bool(settings.DEBUG or settings.WEBHOOKS_UNSIGNED)
+    return webhook_of(declared.webhook, key).may_be_signed(headers)
+
+
+def _configured(provider: str) -> Declaration | None:
+    declared = declarations().get(provider)
+    is_configured = declared is not None and declared.webhook and provider in settings.EMAIL_PROVIDERS
+    return declared if is_configured else None
+
+
 @csrf_exempt
 def receive(request: HttpRequest, provider: str) -> HttpResponse:
     """Answer a provider's post. No content of a post may cause a 500."""
-    declared = declarations().get(provider)
-    if declared is None or not declared.webhook or provider not in settings.EMAIL_PROVIDERS:
+    declared = _configured(provider)
+    if declared is None:
         return unknown_path(request)
     try:
         if request.method not in ("POST", "HEAD"):
@@ -113,4 +132,7 @@ def refusal(type: ProblemType, detail: str, **headers: str) -> Problem:
     return Problem(type, detail=detail, headers=headers)
 
 
+SIGNED_POSTS.append(
+    SignedPosts(prefix="/webhooks/", name_of=lambda provider: provider, may_be_signed=may_be_signed)
+)
 urlpatterns = [path("<str:provider>", receive)]

@@ -11,6 +11,9 @@ import hmac
 import re
 from collections.abc import Mapping
 
+#: Base64 of 32 bytes.
+_SIGNATURE = re.compile(r"[A-Za-z0-9+/]{43}=")
+LONGEST_PING = 64  # bytes
 _PING = re.compile(rb"webhook_id=\d{1,20}")
 
 
@@ -26,7 +29,18 @@ def is_signed(*, body: bytes, headers: Mapping[str, str], secret: str) -> bool:
     return bool(secret) and hmac.compare_digest(signature.strip().encode(), expected.encode())
 
 
+def may_be_signed(*, headers: Mapping[str, str]) -> bool:
+    """Return whether a post with these headers could be signed, or a ping."""
+    if _SIGNATURE.fullmatch(headers.get("X-WC-Webhook-Signature") or ""):
+        return True
+    length = headers.get("Content-Length") or ""
+    return _is_form(headers.get("Content-Type") or "") and length.isdecimal() and int(length) <= LONGEST_PING
+
+
 def is_ping(*, body: bytes, content_type: str) -> bool:
     """Return whether a post is the unsigned one by which WooCommerce tries a new webhook's address."""
-    is_form = content_type.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded"
-    return is_form and _PING.fullmatch(body) is not None
+    return _is_form(content_type) and _PING.fullmatch(body) is not None
+
+
+def _is_form(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded"

@@ -16,8 +16,10 @@ Anymail parses a provider's events. `notifications.evidence` finds the e-mail th
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime as dt
+import hmac
 import itertools
 import json
 import re
@@ -126,6 +128,8 @@ class Webhook(ABC):
 
     def read(self, request: HttpRequest) -> list[Evidence]:
         """Verify a post and return its evidence. Raise `Unsigned`, `Malformed` or `Unverifiable`."""
+        if not self.may_be_signed(request.headers):
+            raise Unsigned
         try:
             if self.key:
                 self.verify(request)
@@ -137,6 +141,25 @@ class Webhook(ABC):
             raise Unsigned from error
         except (AnymailError, AnymailConfigurationError, *UNREADABLE) as error:
             raise Malformed from error
+
+    def may_be_signed(self, headers: Mapping[str, str]) -> bool:
+        """Return whether `verify` could accept a post with these headers. Without a key all may.
+
+        A post that cannot be the provider's is refused by this before anybody reads its body.
+        """
+        return not self.key or self.has_signature(headers)
+
+    def has_signature(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the headers have a signature in its form, or the password. Only bodies may prove."""
+        return not self.has_password or self._has_password(headers)
+
+    def _has_password(self, headers: Mapping[str, str]) -> bool:
+        scheme, _, encoded = headers.get("Authorization", "").strip().partition(" ")
+        try:
+            shown = base64.b64decode(encoded.strip())
+        except ValueError:
+            return False
+        return scheme.lower() == "basic" and hmac.compare_digest(shown, self.key.encode())
 
     @abstractmethod
     def verify(self, request: HttpRequest) -> None:
@@ -232,6 +255,31 @@ def blames_address(*texts: object) -> bool:
     """
     is_mailbox = any(_MAILBOX_CODE.search(str(text)) or _MAILBOX_WORDS.search(str(text)) for text in texts)
     return is_mailbox and not has_other_cause(*texts)
+
+
+def is_signature(text: str, *, shortest: int, longest: int) -> bool:
+    """Return whether a text is base64 of so many bytes.
+
+    >>> is_signature("AAAA", shortest=3, longest=3), is_signature("AA A", shortest=3, longest=3)
+    (True, False)
+    """
+    try:
+        return shortest <= len(base64.b64decode(text, validate=True)) <= longest
+    except ValueError:
+        return False
+
+
+def is_timely(sent_at: str) -> bool:
+    """Return whether a header's time (epoch seconds) is about now.
+
+    >>> is_timely("1"), is_timely("soon"), is_timely(str(time.time()))
+    (False, False, True)
+    """
+    try:
+        check_time(float(sent_at))
+    except (Unsigned, ValueError):
+        return False
+    return True
 
 
 def check_time(sent_at: float, *, retried_for_seconds: float = 0.0) -> None:

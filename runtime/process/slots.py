@@ -19,6 +19,8 @@ Held = TypeVar("Held")
 PATIENCE_SECONDS = 1.0
 #: How many may wait in a burst. A process can do no more in `PATIENCE_SECONDS`, if each takes 10 ms.
 MOST_WAITING = 100
+#: How many others may wait, such as pages of the admin.
+MOST_OTHERS_WAITING = 64
 #: How many may wait for each slot in a queue that has lasted longer.
 WAITING_FOR_EACH = 2
 #: The bounds of `Overloaded.retry_seconds`.
@@ -44,7 +46,11 @@ class _Waiter(Generic[Held]):
 
 
 class RequestSlots(Generic[Held]):
-    """A fixed number of slots, each with a value that only its holder uses. They are given in turn."""
+    """A fixed number of slots, each with a value that only its holder uses. They are given in turn.
+
+    All but one are also for *others*, whose waiting refuses nobody. They have a queue of their own, which
+    comes after the first one, except while no other works.
+    """
 
     def __init__(
         self,
@@ -57,16 +63,24 @@ class RequestSlots(Generic[Held]):
         self._free = values
         self._most_in_burst = most_waiting
         self._most_after_burst = min(most_waiting, WAITING_FOR_EACH * len(values))
+        self._most_others = max(1, len(values) - 1)
         self._patience = patience_seconds
         self._clock = clock
         self._lock = threading.Lock()
         #: Empty while a slot is free.
         self._waiting: deque[_Waiter[Held]] = deque()
-        self._since = 0.0  # when the queue was last empty
+        #: Empty while a slot is free, unless `_most_others` work.
+        self._others: deque[_Waiter[Held]] = deque()
+        self._others_working = 0
+        self._since = 0.0  # when the first queue was last empty
 
     def __len__(self) -> int:
-        """Return how many requests wait."""
+        """Return how many requests wait, without the others."""
         return len(self._waiting)
+
+    @property
+    def others_waiting(self) -> int:
+        return len(self._others)
 
     def take(self, *, is_refusable: bool) -> Held:
         """Wait for a slot and return its value. Raise `Overloaded` if a refusable request gets none.
@@ -90,18 +104,48 @@ class RequestSlots(Generic[Held]):
                 self._waiting.remove(waiter)
             raise self._overloaded()
 
-    def give(self, held: Held) -> None:
+    def take_as_other(self, *, most_waiting: int) -> Held:
+        """Wait however long, and return a slot's value. Raise `Overloaded` if `most_waiting` others wait.
+
+        Give the value back with `is_other`.
+        """
+        with self._lock:
+            if self._free and self._others_working < self._most_others:
+                self._others_working += 1
+                return self._free.pop()
+            if len(self._others) >= most_waiting:
+                raise Overloaded(SHORTEST_RETRY)
+            waiter: _Waiter[Held] = _Waiter(is_refusable=False)
+            self._others.append(waiter)
+        waiter.turn.acquire()
+        assert waiter.held is not None
+        return waiter.held
+
+    def give(self, held: Held, *, is_other: bool = False) -> None:
         """Give a slot to the request that has waited longest, after refusing those that are too many."""
         with self._lock:
+            if is_other:
+                self._others_working -= 1
+            if self._others and not self._others_working:
+                return self._give_to_other(held)
             while self._waiting:
                 most = self._most()
                 waiter = self._waiting.popleft()
                 if not waiter.is_refusable or len(self._waiting) < most:
                     waiter.held = held
                     waiter.turn.release()
-                    return
+                    return None
                 waiter.turn.release()
+            if self._others and self._others_working < self._most_others:
+                return self._give_to_other(held)
             self._free.append(held)
+            return None
+
+    def _give_to_other(self, held: Held) -> None:
+        self._others_working += 1
+        waiter = self._others.popleft()
+        waiter.held = held
+        waiter.turn.release()
 
     def _most(self) -> int:
         lasts = self._clock() - self._since

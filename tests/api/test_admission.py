@@ -30,14 +30,15 @@ from tests.kit.people import staff_client
 from tests.kit.races import together
 from tests.kit.waiting import PATIENCE, until
 from web.admin.turns import TURNS
-from web.api import admission
-from web.api.admission import Admission
+from web.front import admission
+from web.front.admission import Admission
+from web.front.callers import Caller
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Server:
-    """Calls an `Admission` as a WSGI server does."""
+    """Calls an `Admission` as `Front` does. Paths of the API have a live token, others a session."""
 
     made: ClassVar[list[Server]] = []
 
@@ -69,7 +70,12 @@ class Server:
 
     def answer(self, environ: dict[str, Any]) -> HttpResponse:
         answered: list[Any] = []
-        chunks = self.admission(environ, lambda status, fields: answered.extend((status, fields)))
+        is_api = environ["PATH_INFO"].startswith("/api/")
+        chunks = self.admission(
+            environ,
+            lambda status, fields: answered.extend((status, fields)),
+            caller=Caller.TOKEN if is_api else Caller.SESSION,
+        )
         content = b"".join(chunks)
         if hasattr(chunks, "close"):
             chunks.close()
@@ -179,10 +185,6 @@ def test_a_refusal_has_the_line_of_each_request_and_no_error(full, caplog):
     assert not [name for name, level in lines if level not in ("DEBUG", "INFO")]
 
 
-def test_a_liveness_probe_needs_no_slot(full):
-    assert full.ask("GET", "/healthz").status_code == 200
-
-
 @pytest.mark.parametrize(
     ("method", "path", "is_refusable"),
     [
@@ -190,21 +192,23 @@ def test_a_liveness_probe_needs_no_slot(full):
         ("POST", "/api/v1/events", True),
         ("GET", "/api/v1/orders", False),
         ("HEAD", "/api/v1/orders", False),
-        ("POST", "/webhooks/sendgrid", False),
-        ("POST", "/admin/login/", False),
-        ("GET", "/readyz", False),
-        ("GET", "/metrics", False),
+        ("POST", "/webhooks/sendgrid", None),
+        ("POST", "/admin/login/", None),
+        ("GET", "/readyz", None),
+        ("GET", "/metrics", None),
     ],
 )
-def test_only_a_post_of_the_api_may_be_refused(monkeypatch, method, path, is_refusable):
+def test_only_a_post_of_the_api_may_be_refused_and_others_have_their_own_queue(
+    monkeypatch, method, path, is_refusable
+):
     server = Server(lambda environ, start: [start("200 OK", []) or b""])
-    asked: list[bool] = []
-    take = server.admission.slots.take
+    asked: list[bool | None] = []
+    slots = server.admission.slots
+    take, take_as_other = slots.take, slots.take_as_other
     monkeypatch.setattr(
-        server.admission.slots,
-        "take",
-        lambda *, is_refusable: (asked.append(is_refusable), take(is_refusable=True))[1],
+        slots, "take", lambda *, is_refusable: (asked.append(is_refusable), take(is_refusable=True))[1]
     )
+    monkeypatch.setattr(slots, "take_as_other", lambda **most: (asked.append(None), take_as_other(**most))[1])
     assert server.ask(method, path).status_code == 200
     assert asked == [is_refusable]
 
@@ -236,7 +240,7 @@ def test_a_streamed_body_keeps_its_slot_until_the_server_closes_it():
     environ = RequestFactory().get("/x").environ
 
     def ask(_: int) -> None:
-        body = server.admission(environ, lambda *_: None)
+        body = server.admission(environ, lambda *_: None, caller=Caller.SESSION)
         assert list(body) == [b"a", b"b"] and not server.admission.slots._free
         body.close()
 

@@ -166,6 +166,34 @@ def test_a_key_that_is_sent_twice_in_a_request_opens_one_order(shop: Shop) -> No
     assert len({answer["id"] for _, answer in answers}) == 1
 
 
+def test_a_client_may_ask_before_it_sends_a_body_and_use_its_connection_again(shop: Shop) -> None:
+    raw = json.dumps({"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount": 100}).encode()
+    lines = [
+        "POST /api/v1/orders HTTP/1.1",
+        "Host: localhost",
+        f"Authorization: {shop.session.headers['Authorization']!s}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(raw)}",
+        "Expect: 100-continue",
+        "",
+        "",
+    ]
+    with socket.create_connection((HOST, shop.port), timeout=30) as connection:
+        for _ in range(2):
+            connection.sendall("\r\n".join(lines).encode())
+            assert connection.recv(4096).startswith(b"HTTP/1.1 100 Continue\r\n")
+            connection.sendall(raw)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 201 Created\r\n")
+
+
+def test_a_header_with_an_underscore_is_no_other_header(shop: Shop) -> None:
+    body = {"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount": 100}
+    key = ("Idempotency_Key", str(uuid.uuid4()).encode())
+    answers = [post(shop, "/orders", body, [key]) for _ in range(2)]
+    assert [status for status, _ in answers] == [201] * 2
+    assert len({answer["id"] for _, answer in answers}) == 2
+
+
 @pytest.mark.parametrize("name", ["ce-subject", "ce-source"])
 @pytest.mark.parametrize("value", [b"\xc3\x84-1", b"M\xfcller", b"A%FF1"])
 def test_a_header_of_other_bytes_than_ascii_is_refused_by_its_name(

@@ -79,7 +79,15 @@ def translate(
     return Translation(document["id"], events, modified_at, document["id"], doubts)
 
 
-PLAIN = Platform(is_ping, is_signed, read_order_id, translate, lambda **_: (), {"order.paid": "Paid"})
+PLAIN = Platform(
+    is_ping=is_ping,
+    may_be_signed=lambda **_: True,
+    is_signed=is_signed,
+    read_order_id=read_order_id,
+    translate=translate,
+    read_orders=lambda **_: (),
+    own_emails={"order.paid": "Paid"},
+)
 
 
 def lift_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Let few expensive requests of the admin work at a time, and leave the other slots to orders.
 
-A web process answers few requests at a time (web.api.admission), and a preview, a file or a search may take
+A web process answers few requests at a time (web.front.admission), and a preview, a file or a search may take
 seconds. Without a limit, one person who presses a button again and again would stop the shop's orders. The
 process counts by itself: a refusal needs neither the database nor Redis.
 """

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from rest_framework.views import APIView  # which imports this module, through the settings
 
 
+def bearer_digest(header: str) -> str:
+    """Return the digest of the token in `Authorization: Bearer op_…`, or an empty text for no Bearer."""
+    scheme, _, secret = header.strip().partition(" ")
+    return ApiToken.digest_of(secret.strip()) if scheme.lower() == "bearer" else ""
+
+
 class TokenAuthentication(BaseAuthentication):
     """Read `Authorization: Bearer op_…`. The token's digest becomes `request.auth`.
 
@@ -29,10 +35,10 @@ class TokenAuthentication(BaseAuthentication):
         header = request.META.get("HTTP_AUTHORIZATION")
         if header is None:
             return None
-        scheme, _, secret = header.strip().partition(" ")
-        if scheme.lower() != "bearer":
+        digest = bearer_digest(header)
+        if not digest:
             raise AuthenticationFailed("The header must be: Authorization: Bearer <token>.")
-        return None, ApiToken.digest_of(secret.strip())
+        return None, digest
 
     def authenticate_header(self, request: Request) -> str:
         """Make DRF answer 401, not 403."""

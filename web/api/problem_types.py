@@ -93,6 +93,14 @@ METHOD_NOT_ALLOWED = declare_type(
     reason="The address does not answer this method.",
     advice="Use one of the methods in the header Allow.",
 )
+TOO_SLOW = declare_type(
+    slug="too-slow",
+    status=408,
+    title="The body came too slowly",
+    reason="Five seconds after the headers the body was not complete.",
+    advice="Send the body at once. If a proxy is in front, let it buffer bodies.",
+    repeat=Repeat.YES,
+)
 IDEMPOTENCY_IN_PROGRESS = declare_type(
     slug="idempotency-in-progress",
     status=409,

@@ -31,6 +31,7 @@ from web.api.problem_types import (
     CLOCK,
     FORBIDDEN,
     INTERNAL,
+    LENGTH_REQUIRED,
     MALFORMED,
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
@@ -166,6 +167,14 @@ def overloaded(*, retry_seconds: int) -> Problem:
         " seconds, with the same Idempotency-Key if it had one.",
         headers={"Retry-After": str(retry_seconds)},
     )
+
+
+def length_required() -> Problem:
+    """Return the 411 for a body in chunks.
+
+    WSGI hides a body without a length. A refund of 5 would become a refund of everything.
+    """
+    return Problem(LENGTH_REQUIRED, detail="Send the body with Content-Length, not in chunks.")
 
 
 def paused() -> Problem:

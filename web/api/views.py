@@ -26,8 +26,8 @@ from web.api import token_use
 from web.api.correlation import CALLER
 from web.api.fields import Nothing, StrictSerializer, cached_serializer
 from web.api.first_read import FirstRead, read_first, well_formed_key
-from web.api.problem_types import LENGTH_REQUIRED, UNSUPPORTED_MEDIA_TYPE
-from web.api.problems import Problem, RequestFault, invalid, malformed, not_found
+from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
+from web.api.problems import Problem, RequestFault, invalid, length_required, malformed, not_found
 from web.metrics import REQUESTS
 
 
@@ -94,11 +94,7 @@ class ApiView(APIView):
         if method not in self.http_method_names or not hasattr(self, method):
             return  # DRF answers 405 next
         if "HTTP_TRANSFER_ENCODING" in request.META:
-            # WSGI hides a body without a length. A refund of 5 would become a refund of everything.
-            raise Problem(
-                LENGTH_REQUIRED,
-                detail="Send the body with Content-Length, not in chunks.",
-            )
+            raise length_required()
         if request.META.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
             raise Problem(
                 UNSUPPORTED_MEDIA_TYPE,

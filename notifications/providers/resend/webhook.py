@@ -10,10 +10,23 @@ from anymail.webhooks.resend import ResendTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.webhook import Webhook, has_other_cause, raw, read_json
+from notifications.providers.webhook import Webhook, has_other_cause, is_signature, is_timely, raw, read_json
 
 
 class ResendWebhook(Webhook):
+    def has_signature(self, headers: Mapping[str, str]) -> bool:
+        """Check the form of Svix' three headers, whose names also begin with `webhook-`."""
+        for prefix in ("svix-", "webhook-"):
+            names = (prefix + name for name in ("id", "timestamp", "signature"))
+            id, sent_at, signatures = map(headers.get, names)
+            if id and sent_at and signatures:
+                versions = [signature.partition(",") for signature in signatures.split(" ")]
+                return is_timely(sent_at) and any(
+                    version == "v1" and is_signature(text, shortest=32, longest=32)
+                    for version, _, text in versions
+                )
+        return False
+
     def verify(self, request: HttpRequest) -> None:
         """Raise anymail's error unless Svix signed this body within the last five minutes."""
         ResendTrackingWebhookView(signing_secret=self.key).run_validators(request)

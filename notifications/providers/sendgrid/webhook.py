@@ -20,6 +20,8 @@ from notifications.providers.webhook import (
     Webhook,
     blames_address,
     check_time,
+    is_signature,
+    is_timely,
     raw,
     read_json,
 )
@@ -34,6 +36,12 @@ _OTHER_CAUSES = frozenset({"Content", "Frequency or Volume Too High", "Reputatio
 
 
 class SendGridWebhook(Webhook):
+    def has_signature(self, headers: Mapping[str, str]) -> bool:
+        """Check the form of SendGrid's two headers: an ECDSA signature in DER, and a time about now."""
+        signature = headers.get("X-Twilio-Email-Event-Webhook-Signature", "")
+        sent_at = headers.get("X-Twilio-Email-Event-Webhook-Timestamp", "")
+        return is_signature(signature, shortest=8, longest=72) and is_timely(sent_at)
+
     def verify(self, request: HttpRequest) -> None:
         """Raise anymail's error unless the key signed this body, `Unsigned` unless its time is about now."""
         SendGridTrackingWebhookView(tracking_webhook_verification_key=self.key).run_validators(request)

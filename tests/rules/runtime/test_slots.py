@@ -33,16 +33,24 @@ class Office:
 
     def ask(self, name: str, *, is_refusable: bool = True) -> None:
         """Start a request, and return when it waits or has its answer."""
-        before = len(self.slots), len(self.answers)
+        self._start(name, lambda: self.slots.take(is_refusable=is_refusable))
 
-        def take() -> None:
+    def ask_as_other(self, name: str, *, most_waiting: int = 9) -> None:
+        self._start(name, lambda: self.slots.take_as_other(most_waiting=most_waiting))
+
+    def _start(self, name: str, take: Callable[[], str]) -> None:
+        def state() -> tuple[int, int, int]:
+            return len(self.slots), self.slots.others_waiting, len(self.answers)
+
+        def ask() -> None:
             try:
-                self.answers.append((name, self.slots.take(is_refusable=is_refusable)))
+                self.answers.append((name, take()))
             except Overloaded as refusal:
                 self.answers.append((name, refusal.retry_seconds))
 
-        threading.Thread(target=take, daemon=True).start()
-        until(lambda: before != (len(self.slots), len(self.answers)))
+        before = state()
+        threading.Thread(target=ask, daemon=True).start()
+        until(lambda: before != state())
 
     def give(self, value: str, *, answers: int) -> None:
         """Give a slot, and return when `answers` requests have got their answers from it."""
@@ -170,3 +178,61 @@ def test_no_slot_has_two_holders_and_none_is_lost():
         thread.join()
     assert not mistakes and len(outcomes) == 12 * 300 and len(slots) == 0
     assert sorted(slots.take(is_refusable=True) for _ in range(3)) == ["a", "b", "c"]
+
+
+def test_others_leave_a_slot_to_the_first_queue_and_never_wait_in_it():
+    slots = RequestSlots(["a", "b", "c"], most_waiting=0)
+    for _ in range(2):
+        slots.take_as_other(most_waiting=0)
+    with pytest.raises(Overloaded):
+        slots.take_as_other(most_waiting=0)
+    assert slots.take(is_refusable=True)
+    assert (len(slots), slots.others_waiting) == (0, 0)
+
+
+def test_so_many_others_wait_as_their_caller_says_and_the_next_is_refused_at_once():
+    office = Office("slot")
+    office.slots.take(is_refusable=True)
+    office.ask_as_other("1", most_waiting=1)
+    office.ask_as_other("2", most_waiting=1)
+    assert office.answers == [("2", 1)] and office.slots.others_waiting == 1
+    office.ask_as_other("3", most_waiting=2)
+    assert office.slots.others_waiting == 2 and not len(office.slots)
+
+
+def test_a_slot_goes_to_the_first_queue_before_the_others_if_an_other_works():
+    office = Office("a", "b", "c")
+    for _ in range(2):
+        office.slots.take_as_other(most_waiting=0)
+    office.slots.take(is_refusable=True)
+    office.ask_as_other("other")
+    office.ask("order")
+    office.slots.give("a", is_other=True)
+    until(lambda: len(office.answers) == 1)
+    assert office.answers == [("order", "a")]
+    office.give("a", answers=1)
+    assert office.answers[1:] == [("other", "a")]
+
+
+def test_a_slot_goes_to_an_other_first_if_none_works_so_that_an_overload_cannot_stop_them():
+    office = Office("a", "b")
+    for _ in range(2):
+        office.slots.take(is_refusable=True)
+    office.ask("order")
+    office.ask_as_other("other")
+    office.give("a", answers=1)
+    office.give("b", answers=1)
+    assert office.answers == [("other", "a"), ("order", "b")]
+
+
+def test_a_slot_that_others_may_not_have_stays_free_for_the_first_queue():
+    office = Office("a", "b")
+    taken = office.slots.take_as_other(most_waiting=0)
+    office.ask_as_other("other")
+    assert office.slots.others_waiting == 1
+    free = office.slots.take(is_refusable=True)
+    office.slots.give(free)
+    assert office.slots.others_waiting == 1
+    office.slots.give(taken, is_other=True)
+    until(lambda: bool(office.answers))
+    assert [name for name, _ in office.answers] == ["other"]
