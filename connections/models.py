@@ -10,8 +10,7 @@ from django.db.models.functions import Now
 
 from connections.encryption import Unreadable, decrypt
 from notifications.age import describe_old_news
-from notifications.new_emails import Withheld
-from notifications.states.transitions import EndedBy, Status
+from notifications.states.transitions import EndedBy, Status, Withheld
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 

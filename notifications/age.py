@@ -22,12 +22,11 @@ from django.utils import timezone
 from notifications.log import EmailChange
 from notifications.manual_actions import why_not
 from notifications.models import CONTENT, WAITS_SINCE, EmailNotification
-from notifications.new_emails import Withheld
 from notifications.settle import settle_locked
 from notifications.states.claimed import Claimed
 from notifications.states.errors import ErrorEntry
 from notifications.states.outcomes import Outcome, Verdict
-from notifications.states.transitions import SET_ASIDE_OLD, EndedBy, Status, list_in_sql
+from notifications.states.transitions import SET_ASIDE_OLD, EndedBy, Status, Withheld, list_in_sql
 from runtime.database.postgres.cursor import Prepared
 from runtime.models import Heartbeat, Pause
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from django.conf import settings
 
-from notifications.new_emails import Withheld
+from notifications.states.transitions import Withheld
 
 
 class ConnectedShop(Protocol):

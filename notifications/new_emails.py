@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from django.conf import settings
 from django.db import models
@@ -22,24 +21,13 @@ from notifications.parts import RenderedEmail
 from notifications.profiles import find_profile
 from notifications.rendering import render_email
 from notifications.settle import end_event
-from notifications.states.transitions import EndedBy, Status
+from notifications.states.transitions import ERASED_PERSON, NO_ADDRESS, Status, Withheld
 from notifications.wake import Reason, wake
 from runtime.database.ids import new_id
 from runtime.database.transactions import after_commit, require_transaction
 from runtime.personal_data import ERASED, ERASED_ADDRESS
 from runtime.telemetry import context as work_context
 
-
-class Withheld(NamedTuple):
-    """The state of an e-mail that is written and not sent, and the words for it."""
-
-    status: Status
-    ended_by: EndedBy
-    last_error: str
-
-
-NO_ADDRESS = Withheld(Status.DEAD_LETTERED, EndedBy.NO_ADDRESS, "no usable address")
-ERASED_PERSON = Withheld(Status.SUPPRESSED, EndedBy.ERASURE, "the recipient's data was erased")
 #: The end of a shop copy's idempotency key.
 SHOP_ROLE = ":shop"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from django.db import models
 
@@ -55,6 +56,19 @@ REASONS = {
 }
 #: The reasons for which `last_error` has the words of a provider, or of a worker that was lost.
 TRIED = (EndedBy.PROVIDER, EndedBy.RETRIES, EndedBy.LEASE)
+
+
+class Withheld(NamedTuple):
+    """The state of an e-mail that is written and not sent, and the words for it."""
+
+    status: Status
+    ended_by: EndedBy
+    last_error: str
+
+
+#: The order has no usable address. `readdress` makes the e-mail due once there is one.
+NO_ADDRESS = Withheld(Status.DEAD_LETTERED, EndedBy.NO_ADDRESS, "no usable address")
+ERASED_PERSON = Withheld(Status.SUPPRESSED, EndedBy.ERASURE, "the recipient's data was erased")
 #: States in which the customer may still get the e-mail, or a person has to decide.
 UNFINISHED = (S.PENDING, S.PROCESSING, S.FAILED, S.DEAD_LETTERED)
 #: States that only a person, or an acceptance that arrives late, changes.

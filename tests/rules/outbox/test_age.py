@@ -18,11 +18,11 @@ from notifications import age
 from notifications.conditions import UNFINISHED_EMAILS
 from notifications.failure_causes import cause_of_row
 from notifications.log import EmailChange
-from notifications.new_emails import NO_ADDRESS
 from notifications.providers.causes import explain_email
 from notifications.providers.explanations import TOO_OLD
 from notifications.services import readdress, resend_dead_letters
 from notifications.settle import TOPICS, take_back
+from notifications.states.transitions import NO_ADDRESS
 from notifications.sums import sent_emails
 from operations.after_restore import reconcile
 from operations.status import read_status
