@@ -32,6 +32,6 @@ class NotificationsConfig(AppConfig):
 
         from events.consuming import handlers
         from notifications import checks  # noqa: F401 - registers the deploy checks
-        from notifications.settle import TOPICS
+        from notifications.events import TOPICS
 
         handlers.register_topics(lambda: TOPICS.values() if settings.EMAIL_EVENTS else ())

@@ -20,8 +20,7 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
 from django.db.models import Q, QuerySet
 
-from events.models import DomainEvent
-from events.publishing.write import new_event
+from notifications.events import TOPICS, end_event
 from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.states.claimed import Claimed
@@ -48,16 +47,10 @@ from notifications.states.transitions import (
 from notifications.turns import look_again, wake_waiting
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.save import save_together
-from runtime.telemetry import context
 from runtime.texts import make_storable
 
 log = structlog.get_logger(__name__)
 
-#: The topics of the events that EMAIL_EVENTS publishes, by the e-mail's new state.
-TOPICS = {
-    Status.SENT: "notification.email.sent.v1",
-    Status.DEAD_LETTERED: "notification.email.dead_lettered.v1",
-}
 #: How many dead letters a transaction takes back at most.
 TAKE_BACK_ROWS = 500
 # Content and times are left out: reading them doubles the query's time.
@@ -249,25 +242,3 @@ def _publish_ends(decided: Sequence[tuple[EmailNotification, Outcome]]) -> None:
         if connections[DEFAULT_DB_ALIAS].needs_rollback:
             raise  # the whole transaction is lost, so the caller settles again
         log.exception("events of e-mails not written", ids=[str(row.id) for row, _ in ended])
-
-
-def end_event(email: EmailNotification, *, attempts: int, provider: str = "") -> DomainEvent:
-    """Return the event of an e-mail that became `sent` or a dead letter after so many failed attempts.
-
-    It has the correlation id and the trace of the change that caused the e-mail.
-    """
-    with context.working_for(context.Context(email.correlation_id, email.traceparent)):
-        return new_event(
-            aggregate_type="notification",
-            aggregate_id=email.id,
-            event_type=TOPICS[Status(email.status)],
-            # An acceptance counts as one more failure: a dead letter may be sent without a new one.
-            sequence=attempts + (email.status == Status.SENT),
-            payload={
-                "notificationId": str(email.id),
-                "orderId": str(email.order_id),
-                "eventType": email.event_type,
-                "provider": provider,
-                **({"shopCopyOf": str(email.shop_copy_of)} if email.shop_copy_of else {}),
-            },
-        )

@@ -14,7 +14,7 @@ from connections import posts
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import process_waiting, retry
 from notifications.copies import NotCopied, copy_email
-from notifications.settle import TOPICS
+from notifications.events import TOPICS
 from notifications.turns import find_overtaken
 from runtime.process import cached_rows
 from tests.kit.api import Api, assert_problem, make_token

@@ -14,7 +14,7 @@ import pytest
 from events.consuming.envelope import read_envelope
 from events.schemas.schemas import last_release, outdated
 from local.machine import PROJECT
-from notifications.settle import TOPICS
+from notifications.events import TOPICS
 from orders import events, inbound
 from orders.inbound import commands, external
 from orders.inbound.fallbacks import Unusable

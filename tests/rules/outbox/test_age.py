@@ -16,12 +16,13 @@ from django.db.models.functions import Now, Random
 
 from notifications import age
 from notifications.conditions import UNFINISHED_EMAILS
+from notifications.events import TOPICS
 from notifications.failure_causes import cause_of_row
 from notifications.log import EmailChange
 from notifications.providers.causes import explain_email
 from notifications.providers.explanations import TOO_OLD
 from notifications.services import readdress, resend_dead_letters
-from notifications.settle import TOPICS, take_back
+from notifications.settle import take_back
 from notifications.states.transitions import NO_ADDRESS
 from notifications.sums import sent_emails
 from operations.after_restore import reconcile
