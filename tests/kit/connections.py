@@ -38,4 +38,4 @@ def database_port() -> int:
 def ask(database: DatabaseWrapper, sql: str = "SELECT 42", parameters: Any = None) -> Any:
     with database.cursor() as cursor:
         cursor.execute(sql, parameters)
-        return cursor.fetchone()[0] if cursor.description else None
+        return (cursor.fetchone() or [None])[0] if cursor.description else None

@@ -6,6 +6,7 @@ import time
 from typing import Any, Self
 
 from django.db.backends.postgresql.base import ServerBindingCursor
+from psycopg.errors import FeatureNotSupported, InvalidSqlStatementName
 
 from runtime.database.postgres.connection import BoundedConnection
 
@@ -14,6 +15,9 @@ FIRST_USES = 8
 #: A plan that is older than this is not used again.
 PLAN_SECONDS = 60.0
 STATEMENTS_OF_A_TEXT = 8
+#: PostgreSQL raises them if a prepared statement would return other types than before, because a migration has
+#: changed a column, and if the session has no such statement.
+STALE = (FeatureNotSupported, InvalidSqlStatementName)
 
 
 class Prepared(str):
@@ -39,7 +43,11 @@ class PreparingCursor(ServerBindingCursor):
     def execute(self, query: Any, params: Any = None, *, prepare: bool | None = None, **options: Any) -> Self:
         if isinstance(query, Prepared):
             query, prepare = self._replanned(query), True
-        super().execute(query, params, prepare=prepare, **options)  # type: ignore[misc]  # psycopg's
+        try:
+            super().execute(query, params, prepare=prepare, **options)  # type: ignore[misc]  # psycopg's
+        except STALE:
+            self.connection.forget_prepared()
+            raise
         return self
 
     def _replanned(self, query: Prepared) -> str:
