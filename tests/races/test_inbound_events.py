@@ -304,15 +304,15 @@ def test_a_batch_that_is_killed_between_two_commits_has_each_effect_once(monkeyp
 DYING = """
 import json, os, signal, sys
 import django; django.setup()
-from django.db.backends.base.base import BaseDatabaseWrapper
+from runtime.database.postgres.base import DatabaseWrapper
 from tests.kit.events import handle, received
 topic, event, is_committed = json.loads(sys.argv[1])
-commit = BaseDatabaseWrapper._commit
+commit = DatabaseWrapper._commit
 def die(self):
     if is_committed:
         commit(self)
     os.kill(os.getpid(), signal.SIGKILL)
-BaseDatabaseWrapper._commit = die
+DatabaseWrapper._commit = die
 handle(received(topic, event))
 """
 

@@ -124,12 +124,18 @@ class BoundedConnection(psycopg.Connection[Any]):
     turn: ConnectTurn
     #: For each statement that PreparingCursor prepares: its uses, its present text, and since when it has it.
     uses: dict[str, tuple[int, str, float]]
+    #: Whether the present statement brings BEGIN itself.
+    brings_begin = False
     _answered_at = 0.0
     _prepared: PreparedStatements
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._prepared = PreparedStatements()
+
+    def _start_query(self) -> PQGen[None]:
+        if not self.brings_begin:
+            yield from super()._start_query()
 
     @classmethod
     def connect(  # type: ignore[override]  # Django's alone: by keyword
