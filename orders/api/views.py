@@ -86,6 +86,7 @@ LOOKUPS = {
 
 class Orders(ApiView):
     scopes = {"GET": READ, "HEAD": READ, "POST": WRITE}
+    may_recall_token = True
     body_serializer = OrderBody
 
     @property
@@ -179,6 +180,7 @@ class ChangeView(ApiView):
     """The base of the five views that change an order."""
 
     scopes = {"POST": WRITE}
+    may_recall_token = True
 
     def change(self, request: Request, id: str, service: Callable[..., OrderChange]) -> HttpResponse:
         """Change the order once for each idempotency key. Answer with the changed order."""

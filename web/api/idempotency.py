@@ -4,9 +4,10 @@ A key leads to the stored answer of the first successful request, which is sent 
 answer is stored in the transaction that does the work: either both exist or neither. A refused or crashed
 request stores nothing, and the client may send it again with its key.
 
-1. Authentication reads the token and, in the same query, the stored answer (`first_read`).
+1. Authentication reads the token and, in the same query, the stored answer (`first_read`). A change of an
+   order leaves that out if the process has just read the token.
 2. If there is none, `answer_once` does the work and saves it together with the answer.
-3. An equal request at the same time waits for the order's lock, or for the first one's key to commit. Then it
+3. An equal request, then or later, waits for the order's lock, or for the first one's key to commit. Then it
    is refused or violates the key's primary key, and finds the stored answer.
 """
 
@@ -46,20 +47,22 @@ def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpRespo
 
     An error of `work` rolls back and stores nothing. Raise the problems of `IdempotentRequest`.
     """
-    request = IdempotentRequest(view)
+    request, is_recalled = IdempotentRequest(view), view.first_read.is_recalled
     if (stored := request.replay(view.first_read)) is not None:
         return stored
     cached_rows.load()  # the work must read nothing while it holds a lock
     try:
         with request.in_progress(), request.taking_key(), transaction.atomic(durable=True):
             answer = work()
-            # The token may have been revoked while the work waited for a lock.
+            # The token may have been revoked since it was read.
             save_together(*request.rows(answer), check=_LIVE_TOKEN, values=[view.first_read.token.id])
         return answer
     except (Problem, OperationalError) as error:  # an equal request may have been first
         is_refused = isinstance(error, Problem) or is_lock_timeout(error)
         if is_refused and (stored := request.first_answer()) is not None:
             return stored
+        if is_recalled and request.has_freed_key:
+            return answer_once(view=view, work=work)
         raise
 
 
@@ -72,6 +75,8 @@ class IdempotentRequest:
         self._scope = f"token:{view.first_read.token.id}"
         self.key = read_key(view.request)
         self._is_worked = False
+        #: Whether an expired answer had the key.
+        self.has_freed_key = False
 
     def replay(self, read: FirstRead) -> HttpResponse | None:
         """Return the answer that `read` found under the key. Delete an expired one and return None.
@@ -83,6 +88,7 @@ class IdempotentRequest:
             return None
         if stored.is_expired:
             self._delete_expired()
+            self.has_freed_key = True
             return None
         if stored.request_hash != self._request_hash:
             raise Problem(
