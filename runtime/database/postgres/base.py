@@ -144,7 +144,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return
         try:
             text, parameters = unsent.statement()
-            with super()._cursor() as cursor:
+            with super()._cursor() as cursor:  # type: ignore[misc]  # which the stubs leave out, as those below
                 cursor.execute(kind(text), parameters)
         except DatabaseError:
             raise  # Django rolls back
@@ -168,23 +168,23 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _cursor(self, name: str | None = None) -> Any:
         self.send_unsent()  # before a COPY, too
-        return super()._cursor(name)
+        return super()._cursor(name)  # type: ignore[misc]
 
     def _commit(self) -> None:
         self.send_unsent(kind=Last)
-        super()._commit()  # sends nothing if the transaction is over
+        super()._commit()  # type: ignore[misc]  # sends nothing if the transaction is over
 
     def _rollback(self) -> None:
         self.unsent = None
-        super()._rollback()
+        super()._rollback()  # type: ignore[misc]
 
     def _savepoint_rollback(self, sid: str) -> None:
         self.unsent = None  # it is younger than the savepoint, before which everything was sent
-        super()._savepoint_rollback(sid)
+        super()._savepoint_rollback(sid)  # type: ignore[misc]
 
     def _close(self) -> None:
         self.unsent = None
-        super()._close()
+        super()._close()  # type: ignore[misc]
 
     def chunked_cursor(self) -> Any:
         """Return a server-side cursor, or a plain one if a pooler would lose it after a statement."""

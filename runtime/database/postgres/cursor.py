@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from django.db.backends.postgresql.base import ServerBindingCursor
-from psycopg import OperationalError
+from psycopg import Cursor, OperationalError
 from psycopg._preparing import Prepare
 from psycopg._queries import PostgresQuery
 from psycopg.abc import PQGen
@@ -16,6 +15,11 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from runtime.database.postgres.connection import BoundedConnection
+
+if TYPE_CHECKING:
+    ServerBindingCursor = Cursor[Any]  # the stubs do not say that Django's is one
+else:
+    from django.db.backends.postgresql.base import ServerBindingCursor
 
 #: A power of two above five: PostgreSQL plans the first five uses for their values.
 FIRST_USES = 8
@@ -55,23 +59,21 @@ class PreparingCursor(ServerBindingCursor):
     `Last`. One that is both is a transaction by itself. Others take psycopg's way.
     """
 
-    connection: BoundedConnection  # psycopg's attribute, which the stubs leave out
+    connection: BoundedConnection
     _is_last = False
 
     def execute(self, query: Any, params: Any = None, *, prepare: bool | None = None, **options: Any) -> Self:
         if not isinstance(query, Prepared):
-            super().execute(query, params, prepare=prepare, **options)  # type: ignore[misc]  # psycopg's
-            return self
+            return super().execute(query, params, prepare=prepare, **options)
         self._is_last = isinstance(query, Last)
         self.connection.brings_begin = True
         try:
-            super().execute(self._replanned(query), params, prepare=True, **options)  # type: ignore[misc]
+            return super().execute(self._replanned(query), params, prepare=True, **options)
         except STALE:
             self.connection.forget_prepared()
             raise
         finally:
             self._is_last = self.connection.brings_begin = False
-        return self
 
     def _maybe_prepare_gen(
         self, pgq: PostgresQuery, *, prepare: bool | None = None, binary: bool | None = None

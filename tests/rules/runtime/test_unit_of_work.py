@@ -354,7 +354,7 @@ class TestSessionsThatEnd:
                 )
             if cut is not None:
                 cut.arm(messages)
-            status = api.post(f"/api/v1/orders/{order.id}/pay", key=f"{order.id}").status_code
+            status: int = api.post(f"/api/v1/orders/{order.id}/pay", key=f"{order.id}").status_code
             connection.close()
         return status
 
