@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from runtime.process.backoff import RetryPolicy
 from tests.kit import warm
 from tests.kit.brokers import Hand, consume
+from tests.kit.connections import ask
 from tests.kit.events import (
     PAID,
     REFUNDED,
@@ -33,6 +34,7 @@ from tests.kit.months import dying_environment
 from tests.kit.orders import cancel_order, confirm_order
 from tests.kit.races import together
 from tests.kit.trips import count_trips
+from tests.kit.waiting import until
 from tests.kit.words import (
     HANDLERS,
     DomainEvent,
@@ -311,29 +313,49 @@ def test_a_batch_that_is_killed_between_two_commits_has_each_effect_once(monkeyp
 DYING = """
 import json, os, signal, sys
 import django; django.setup()
+from psycopg.generators import send
+from runtime.database.postgres import cursor
 from runtime.database.postgres.base import DatabaseWrapper
 from tests.kit.events import handle, received
-topic, event, is_committed = json.loads(sys.argv[1])
+topic, warming, event, when = json.loads(sys.argv[1])
+for each in warming:  # the statements are prepared now
+    assert handle(received(topic, each)) == "done"
 commit = DatabaseWrapper._commit
 def die(self):
-    if is_committed:
+    if when == "after":
         commit(self)
     os.kill(os.getpid(), signal.SIGKILL)
-DatabaseWrapper._commit = die
+def send_and_die(pgconn):
+    yield from send(pgconn)
+    os.kill(os.getpid(), signal.SIGKILL)
+def send_at_commit_and_die(self):
+    cursor._fetch_up_to_sync = send_and_die
+    commit(self)
+DatabaseWrapper._commit = send_at_commit_and_die if when == "sent" else die
 handle(received(topic, event))
 """
 
 
-@pytest.mark.parametrize("is_committed", [False, True])
-def test_an_event_whose_process_is_killed_at_its_commit_has_its_effect_once(tmp_path, is_committed):
+@pytest.mark.parametrize("when", ["before", "sent", "after"])
+def test_an_event_whose_process_is_killed_at_its_commit_has_its_effect_once(tmp_path, when):
     it = order()
     event = envelope(PAID, {"orderId": str(it.id)})
-    command = [sys.executable, "-c", DYING, json.dumps([PAID, event, is_committed])]
+    warming = [envelope(PAID, {"orderId": str(order().id)}) for _ in range(2)]
+    command = [sys.executable, "-c", DYING, json.dumps([PAID, warming, event, when])]
     died = warm.run(command, environment=dying_environment(tmp_path))
     assert died.returncode == -signal.SIGKILL, died.stderr
+    until(lambda: not ask(connection, SESSIONS), "its session has ended")
+    is_committed = ProcessedEvent.objects.filter(event_id=event["eventId"]).exists()
+    assert is_committed or when != "after"
+    assert not is_committed or when != "before"
     assert status(it) == ("paid" if is_committed else "pending")
-    assert ProcessedEvent.objects.exists() is is_committed
     assert handle(received(PAID, event)) == ("repeat" if is_committed else "done")
     assert (status(it), it.version) == ("paid", 2)
     assert DomainEvent.objects.filter(aggregate_id=it.id, sequence=2).count() == 1
     assert mails(it.id).count("order.paid:2") == 1
+
+
+SESSIONS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
