@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.db.models.functions import Now
 from django.urls import reverse
 
@@ -16,7 +17,7 @@ from tests.kit.orders import make_order
 from tests.kit.races import together
 from tests.kit.trips import count_trips
 from tests.kit.words import ApiToken, EmailNotification, IdempotencyKey, Order, read_database_time
-from web.api import first_read
+from web.api import first_read, views
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -114,6 +115,14 @@ def test_a_revoked_token_without_the_scope_is_401_too():
     assert_problem(api.post(path, key="k"), 403, "forbidden")
     ApiToken.objects.update(revoked_at=Now())
     assert_problem(api.post(path, key="k"), 401, "unauthenticated")
+
+
+def test_a_refusal_is_503_if_the_token_cannot_be_read(api, monkeypatch):
+    def away(**_: Any) -> None:
+        raise OperationalError("the database is away")
+
+    monkeypatch.setattr(views, "read_first", away)
+    assert_problem(api.post("/api/v1/orders", {"unknown": 1}, key="k"), 503, "unavailable")
 
 
 def test_a_token_is_read_again_after_five_seconds_for_each_get_and_for_one_of_a_source(api, monkeypatch):

@@ -98,7 +98,7 @@ class ApiView(APIView):
         if read is not None and read.is_recalled and response.status_code < 500:
             try:
                 self.read_again()
-            except AuthenticationFailed as error:
+            except Exception as error:  # noqa: BLE001 - it is not live any more, or the database is away
                 return super().handle_exception(error)
         return response
 
