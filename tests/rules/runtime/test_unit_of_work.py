@@ -15,6 +15,7 @@ from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
 from psycopg import _connection_base, _cursor_base, _preparing, generators
 
+from runtime.database.postgres import cursor
 from runtime.database.save import MOST_JOINED, has_failed_check, lock_row, save_together
 from tests.kit.api import Api, make_token
 from tests.kit.connections import ask, database_port
@@ -169,6 +170,14 @@ class TestWhenItIsSent:
                 rename(other, "dropped")
                 1 / 0  # noqa: B018
         assert (stored_name(order), stored_name(other)) == ("kept", other.name)
+
+    def test_a_savepoint_is_not_undone_by_sending_what_came_after_it(self, order):
+        with transaction.atomic():
+            rename(order, "kept")
+            with pytest.raises(ZeroDivisionError), transaction.atomic():
+                save_together(new_order(id=order.id))  # which would fail
+                1 / 0  # noqa: B018
+        assert stored_name(order) == "kept"
 
     def test_an_inner_block_without_a_savepoint_takes_all_with_it(self, order):
         with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -335,6 +344,23 @@ class TestErrors:
                 ask(connection, "SET TRANSACTION READ ONLY")
                 save_together(new_order())
             assert caught.value.__cause__.sqlstate == "25006"
+
+
+def test_a_connection_whose_answers_were_not_read_is_closed_at_once(order, monkeypatch):
+    def interrupted(pgconn: Any) -> Any:
+        raise KeyboardInterrupt
+        yield
+
+    for _ in range(2):
+        pay_order(order_id=make_order().id)
+    with pytest.raises(KeyboardInterrupt), transaction.atomic():
+        monkeypatch.setattr(cursor, "fetch_many", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lock_row(Order, order.id)
+        assert connection.connection.closed
+        raise KeyboardInterrupt
+    monkeypatch.undo()
+    pay_order(order_id=order.id)
 
 
 class TestSessionsThatEnd:
