@@ -86,9 +86,8 @@ class ApiView(APIView):
         if not self.may_recall_token or request.method != "POST" or well_formed_key(request) is None:
             return None
         read = recall(self._digest)
-        if read is None or read.token.source:  # whose requests read their order before they save
-            return None
-        self.first_read = read
+        if read is not None:
+            self.first_read = read
         return read
 
     def handle_exception(self, exc: Exception) -> Any:
