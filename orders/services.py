@@ -222,14 +222,16 @@ class OrderChange:
         elif event in settings.NOTIFY_ON:
             self.why_withheld = f"already sent for sequence {shown.version}"
 
-    def save(self, *others: models.Model, check: str = "", values: Sequence[object] = ()) -> bool:
-        """Save the rows and `others` in the caller's transaction, as `save_together` does."""
+    def save(self) -> None:
+        """Save the rows in the caller's transaction, as `save_together` does."""
         # A later request has its own trace. Link it to the trace that placed the order.
         link = "" if self.order._state.adding else self.order.traceparent
-        with tracing.span("save order", kind=SpanKind.CLIENT, links=[link]) as span:
-            span.set_attribute("db.system.name", "postgresql")
-            span.set_attribute("orderpost.order_id", str(self.order.id))
-            return save_together(*self.rows, *others, check=check, values=values)
+        span = tracing.begin("save order", kind=SpanKind.CLIENT, links=[link])
+        span.set_attribute("db.system.name", "postgresql")
+        span.set_attribute("orderpost.order_id", str(self.order.id))
+        save_together(*self.rows)
+        if span.is_recording():
+            after_commit(span.end)
 
 
 def lock_order(order_id: uuid.UUID) -> OrderChange:

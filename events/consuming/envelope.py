@@ -41,6 +41,11 @@ class Effects:
     warnings: list[str] = dataclasses.field(default_factory=list)
     why_withheld: str | None = None
 
+    def forget(self) -> None:
+        """Say nothing: what the handler did was undone."""
+        self.warnings.clear()
+        self.no_email = None
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Envelope:

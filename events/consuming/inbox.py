@@ -1,9 +1,13 @@
 """Process each event of another service once, although it may come twice, late or broken.
 
 The transaction that applies an event also writes the event's row in `processed_events`. When the event comes
-again, its row is found and nothing changes: the event's id works like the Idempotency-Key of a request. An
+again, its row is there and nothing changes: the event's id works like the Idempotency-Key of a request. An
 event that can never be processed (`Rejected`), or that failed six times, becomes a dead letter with its
 reason. An operator replays or discards it, and it is published to `<topic>.dlt`.
+
+Nearly every event comes for the first time. So its handler is called first, and its row is saved together
+with what the handler saves. If anything fails then, the event may be a repeat. Each way locks the order
+before the event's row, or only the latter. Otherwise two sessions with one event could wait for each other.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import Any, Literal
 
 import structlog
 from django.conf import settings
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
@@ -37,8 +41,9 @@ from events.models.inbox import EventKey, Receipt
 from events.publishing.write import write_event
 from events.transports import Received
 from events.transports.base import LARGEST
+from runtime.database.away import is_lock_timeout
 from runtime.database.ids import id_time
-from runtime.database.save import broken_constraint
+from runtime.database.save import broken_constraint, save_together
 from runtime.database.transactions import after_commit, require_transaction
 from runtime.process import cached_rows
 from runtime.telemetry import context, tracing
@@ -95,12 +100,12 @@ def process(
         return "own"
     with _working_on(envelope, consumer) as span:
         try:
-            receipt = _apply_once(envelope, consumer, handlers, received.written_at)
+            repeated = _apply_once(envelope, consumer, handlers, received.written_at)
         except (Rejected, DataError) as error:
             reason = explain(error)
             span.set_status(StatusCode.ERROR, reason)
             return dead_letter(message=message, consumer=consumer, reason=reason)
-    return "done" if receipt.first_at is None else "repeat"
+    return "done" if repeated is None else "repeat"
 
 
 def process_or_reject(
@@ -112,23 +117,24 @@ def process_or_reject(
     """
     with _working_on(envelope, consumer):
         try:
-            receipt = _apply_once(envelope, consumer, handlers)
+            repeated = _apply_once(envelope, consumer, handlers)
         except DataError as error:
             raise Rejected(explain(error)) from error
-    if receipt.first_at is None:
+    if repeated is None:
         return "done"
     letters = InboundDeadLetter.objects.filter(event_id=envelope.id, consumer=consumer, replayed_at=None)
     # A letter that was erased or is not exact does not tell its source. It had no effect, so its event is not
     # a repeat.
-    if any(_producer_of(letter) in (receipt.source, "") for letter in letters):
+    if any(_producer_of(letter) in (repeated.source, "") for letter in letters):
         raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
     return "repeat"
 
 
 def apply_in_transaction(envelope: Envelope, *, consumer: str, handlers: Mapping[str, Handler]) -> bool:
-    """Apply an event once, in the caller's transaction, which may apply several of one order.
+    """Apply an event once, in the caller's transaction, which has locked its order.
 
-    The event may be of any age: the caller has compared it with the stored order. Return False for a repeat,
+    The transaction may apply several events of the order, of any age: the caller has compared them with the
+    stored order. Return False for a repeat,
     and raise what the handler raises.
     """
     require_transaction("an event")
@@ -146,37 +152,74 @@ def _apply_once(
     consumer: str,
     handlers: Mapping[str, Handler],
     written_at: dt.datetime | None = None,
-) -> Receipt:
-    """Record the event and call its handler, in one transaction. A repeat is only counted.
+) -> Receipt | None:
+    """Call the event's handler and record the event, in one transaction.
 
-    Raise what the handler raises.
+    A repeat is only counted: return what the inbox knew of it. Raise what the handler raises.
     """
     cached_rows.load()  # the handler must not wait for other reads while it holds a lock
-    try:
-        receipt = _apply(envelope, consumer, handlers, written_at)
-    except IntegrityError as error:
-        # There was no row to lock, and another session has inserted it since. Now there is one.
-        if not (broken_constraint(error) or "").endswith("_pkey"):
+    repeated = _apply_or_count(envelope, consumer, handlers, written_at)
+    log.info("event taken" if repeated is None else "event repeated", **envelope.ids, topic=envelope.type)
+    return repeated
+
+
+def _apply_or_count(
+    envelope: Envelope, consumer: str, handlers: Mapping[str, Handler], written_at: dt.datetime | None
+) -> Receipt | None:
+    recorded_for = consumer
+    for tries_left in (2, 1, 0):
+        try:
+            _apply(envelope, recorded_for, handlers, written_at)
+            return None
+        except Exception as error:
+            if isinstance(error, OperationalError | InterfaceError) and not is_lock_timeout(error):
+                raise  # the database is away
+            envelope.effects.forget()
+            receipt = _count_repeat(envelope, consumer)
+            if receipt.first_at is not None:
+                return receipt
+            _check_age(envelope, written_at, receipt.received_at)
+            if _is_taken(error) and tries_left:
+                # Another session has made the order since, or an event of another producer has this id.
+                recorded_for = receipt.consumer
+                continue
+            if isinstance(error, Rejected):
+                error.then()
             raise
-        receipt = _apply(envelope, consumer, handlers, written_at)
-    taken = "event taken" if receipt.first_at is None else "event repeated"
-    log.info(taken, **envelope.ids, topic=envelope.type)
-    return receipt
+    raise AssertionError
 
 
 def _apply(
     envelope: Envelope, consumer: str, handlers: Mapping[str, Handler], written_at: dt.datetime | None
-) -> Receipt:
-    try:
-        with transaction.atomic(durable=True):
-            receipt = _record(envelope, consumer)  # a second session with the same event waits here
-            if receipt.first_at is None:
-                _check_age(envelope, written_at, receipt.received_at)
-                handlers[envelope.type](envelope)
-    except Rejected as reason:
-        reason.then()
-        raise
+) -> None:
+    times = _times(envelope, written_at)
+    row = ProcessedEvent(
+        event_id=envelope.id,
+        consumer=consumer,
+        event_type=envelope.type[:100],
+        source=envelope.producer[:100],
+    )
+    with transaction.atomic(durable=True):
+        handlers[envelope.type](envelope)
+        # Of an older event, `_check_age` says why it is refused.
+        save_together(
+            row,
+            check="%s::timestamptz >= statement_timestamp() - %s::interval" if times else "",
+            values=[min(times), _remembered()] if times else (),
+        )
+
+
+def _count_repeat(envelope: Envelope, consumer: str) -> Receipt:
+    """Count an event that was processed before. Record nothing if it was not."""
+    with transaction.atomic(durable=True):
+        receipt = _record(envelope, consumer)
+        if receipt.first_at is None:
+            transaction.set_rollback(True)
     return receipt
+
+
+def _is_taken(error: Exception) -> bool:
+    return isinstance(error, IntegrityError) and (broken_constraint(error) or "").endswith("_pkey")
 
 
 def is_own(message: InboundMessage, own_topics: Collection[str]) -> bool:
@@ -310,12 +353,18 @@ def _replay(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envel
     if handler is None:  # a setting was turned off after a person had requested the replay
         raise Rejected(f"its topic {letter.topic} is not consumed now: turn it on, or discard the event")
     envelope = read_envelope(topic=letter.topic, value=letter.envelope.encode())
+    rejected = None
     with context.working_for(envelope.context):
+        try:
+            handler(envelope)
+        except Rejected as reason:
+            rejected = reason
         receipt = _record(envelope, letter.consumer)
         # The inbox forgets an event before its letter is deleted, and takes the event again after that.
         if receipt.first_at is not None and receipt.first_at > id_time(letter.id) + CLOCKS_APART:
             raise Rejected(f"it was processed at {receipt.first_at:%Y-%m-%d %H:%M} UTC, after it had died")
-        handler(envelope)
+    if rejected is not None:
+        raise rejected
     return envelope
 
 
@@ -335,12 +384,20 @@ def _record(envelope: Envelope, consumer: str) -> Receipt:
     return ProcessedEvent.objects.record(key=key, event_type=envelope.type)
 
 
+def _times(envelope: Envelope, written_at: dt.datetime | None) -> list[dt.datetime]:
+    return [time for time in (envelope.timestamp, written_at) if time is not None]
+
+
+def _remembered() -> dt.timedelta:
+    """Return how long the inbox surely remembers an event."""
+    return dt.timedelta(days=settings.PROCESSED_EVENT_DAYS) - CLOCKS_APART
+
+
 def _check_age(envelope: Envelope, written_at: dt.datetime | None, now: dt.datetime) -> None:
     """Raise `Rejected` for an event so old that the row of its first processing may have been deleted."""
-    days = settings.PROCESSED_EVENT_DAYS
-    times = [time for time in (envelope.timestamp, written_at) if time is not None]
-    if times and now - min(times) > dt.timedelta(days=days) - CLOCKS_APART:
-        written = f"{min(times):%Y-%m-%d %H:%M} UTC"
+    times = _times(envelope, written_at)
+    if times and now - min(times) > _remembered():
+        written, days = f"{min(times):%Y-%m-%d %H:%M} UTC", settings.PROCESSED_EVENT_DAYS
         raise Rejected(f"it is of {written}, and the inbox remembers {days} days: it may be a repeat")
 
 

@@ -19,8 +19,7 @@ from notifications.api.sources import visible
 from notifications.manual_actions import Refusal
 from notifications.models import EmailNotification
 from runtime.database.periods import narrow_to_created
-from runtime.database.save import save_together
-from web.api.idempotency import Save, answer_once
+from web.api.idempotency import answer_once
 from web.api.pages import paginate
 from web.api.problem_types import ProblemType, declare_type
 from web.api.problems import Problem, not_found
@@ -134,21 +133,20 @@ class DiscardNotification(ApiView):
         return answer_once(view=self, work=lambda: _discard(notification_id, token))
 
 
-def _resend(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, Save]:
+def _resend(notification_id: uuid.UUID, token: ApiToken) -> HttpResponse:
     before = _find(notification_id, token)
     _, refusals = services.resend(ids=[notification_id])
     for refusal in refusals:
         raise _conflict(NOT_RESENDABLE, f"It is not sent again: {refusal.text}.", before, refusal)
-    answer = json_response(present(NotificationSerializer, _find(notification_id, token)), status=202)
-    return answer, save_together
+    return json_response(present(NotificationSerializer, _find(notification_id, token)), status=202)
 
 
-def _discard(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, Save]:
+def _discard(notification_id: uuid.UUID, token: ApiToken) -> HttpResponse:
     before = _find(notification_id, token)
     _, refusals = services.give_up(ids=[notification_id])
     for refusal in refusals:
         raise _conflict(NOT_DISCARDABLE, f"It is not given up: {refusal.text}.", before, refusal)
-    return json_response(present(NotificationSerializer, _find(notification_id, token))), save_together
+    return json_response(present(NotificationSerializer, _find(notification_id, token)))
 
 
 def _conflict(type: ProblemType, detail: str, before: EmailNotification, refusal: Refusal) -> Problem:

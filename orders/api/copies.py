@@ -20,9 +20,8 @@ from notifications.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
-from runtime.database.save import save_together
 from web.api.fields import EmailAddress, Flag, StrictSerializer
-from web.api.idempotency import Save, answer_once
+from web.api.idempotency import answer_once
 from web.api.problem_types import declare_type
 from web.api.problems import Problem, not_found
 from web.api.schema import operation
@@ -89,7 +88,7 @@ class Copies(ApiView):
         return answer_once(view=self, work=lambda: _copy(notification_id, token, values))
 
 
-def _copy(notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]) -> tuple[HttpResponse, Save]:
+def _copy(notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]) -> HttpResponse:
     try:
         copy_id = send_copy(notification_id=notification_id, **values)
     except (EmailNotification.DoesNotExist, Order.DoesNotExist):
@@ -102,5 +101,4 @@ def _copy(notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]) -
         ) from None
     copy = with_columns(visible(EmailNotification.objects.filter(id=copy_id), token)).get()
     location = reverse("notification", kwargs={"id": copy_id})
-    answer = json_response(present(NotificationSerializer, copy), status=201, location=location)
-    return answer, save_together
+    return json_response(present(NotificationSerializer, copy), status=201, location=location)

@@ -18,7 +18,7 @@ from orders.api.views import READ, TAGS, WRITE, refusals_as_problems
 from orders.bodies import ShipmentBody, TrackingBody
 from orders.models import Shipment
 from orders.services import OrderChange
-from web.api.idempotency import Save, answer_once
+from web.api.idempotency import answer_once
 from web.api.problem_types import declare_type
 from web.api.problems import Problem, not_found
 from web.api.schema import operation
@@ -66,13 +66,14 @@ class ShipmentView(ApiView):
         if self.first_read.token.source:
             find_order_id(order_id, self.first_read.token)
 
-        def work() -> tuple[HttpResponse, Save]:
+        def work() -> HttpResponse:
             with refusals_as_problems(), _refusals_as_problems():
                 change, shipment = service(**ids, **values)
             path = {"id": order_id, "shipment_id": shipment.id}
             location = reverse("shipment", kwargs=path) if status == 201 else ""
             answer = json_response(present(ShipmentSerializer, shipment), status=status, location=location)
-            return answer, change.save
+            change.save()
+            return answer
 
         return answer_once(view=self, work=work)
 

@@ -36,7 +36,7 @@ from orders.parcels import read_shipments
 from orders.services import OrderChange
 from orders.transitions import ExternallyOwned, InvalidTransition
 from web.api.fields import Nothing, StrictSerializer
-from web.api.idempotency import Save, answer_once
+from web.api.idempotency import answer_once
 from web.api.pages import PageQuery, hot_since, paginate
 from web.api.problem_types import FORBIDDEN, declare_type
 from web.api.problems import Problem, not_found
@@ -86,6 +86,7 @@ LOOKUPS = {
 
 class Orders(ApiView):
     scopes = {"GET": READ, "HEAD": READ, "POST": WRITE}
+    may_recall_token = True
     body_serializer = OrderBody
 
     @property
@@ -134,11 +135,12 @@ class Orders(ApiView):
                 source=source,
             )
 
-        def work() -> tuple[HttpResponse, Save]:
+        def work() -> HttpResponse:
             change = services.place(now=self.first_read.now, **values)
             location = reverse("order", kwargs={"id": change.order.id})
             answer = json_response(present(OrderSerializer, change.order), status=201, location=location)
-            return answer, change.save
+            change.save()
+            return answer
 
         return answer_once(view=self, work=work)
 
@@ -178,6 +180,7 @@ class ChangeView(ApiView):
     """The base of the five views that change an order."""
 
     scopes = {"POST": WRITE}
+    may_recall_token = True
 
     def change(self, request: Request, id: str, service: Callable[..., OrderChange]) -> HttpResponse:
         """Change the order once for each idempotency key. Answer with the changed order."""
@@ -185,13 +188,14 @@ class ChangeView(ApiView):
         if self.first_read.token.source:
             find_order_id(id, self.first_read.token)
 
-        def work() -> tuple[HttpResponse, Save]:
+        def work() -> HttpResponse:
             with refusals_as_problems():
                 change = service(order_id=order_id, **values)
             answer = present(OrderSerializer, change.order)
             if change.warnings:
                 answer["warnings"] = change.warnings
-            return json_response(answer), change.save
+            change.save()
+            return json_response(answer)
 
         return answer_once(view=self, work=work)
 

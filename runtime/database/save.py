@@ -1,8 +1,9 @@
 """Lock a row, and save model instances together, in the caller's transaction.
 
-A change writes the order, its events, its e-mails and the stored answer in one statement: a statement costs
-the process more than the rows in it. The writes do not depend on each other, since the caller has locked the
-row on which it decided. A constraint that one of them violates undoes all.
+A change writes the order, its events, its e-mails and the stored answer in one statement, which travels with
+COMMIT: a statement costs the process more than the rows in it, and a trip as much. The writes do not depend
+on each other, since the caller has locked the row on which it decided. A constraint that one of them violates
+undoes all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from django.db import IntegrityError, OperationalError, connection, models
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, OperationalError, connection, connections, models
 from django.db.models.expressions import DatabaseDefault
 from psycopg import errors
 
@@ -74,25 +75,72 @@ def lock_row_and_ask(
     return instance, now, answer
 
 
-def save_together(*instances: models.Model, check: str = "", values: Sequence[object] = ()) -> bool:
+def save_together(*instances: models.Model, check: str = "", values: Sequence[object] = ()) -> None:
     """Insert the new instances, and write the changed columns of the locked ones, in one statement.
 
-    `check` is a condition in SQL with the parameters `values`. Return its result, or True if it is empty; the
-    caller must roll back if it is False. Columns that the database fills are not read back.
+    It is sent with COMMIT when the block ends, which raises its errors, or before the block's next statement.
+    All instances that were saved since the last statement are in it. `check` is a condition in SQL with the
+    parameters `values`: if it does not hold, all fails (see `has_failed_check`). Columns that the database
+    fills are not read back.
     """
     require_transaction("a save")
     held = _held()
     now = [instance for instance in instances if held is None or instance is not held.row]
-    written = [statement for statement in map(_statement, now) if statement is not None]
-    parameters: list[Any] = [*(value for _, some in written for value in some), *values]
-    if not written and not check:
-        return True
-    with connection.cursor() as cursor:
-        cursor.execute(_joined(tuple(text for text, _ in written), check), parameters)
-        is_right = bool(cursor.fetchone()[0])
+    writes = [(row, *made) for row in now if (made := _statement(row)) is not None]
+    if not writes and not check:
+        return
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    if database.needs_rollback:
+        database.validate_no_broken_transaction()  # raises Django's error
+    if database.unsent is not None and not database.unsent.takes([row for row, *_ in writes]):
+        database.send_unsent()
+    if database.unsent is None:
+        database.unsent = _Writes()
+    database.unsent.add(writes, check, values)
     if held is not None and held.row is None:
         held.keep_new(instances)
-    return is_right
+
+
+#: More writes than these are not joined: each number of them is a statement of its own, with its own plan.
+MOST_JOINED = 16
+#: What a failed check is, as text. PostgreSQL cannot read it as a boolean, which fails the statement.
+_FAILED_CHECK = "a check of save_together failed"
+
+
+class _Writes:
+    """The writes of a block since its last statement."""
+
+    def __init__(self) -> None:
+        self.rows: list[models.Model] = []
+        self.texts: list[str] = []
+        self.parameters: list[object] = []
+        self.checks: list[str] = []
+        self.check_values: list[object] = []
+
+    def takes(self, rows: Sequence[models.Model]) -> bool:
+        """Return whether these can join. Of two writes of one row in a statement, one would be lost."""
+        is_twice = any(row is other for row in rows for other in self.rows)
+        return not is_twice and len(self.rows) + len(rows) <= MOST_JOINED
+
+    def add(
+        self, writes: Sequence[tuple[models.Model, str, list[object]]], check: str, values: Sequence[object]
+    ) -> None:
+        for row, text, parameters in writes:
+            self.rows.append(row)
+            self.texts.append(text)
+            self.parameters += parameters
+        if check:
+            self.checks.append(f"({check})")
+            self.check_values += values
+
+    def statement(self) -> tuple[Prepared, list[object]]:
+        text = _joined(tuple(self.texts), " AND ".join(self.checks))
+        return text, self.parameters + self.check_values
+
+
+def has_failed_check(error: BaseException) -> bool:
+    """Return whether the `check` of a `save_together` did not hold."""
+    return isinstance(error.__cause__, errors.InvalidTextRepresentation) and _FAILED_CHECK in str(error)
 
 
 class HeldRow:
@@ -269,6 +317,8 @@ def _joined(texts: tuple[str, ...], check: str) -> Prepared:
     """
     names = [f"write{number}" for number in range(len(texts))]
     writes = ", ".join(f"{name} AS ({text} RETURNING 1)" for name, text in zip(names, texts, strict=True))
+    if check:
+        check = f"(CASE WHEN {check} THEN 'true' ELSE '{_FAILED_CHECK}' END)::boolean"
     results = ", ".join([check or "true", *(f"EXISTS (SELECT FROM {name})" for name in names)])
     return Prepared(f"WITH {writes} SELECT {results}" if writes else f"SELECT {results}")
 

@@ -60,14 +60,22 @@ def span(
     return _span(name, kind, parent, links) if _is_on else INVALID_SPAN
 
 
+def begin(name: str, *, kind: SpanKind = SpanKind.INTERNAL, links: Iterable[str] = ()) -> Span:
+    """Begin a span below the thread's current one. It is recorded once the caller calls its `end`."""
+    return _TRACER.start_span(name, kind=kind, links=_links(links)) if _is_on else INVALID_SPAN
+
+
+def _links(links: Iterable[str]) -> list[Link]:
+    return [Link(trace.get_current_span(context_of(link)).get_span_context()) for link in links if link]
+
+
 @contextlib.contextmanager
 def _span(name: str, kind: SpanKind, parent: str, links: Iterable[str]) -> Iterator[Span]:
-    linked = [Link(trace.get_current_span(context_of(link)).get_span_context()) for link in links if link]
     with _TRACER.start_as_current_span(
         name,
         context_of(parent),
         kind,
-        links=linked,
+        links=_links(links),
         record_exception=False,
         set_status_on_exception=False,
     ) as made:

@@ -42,7 +42,7 @@ def database_port() -> int:
     return int(connection.settings_dict["PORT"])
 
 
-def ask(database: DatabaseWrapper, sql: str = "SELECT 42", parameters: Any = None) -> Any:
+def ask(database: Any, sql: str = "SELECT 42", parameters: Any = None) -> Any:
     with database.cursor() as cursor:
         cursor.execute(sql, parameters)
-        return cursor.fetchone()[0] if cursor.description else None
+        return (cursor.fetchone() or [None])[0] if cursor.description else None

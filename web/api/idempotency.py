@@ -4,9 +4,10 @@ A key leads to the stored answer of the first successful request, which is sent 
 answer is stored in the transaction that does the work: either both exist or neither. A refused or crashed
 request stores nothing, and the client may send it again with its key.
 
-1. Authentication reads the token and, in the same query, the stored answer (`first_read`).
+1. Authentication reads the token and, in the same query, the stored answer (`first_read`). A change of an
+   order leaves that out if the process has just read the token.
 2. If there is none, `answer_once` does the work and saves it together with the answer.
-3. An equal request at the same time waits for the order's lock, or for the first one's key to commit. Then it
+3. An equal request, then or later, waits for the order's lock, or for the first one's key to commit. Then it
    is refused or violates the key's primary key, and finds the stored answer.
 """
 
@@ -19,17 +20,16 @@ import hashlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from django.conf import settings
-from django.db import IntegrityError, OperationalError, connection, models, transaction
+from django.db import DataError, IntegrityError, OperationalError, connection, transaction
 from django.http import HttpResponse
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from runtime.database.away import is_lock_timeout
-from runtime.database.save import MOST_WAITING, broken_constraint
+from runtime.database.save import MOST_WAITING, broken_constraint, has_failed_check, save_together
 from runtime.process import cached_rows
 from runtime.telemetry import context
 from web.api.first_read import HEADER, LIVE, FirstRead, read_key
@@ -42,38 +42,27 @@ REPLAYED = "Idempotency-Replayed"
 _LIVE_TOKEN = f"EXISTS (SELECT FROM api_tokens AS token WHERE token.id = %s AND {LIVE})"
 
 
-class Save(Protocol):
-    """Saves the rows of the work that are not saved yet, together with `instances` (see `save_together`)."""
-
-    def __call__(self, *instances: models.Model, check: str, values: Sequence[object]) -> bool: ...
-
-
-#: Does the work of a request in the caller's transaction. Returns the answer, and what saves the rest.
-Work = Callable[[], tuple[HttpResponse, Save]]
-
-
-def answer_once(*, view: ApiView, work: Work) -> HttpResponse:
+def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpResponse:
     """Do `work` in a transaction and store its answer, or return the answer that is stored for the key.
 
     An error of `work` rolls back and stores nothing. Raise the problems of `IdempotentRequest`.
     """
-    request = IdempotentRequest(view)
+    request, is_recalled = IdempotentRequest(view), view.first_read.is_recalled
     if (stored := request.replay(view.first_read)) is not None:
         return stored
     cached_rows.load()  # the work must read nothing while it holds a lock
     try:
-        with request.in_progress(), transaction.atomic(durable=True):
-            answer, save = work()
-            with request.taking_key():
-                # The token may have been revoked while the work waited for a lock.
-                is_live = save(*request.rows(answer), check=_LIVE_TOKEN, values=[view.first_read.token.id])
-            if not is_live:
-                raise AuthenticationFailed("This token has just expired or been revoked.")
+        with request.in_progress(), request.taking_key(), transaction.atomic(durable=True):
+            answer = work()
+            # The token may have been revoked since it was read.
+            save_together(*request.rows(answer), check=_LIVE_TOKEN, values=[view.first_read.token.id])
         return answer
     except (Problem, OperationalError) as error:  # an equal request may have been first
         is_refused = isinstance(error, Problem) or is_lock_timeout(error)
         if is_refused and (stored := request.first_answer()) is not None:
             return stored
+        if is_recalled and request.has_freed_key:
+            return answer_once(view=view, work=work)
         raise
 
 
@@ -85,6 +74,9 @@ class IdempotentRequest:
         self._view = view
         self._scope = f"token:{view.first_read.token.id}"
         self.key = read_key(view.request)
+        self._is_worked = False
+        #: Whether an expired answer had the key.
+        self.has_freed_key = False
 
     def replay(self, read: FirstRead) -> HttpResponse | None:
         """Return the answer that `read` found under the key. Delete an expired one and return None.
@@ -96,6 +88,7 @@ class IdempotentRequest:
             return None
         if stored.is_expired:
             self._delete_expired()
+            self.has_freed_key = True
             return None
         if stored.request_hash != self._request_hash:
             raise Problem(
@@ -129,11 +122,12 @@ class IdempotentRequest:
                     del _counts[place]
 
     def rows(self, answer: HttpResponse) -> list[IdempotencyKey]:
-        """Return the answer under the key, to be saved with the work.
+        """Return the answer of the work under the key, to be saved with it.
 
         It must be inserted and not updated: if another request took the key, the insert fails and undoes the
         work.
         """
+        self._is_worked = True
         if self.key is None:
             return []
         return [
@@ -149,17 +143,25 @@ class IdempotentRequest:
 
     @contextlib.contextmanager
     def taking_key(self) -> Iterator[None]:
-        """Raise the 409 problem if an equal request took the key first, or holds it for too long."""
+        """Enclose the transaction of the work, whose end saves it.
+
+        Raise the 409 problem if an equal request took the key first, or holds it for too long. Raise
+        `AuthenticationFailed` if the token is not live any more.
+        """
         try:
             yield
         except IntegrityError as error:
             if broken_constraint(error) != "idempotency_keys_pkey":
                 raise
             raise self._conflict() from error
-        except OperationalError as error:  # the work holds its lock, so only the key can be waited for
-            if self.key is None or not is_lock_timeout(error):
+        except OperationalError as error:  # the work has its lock then, so only the key can be waited for
+            if self.key is None or not self._is_worked or not is_lock_timeout(error):
                 raise
             raise self._conflict() from error
+        except DataError as error:
+            if not has_failed_check(error):
+                raise
+            raise AuthenticationFailed("This token has just expired or been revoked.") from error
 
     def first_answer(self) -> HttpResponse | None:
         """Return the answer of an equal request that was first, or None.

@@ -25,7 +25,7 @@ from runtime.texts import CONTROL_CHARACTERS
 from web.api import token_use
 from web.api.correlation import CALLER
 from web.api.fields import Nothing, StrictSerializer, cached_serializer
-from web.api.first_read import FirstRead, read_first, well_formed_key
+from web.api.first_read import FirstRead, read_first, recall, well_formed_key
 from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
 from web.api.problems import Problem, RequestFault, invalid, length_required, malformed, not_found
 from web.metrics import REQUESTS
@@ -54,17 +54,19 @@ class ApiView(APIView):
     scopes: ClassVar[Mapping[str, str]] = {}
     query_serializer: ClassVar[type[StrictSerializer]] = Nothing
     body_serializer: ClassVar[type[StrictSerializer]] = Nothing
+    #: Whether each POST with a key ends in `answer_once`, which finds out about its token and its answer.
+    may_recall_token: ClassVar[bool] = False
     #: Set after the token was read.
     first_read: FirstRead
 
     def perform_authentication(self, request: Request) -> None:
-        """Read the token of the request, if it has one, in the first statement."""
+        """Read the token of the request, if it has one, in the first statement, or recall it."""
         super().perform_authentication(request)
         digest: Any = request.auth
         if digest is None:
             return  # `HasScope` refuses it
         self._digest: str = digest
-        request.auth = token = self.read_again().token
+        request.auth = token = (self._recall(request) or self.read_again()).token
         token_use.note(token.id)
         request._request.META[CALLER] = token.name  # for the access log, outside of DRF
 
@@ -78,6 +80,26 @@ class ApiView(APIView):
             )
         self.first_read = read
         return read
+
+    def _recall(self, request: Request) -> FirstRead | None:
+        """Set and return the first read without a statement, if the request needs none."""
+        if not self.may_recall_token or request.method != "POST" or well_formed_key(request) is None:
+            return None
+        read = recall(self._digest)
+        if read is not None:
+            self.first_read = read
+        return read
+
+    def handle_exception(self, exc: Exception) -> Any:
+        """Answer a refusal after a last look at the token: without a live one, every answer is 401."""
+        response = super().handle_exception(exc)
+        read: FirstRead | None = getattr(self, "first_read", None)
+        if read is not None and read.is_recalled and response.status_code < 500:
+            try:
+                self.read_again()
+            except Exception as error:  # noqa: BLE001 - it is not live any more, or the database is away
+                return super().handle_exception(error)
+        return response
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer as DRF does, and measure the time of the answer."""

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base, operations, schema
-from django.db.utils import DatabaseErrorWrapper, OperationalError
+from django.db.utils import DatabaseError, DatabaseErrorWrapper, Error, OperationalError
 from django.utils.functional import cached_property
 from psycopg.errors import ReadOnlySqlTransaction
 
 from runtime.database.postgres.connection import BoundedConnection, ConnectTurn, PoolerFound
-from runtime.database.postgres.cursor import PreparingCursor
+from runtime.database.postgres.cursor import Last, Prepared, PreparingCursor
 
 #: An idle connection must answer its health check within this time. Otherwise it is replaced.
 HEALTH_CHECK_SECONDS = 1.0
@@ -79,8 +80,18 @@ class DatabaseSchemaEditor(schema.DatabaseSchemaEditor):
             super().__exit__(*error)
 
 
+class Unsent(Protocol):
+    """Writes of a block that wait to be sent as one statement."""
+
+    def statement(self) -> tuple[Prepared, Sequence[Any]]: ...
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's wrapper of a connection, with a `BoundedConnection`."""
+    """Django's wrapper of a connection, with a `BoundedConnection` and a unit of work.
+
+    `unsent` writes are sent before the block's next statement, or else with COMMIT when the block ends. Their
+    errors are raised there, as those of a deferred constraint. If the block fails, they are never sent.
+    """
 
     SchemaEditorClass = DatabaseSchemaEditor
     ops_class = DatabaseOperations
@@ -88,6 +99,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     #: Whether the connection leads to a pooler, such as pgbouncer.
     is_pooled = False
+    unsent: Unsent | None = None
     _direct = ""
 
     @cached_property
@@ -125,6 +137,54 @@ class DatabaseWrapper(base.DatabaseWrapper):
                     setting=self._direct,
                     why="The locks taken through it live as long as a session. Unset, it is DATABASE_URL.",
                 )
+
+    def send_unsent(self, *, kind: type[Prepared] = Prepared) -> None:
+        unsent, self.unsent = self.unsent, None
+        if unsent is None:
+            return
+        try:
+            text, parameters = unsent.statement()
+            with super()._cursor() as cursor:  # type: ignore[misc]  # which the stubs leave out, as those below
+                cursor.execute(kind(text), parameters)
+        except DatabaseError:
+            raise  # Django rolls back
+        except BaseException:  # such as a value that cannot be encoded: Django expects none here
+            if self.in_atomic_block:
+                self.needs_rollback = True
+            else:
+                self._undo()
+            raise
+
+    def _undo(self) -> None:
+        try:
+            self.rollback()
+        except Error:
+            self.close()
+
+    def validate_no_broken_transaction(self) -> None:
+        """Send what is unsent: Django calls this before each statement."""
+        super().validate_no_broken_transaction()
+        self.send_unsent()
+
+    def _cursor(self, name: str | None = None) -> Any:
+        self.send_unsent()  # before a COPY, too
+        return super()._cursor(name)  # type: ignore[misc]
+
+    def _commit(self) -> None:
+        self.send_unsent(kind=Last)
+        super()._commit()  # type: ignore[misc]  # sends nothing if the transaction is over
+
+    def _rollback(self) -> None:
+        self.unsent = None
+        super()._rollback()  # type: ignore[misc]
+
+    def _savepoint_rollback(self, sid: str) -> None:
+        self.unsent = None  # it is younger than the savepoint, before which everything was sent
+        super()._savepoint_rollback(sid)  # type: ignore[misc]
+
+    def _close(self) -> None:
+        self.unsent = None
+        super()._close()  # type: ignore[misc]
 
     def chunked_cursor(self) -> Any:
         """Return a server-side cursor, or a plain one if a pooler would lose it after a statement."""

@@ -6,13 +6,16 @@ import contextlib
 import select
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from psycopg import errors
+from psycopg._preparing import Key, Prepare, PrepareManager
 from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGresult
 
 T = TypeVar("T")
 
@@ -85,6 +88,30 @@ def _last_first(params: Mapping[str, Any], *, last: tuple[str, str] | None) -> d
     }
 
 
+class PreparedStatements(PrepareManager):
+    """The prepared statements of a session. They outlive a rollback, and one that fails, as in PostgreSQL.
+
+    psycopg would forget them all after a rollback, which may have undone a table. PostgreSQL looks a table up
+    again and plans anew, so each refused change would pay for new plans of everything.
+    """
+
+    #: Whether PostgreSQL has lost one, or cannot use it any more.
+    is_stale = False
+
+    def clear(self) -> bool:
+        """Forget them all if one is stale. psycopg calls this after a rollback."""
+        if not self.is_stale:
+            return False
+        self.is_stale = False
+        return super().clear()
+
+    def validate(self, key: Key, prep: Prepare, name: bytes, results: Sequence[PGresult]) -> None:
+        if prep is Prepare.SHOULD:
+            self._rotate()
+        else:
+            super().validate(key, prep, name, results)
+
+
 class BoundedConnection(psycopg.Connection[Any]):
     """A connection that waits at most `deadline_seconds` for each statement, commit or piece of a COPY.
 
@@ -97,7 +124,18 @@ class BoundedConnection(psycopg.Connection[Any]):
     turn: ConnectTurn
     #: For each statement that PreparingCursor prepares: its uses, its present text, and since when it has it.
     uses: dict[str, tuple[int, str, float]]
+    #: Whether the present statement brings BEGIN itself.
+    brings_begin = False
     _answered_at = 0.0
+    _prepared: PreparedStatements
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._prepared = PreparedStatements()
+
+    def _start_query(self) -> PQGen[None]:
+        if not self.brings_begin:
+            yield from super()._start_query()
 
     @classmethod
     def connect(  # type: ignore[override]  # Django's alone: by keyword
@@ -131,6 +169,13 @@ class BoundedConnection(psycopg.Connection[Any]):
             raise ServerSilent(
                 f"the database server did not answer within {seconds:g} s; the connection was closed"
             ) from None
+
+    def forget_prepared(self) -> None:
+        """Prepare all statements anew. In a transaction, this begins when it is rolled back."""
+        self._prepared.is_stale = True
+        if self.pgconn.transaction_status == TransactionStatus.IDLE:
+            self._prepared.clear()
+            self.wait(self._prepared.maintain_gen(self))
 
     def is_alive(self, *, seconds: float) -> bool:
         """Return whether the server answered within the last `seconds` and has sent nothing since.

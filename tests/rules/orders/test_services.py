@@ -217,7 +217,7 @@ def test_a_change_is_linked_to_the_trace_that_placed_its_order(monkeypatch):
             links.append(options["links"])
         return INVALID_SPAN
 
-    monkeypatch.setattr(tracing, "span", span)
+    monkeypatch.setattr(tracing, "begin", span)
     with context.working_for(context.Context("corr-1", traceparent=TRACE)):
         order = place()
     with context.working_for(context.Context("corr-2", traceparent=TRACE.replace("4bf9", "ffff"))):

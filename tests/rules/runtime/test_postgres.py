@@ -8,13 +8,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import (
+    IntegrityError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    connection,
+    transaction,
+)
 
 from runtime.database.postgres import cursor
 from runtime.database.postgres.connection import patient
@@ -218,6 +225,70 @@ def test_no_plan_is_used_for_longer_than_a_minute_and_old_ones_are_dropped(monke
             assert ask(database, Prepared("SELECT %s::int + 1"), [number]) == number + 1
         texts = "SELECT count(DISTINCT statement) FROM pg_prepared_statements"
         assert 1 < ask(database, texts) <= 2 * cursor.STATEMENTS_OF_A_TEXT
+
+
+class TestWhatIsPrepared:
+    LOOK = Prepared("SELECT word FROM widened WHERE word = %s")
+
+    @pytest.fixture
+    def database(self) -> Iterator[DatabaseWrapper]:
+        with wrapper() as database:
+            ask(connection, "CREATE TABLE widened (word varchar(20) PRIMARY KEY)")
+            try:
+                ask(database, self.LOOK, ["a"])
+                yield database
+            finally:
+                ask(connection, "DROP TABLE widened")
+
+    def test_it_outlives_a_rollback_and_a_failed_first_use(self, database):
+        names = "SELECT string_agg(name, ' ' ORDER BY name) FROM pg_prepared_statements"
+        save = Prepared("INSERT INTO widened VALUES (%s)")
+        ask(database, save, ["a"])
+        database.connection.forget_prepared()
+        with pytest.raises(IntegrityError), transaction.atomic(using=OTHER):
+            ask(database, save, ["a"])
+        before = ask(database, names)
+        assert before
+        for _ in range(2):
+            with pytest.raises(IntegrityError), transaction.atomic(using=OTHER):
+                ask(database, save, ["a"])
+            with (
+                pytest.raises(IntegrityError),
+                transaction.atomic(using=OTHER),
+                transaction.atomic(using=OTHER),
+            ):
+                ask(database, save, ["a"])
+        assert ask(database, names) == before
+
+    @pytest.mark.parametrize("is_block", [False, True])
+    @pytest.mark.parametrize(
+        ("change", "error"),
+        [
+            ("ALTER TABLE widened ALTER COLUMN word TYPE text", NotSupportedError),
+            ("DEALLOCATE ALL", ProgrammingError),
+        ],
+    )
+    def test_it_is_all_forgotten_if_a_column_was_widened_or_the_session_has_lost_it(
+        self, database, is_block, change, error
+    ):
+        other = Prepared("SELECT %s::int + 1")
+        ask(database, other, ["1"])
+        ask(database if change.startswith("DEALLOCATE") else connection, change)
+        block = transaction.atomic(using=OTHER) if is_block else nullcontext()
+        with pytest.raises(error), block:
+            ask(database, self.LOOK, ["a"])
+        assert prepared_statements(database) == 0
+        for _ in range(2):
+            assert ask(database, self.LOOK, ["a"]) is None and ask(database, other, ["1"]) == 2
+        assert prepared_statements(database) == 2
+
+    def test_its_table_may_be_made_again_in_between(self, database):
+        ask(connection, "DROP TABLE widened")
+        with pytest.raises(ProgrammingError):
+            ask(database, self.LOOK, ["a"])
+        ask(connection, "CREATE TABLE widened (number int, word varchar(20))")
+        ask(connection, "INSERT INTO widened VALUES (1, 'a')")
+        assert ask(database, self.LOOK, ["a"]) == "a"
 
 
 def test_tcp_finds_out_when_the_other_host_is_gone():
