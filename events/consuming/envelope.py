@@ -44,7 +44,7 @@ class Effects:
     def forget(self) -> None:
         """Say nothing: what the handler did was undone."""
         self.warnings.clear()
-        self.no_email = None
+        self.why_withheld = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
