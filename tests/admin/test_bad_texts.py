@@ -101,7 +101,9 @@ def failures(client: Client, requests: Iterator[tuple[str, str, bytes]]) -> list
     for method, path, body in requests:
         answer = client.generic(method, path, body, "application/x-www-form-urlencoded", headers=token)
         if answer.status_code >= 500:
-            failed.append((answer.status_code, method, path, body[-200:], repr(answer.exc_info)[:300]))
+            failed.append(
+                (answer.status_code, method, path, body[-200:], repr(getattr(answer, "exc_info", ""))[:300])
+            )
     return failed
 
 

@@ -81,7 +81,7 @@ def values_of(client: Client, path: str, values: dict[str, Any]) -> dict[str, An
 
 
 def count(name: str) -> int:
-    return next(model for model in site._registry if path_of(model) == name).objects.count()
+    return next(model for model in site._registry if path_of(model) == name)._default_manager.count()
 
 
 def path_of(model: Any) -> str:

@@ -344,8 +344,9 @@ def shown_of(front: Front, addresses: list[str]) -> list[tuple[str, str]]:
     """Return whom each address counts as in nginx, and the network of its log."""
     context = ssl.create_default_context(cafile=front.authority)
     shown = []
-    connection = http.client.HTTPSConnection(HOST, front.https, context=context, timeout=30)
-    connection.source_address = (BALANCER, 0)
+    connection = http.client.HTTPSConnection(
+        HOST, front.https, context=context, timeout=30, source_address=(BALANCER, 0)
+    )
     for address in addresses:
         connection.request("GET", "/whom", headers={"X-Forwarded-For": address})
         whom, network = connection.getresponse().read().decode().split(" ")

@@ -220,7 +220,7 @@ def answer_with_page(
     address, so that a reload posts nothing. The first page answers a person who may add, and not view.
     """
     page = copy.copy(request)
-    page.GET, page.POST = QueryDict(), QueryDict()  # type: ignore[assignment, misc]
+    page.GET, page.POST = QueryDict(), QueryDict()
     page.method, page.path, page.path_info = "GET", url, url
     try:
         answer = view(page)

@@ -184,8 +184,12 @@ class EmailAddress(Text):
             raise serializers.ValidationError(str(error), code="email") from None
 
 
+#: A name or address of a host and a port, without a user before them.
+_PLACE = r"([^/?#@:\[\]]{1,253}|\[[^/?#@\[\]]+\])(:[0-9]{1,5})?"
+
+
 @extend_schema_field(
-    {"type": "string", "format": "uri", "pattern": "^[hH][tT][tT][pP][sS]?://[^/?#@]*([/?#]|$)"}
+    {"type": "string", "format": "uri", "pattern": rf"^[hH][tT][tT][pP][sS]?://{_PLACE}([/?#]|$)"}
 )
 class WebAddress(Text):
     """An http or https address that an e-mail may link."""
