@@ -40,7 +40,7 @@ from web.api.problem_types import (
 )
 from web.api.problems import problem_response, unknown_path
 from web.api.throttle import count_request
-from web.front.posts import SIGNED_POSTS, SignedPosts
+from web.front.posts import SignedPosts, register_signed_posts
 
 #: The most posts of a connection in one second, and how many may wait for a worker.
 MOST_A_SECOND, MOST_WAITING = 50, 10_000
@@ -176,5 +176,5 @@ def _name_of(source: str) -> str:
     return source if source in (_PLATFORM_OF.value or ()) else ""
 
 
-SIGNED_POSTS.append(SignedPosts(prefix="/connect/", name_of=_name_of, may_be_signed=_may_be_signed))
+register_signed_posts(SignedPosts(prefix="/connect/", name_of=_name_of, may_be_signed=_may_be_signed))
 urlpatterns = [path("<str:source>", receive, name="connect")]

@@ -25,7 +25,7 @@ from notifications.trials import refused_beat
 from runtime.models import Heartbeat
 from web.api.problem_types import MALFORMED, METHOD_NOT_ALLOWED, TOO_LARGE, ProblemType, Repeat, declare_type
 from web.api.problems import Problem, problem_response, unknown_path
-from web.front.posts import SIGNED_POSTS, SignedPosts
+from web.front.posts import SignedPosts, register_signed_posts
 from web.models import IdempotencyKey
 
 UNSIGNED = declare_type(
@@ -132,7 +132,7 @@ def refusal(type: ProblemType, detail: str, **headers: str) -> Problem:
     return Problem(type, detail=detail, headers=headers)
 
 
-SIGNED_POSTS.append(
+register_signed_posts(
     SignedPosts(prefix="/webhooks/", name_of=lambda provider: provider, may_be_signed=may_be_signed)
 )
 urlpatterns = [path("<str:provider>", receive)]

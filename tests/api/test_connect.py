@@ -109,7 +109,7 @@ class TestRefused:
         monkeypatch.setattr(receive, "MOST_WAITING", 2)
         assert [post(BODY).status_code for _ in range(3)] == [202, 202, 503]
         assert ConnectionPost.objects.count() == 2
-        ConnectionPost.objects.update(reason="unusable")
+        ConnectionPost.objects.update(state="unusable")
         assert post(BODY).status_code == 202
 
 

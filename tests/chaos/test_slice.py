@@ -75,13 +75,16 @@ def test_the_auditor_sees_each_kind_of_damage(shared_shop):
     assert counts(accepted={mail: 3}, lost_answers={mail: 1}, in_flight={"another": 5}) == {"doubled": 1}
     assert counts(accepted={mail: 1, "unknown": 1}) == {"wrong": 1}
     discard = (
-        "UPDATE email_notifications SET status = 'discarded', sent_at = NULL, last_error = 'overtaken by "
+        "UPDATE email_notifications SET status = 'discarded', ended_by = 'overtaken', sent_at = NULL,"
+        " last_error = 'overtaken by "
     )
     shop.query(f"{discard}order.cancelled'")  # which has no e-mail
     assert counts(accepted={}) == {"stuck": 1}
     shop.query(f"{discard}order.paid'")
     assert counts(accepted={}) == {}
-    shop.query("UPDATE email_notifications SET status = 'sent', sent_at = now(), last_error = ''")
+    shop.query(
+        "UPDATE email_notifications SET status = 'sent', ended_by = '', sent_at = now(), last_error = ''"
+    )
     assert counts(acknowledged=[*told, Acknowledged(order, "order.completed", 3, "completed")]) == {
         "lost": 2,
         "wrong": 1,

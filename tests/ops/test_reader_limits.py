@@ -49,7 +49,7 @@ READERS: dict[str, tuple[float | None, float | None, float | None, float | None]
 
 
 def rows() -> dict[str, tuple[float | None, ...]]:
-    section = PAGE.read_text().partition("## What is read from others\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("## What is read from others\n")[2].partition("\n##")[0]
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")][2:]
     return {cells[0].strip(): tuple(number(cell) for cell in cells[1:]) for cells in lines}
 

@@ -303,7 +303,7 @@ def test_a_mistake_stops_the_web_process_on_a_slow_machine_too() -> None:
 def test_a_mistake_stops_the_web_process_whose_server_misses_the_signal() -> None:
     code = (
         "import os, signal, sys, time\n"
-        "def serve(self, target_loader, wrap_loader):\n"
+        "def serve(self, spawn_target, target_loader, wrap_loader):\n"
         "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "    if os.fork() == 0:\n"
         "        target_loader()\n"

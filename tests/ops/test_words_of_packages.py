@@ -20,8 +20,9 @@ from tests.kit.packages import LEVELS, PACKAGES, files_of
 
 Found = set[tuple[str, str]]
 
-#: States of e-mails, parcels and connections that are also words for partitions, messages and styles.
-ORDINARY = {"pending", "sent", "none", "delivered", "waiting"}
+#: States and reasons of e-mails, parcels and connections that are also words for partitions, messages, jobs
+#: and styles.
+ORDINARY = {"pending", "sent", "none", "delivered", "waiting", "age", "person", "restore"}
 #: File and word, with the reason.
 ALLOWED = {
     ("web/api/problem_types.py", "e-mail"): "the advice of the API's most general problem",

@@ -25,3 +25,7 @@ class SignedPosts:
 
 #: Those of all apps.
 SIGNED_POSTS: list[SignedPosts] = []
+
+
+def register_signed_posts(posts: SignedPosts) -> None:
+    SIGNED_POSTS.append(posts)

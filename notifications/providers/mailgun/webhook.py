@@ -71,7 +71,9 @@ class MailgunWebhook(Webhook):
             answer = data.get("delivery-status") or {}
             kind = answer.get("bounce-type")
             said = [answer[name] for name in ("enhanced-code", "code", "message") if answer.get(name)]
-            is_refusal = blames_address(*said) if said and kind != "hard" else not has_other_cause(*said)
+            is_explained = bool(answer.get("enhanced-code") or answer.get("message"))
+            is_certain = kind == "hard" or not is_explained
+            is_refusal = not has_other_cause(*said) if is_certain else blames_address(*said)
             if kind == "soft" or not is_refusal:
                 return None
         return _REASONS.get(str(data.get("reason")))

@@ -87,10 +87,9 @@ class SendGridWebhook(Webhook):
         """
         if event.event_type == EventType.BOUNCED:
             bounce, classification = raw(event), raw(event).get("bounce_classification")
-            if classification in _OTHER_CAUSES or (
-                classification != "Invalid Address"
-                and not blames_address(bounce.get("status"), bounce.get("reason"))
-            ):
+            said = [bounce[name] for name in ("status", "reason") if bounce.get(name)]
+            is_refusal = classification == "Invalid Address" or not said or blames_address(*said)
+            if classification in _OTHER_CAUSES or not is_refusal:
                 return None
         if (
             event.event_type == EventType.REJECTED

@@ -176,7 +176,7 @@ def test_the_number_of_statements_does_not_grow_with_the_story(story):
         )
     with CaptureQueriesContext(connection) as statements:
         read_timeline(order=story)
-    assert len(statements) <= 7
+    assert len(statements) <= 8
 
 
 def test_the_api_answers_it_as_a_list(story):

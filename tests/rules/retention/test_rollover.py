@@ -351,7 +351,7 @@ class TestDetach:
             other.execute("SET lock_timeout = '100ms'")
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 other.execute(f"ALTER TABLE email_notifications DETACH PARTITION {old.name} CONCURRENTLY")
-            other.execute(f"UPDATE {old.name} SET status = 'pending' WHERE id = %s", [ids[0]])
+            other.execute(f"UPDATE {old.name} SET status = 'pending', ended_by = '' WHERE id = %s", [ids[0]])
         reading.close()
         assert states()[old.name] == "pending"
         assert not EmailNotification.objects.filter(id=ids[0]).exists()
@@ -363,7 +363,7 @@ class TestDetach:
         ids = fill(old, 2, status="discarded")
         roll()
         with connection.cursor() as cursor:
-            cursor.execute(f"UPDATE {old.name} SET status = 'dead_lettered'")
+            cursor.execute(f"UPDATE {old.name} SET status = 'dead_lettered', ended_by = 'provider'")
         detach.attach(model=EmailNotification, name=old.name)
         assert roll()[0].held
         give_up(ids=ids)
