@@ -349,7 +349,7 @@ TEMPLATES = [
         "NAME": "emails",
         "BACKEND": "django.template.backends.jinja2.Jinja2",
         "DIRS": [*filter(None, [EMAIL_TEMPLATES_DIR]), BASE_DIR / "templates" / "emails"],
-        "OPTIONS": {"environment": "notifications.template_files.make_environment"},
+        "OPTIONS": {"environment": "notifications.content.template_files.make_environment"},
     },
 ]
 PASSWORD_HASHERS = ["web.admin.logins.OneAtATime"]

@@ -9,7 +9,7 @@ application = get_wsgi_application()
 
 import threading  # noqa: E402
 
-from notifications.template_checks import warm_up  # noqa: E402 - needs the apps
+from notifications.content.template_checks import warm_up  # noqa: E402 - needs the apps
 from orders.emails import SAMPLE  # noqa: E402
 from runtime.process.heap import freeze_heap  # noqa: E402
 from runtime.process.presence import keep_beating  # noqa: E402

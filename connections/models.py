@@ -9,7 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from connections.encryption import Unreadable, decrypt
-from notifications.age import describe_old_news
+from notifications.changes.age import describe_old_news
 from notifications.states.transitions import EndedBy, Status, Withheld
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule

@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 
 from notifications import filters, services
+from notifications.changes.manual_actions import Refusal
+from notifications.changes.restored import mark_sent
 from notifications.log import EmailChange
-from notifications.manual_actions import Refusal
 from notifications.models import EmailNotification
-from notifications.restored import mark_sent
 from notifications.states import transitions
 from notifications.states.transitions import Status
 from runtime.jobs.actions import ACTIONS, BatchResult, BulkAction, group_refusals, register

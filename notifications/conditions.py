@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from django.conf import settings
 
+from notifications.content.published import Trouble, find_troubles
 from notifications.models import FIRST_DUE, OWN_ORDERS, WAITS_SINCE, EmailNotification, text_name
-from notifications.published import Trouble, find_troubles
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql
 from notifications.sums import BY_MINUTE
@@ -68,7 +68,7 @@ class Rows(NamedTuple):
     waiting_seconds: float = 0.0  # since the oldest row that is not held was first due
     waiting_overdue: int = 0  # those of them after an hour
     ageing: int = 0  # those that soon become dead letters as too old
-    age_seconds: float = 0.0  # of the oldest row that is not held (notifications.age)
+    age_seconds: float = 0.0  # of the oldest row that is not held (notifications.changes.age)
     processing: int = 0
     claimed_seconds: float = 0.0  # since the oldest current claim
     processing_seconds: float = 0.0  # since the oldest row in processing was first due

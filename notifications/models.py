@@ -63,7 +63,7 @@ def _has_reason_of_state() -> Q:
 LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
 #: When an e-mail was first due: it was written, got an address, or was resent.
 FIRST_DUE = "greatest(created_at, readdressed_at, resent_at)"
-#: Since when an e-mail could be sent: `notifications.age` says why.
+#: Since when an e-mail could be sent: `notifications.changes.age` says why.
 WAITS_SINCE = f"""greatest({FIRST_DUE},
     (SELECT beat_at FROM heartbeats WHERE name = '{Heartbeat.DELIVERY_RESUMED}'))"""  # noqa: S608 - ours
 
@@ -92,7 +92,7 @@ class StoredReport(NamedTuple):
 class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
     """Filters by state, and what providers report.
 
-    `notifications.settle`, `notifications.manual_actions` and `outbox.claim` change states. The statements
+    `changes.settle`, `changes.manual_actions` and `outbox.claim` change states. The statements
     about reports ignore the filter of the query that they are called on.
     """
 
@@ -196,7 +196,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
 class EmailNotification(Partitioned):
     """An e-mail, rendered when the order changed, so that sending needs neither a template nor the order.
 
-    Only `notifications.settle`, `notifications.manual_actions`, `outbox.claim` and inserts write `status`.
+    Only `changes.settle`, `changes.manual_actions`, `outbox.claim` and inserts write `status`.
     """
 
     retention = EMAIL_RETENTION

@@ -13,10 +13,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from notifications.connected import order_sources
+from notifications.content.rendering import is_locale
 from notifications.models import OWN_ORDERS, MailProfile
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
-from notifications.rendering import is_locale
 from runtime.addresses import NotAnAddress, read_address
 from runtime.texts import name_invisible, one_line
 

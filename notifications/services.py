@@ -11,18 +11,18 @@ from django.conf import settings
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from notifications import manual_actions
+from notifications.changes import manual_actions
+from notifications.changes.manual_actions import Refusal
+from notifications.changes.turns import find_overtaken
+from notifications.content.parts import RenderedEmail
+from notifications.content.profiles import find_profile
 from notifications.log import EmailChange, log_changes
-from notifications.manual_actions import Refusal
 from notifications.models import CONTENT, EmailNotification
-from notifications.parts import RenderedEmail
-from notifications.profiles import find_profile
 from notifications.providers.sending import PROVIDERS
 from notifications.states import transitions
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import EndedBy, Status
 from notifications.suppressions import suppressed_among
-from notifications.turns import find_overtaken
 from notifications.wake import Reason, wake
 from retention.person import Person
 from retention.rows_of_person import erase_rows

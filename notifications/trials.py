@@ -15,14 +15,14 @@ from email.utils import parseaddr
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 
+from notifications.content.rendering import render_email
+from notifications.content.template_files import event_types
 from notifications.models import EmailNotification
 from notifications.providers.causes import blame, explain
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.sending import PROVIDERS
 from notifications.providers.webhook import Evidence
-from notifications.rendering import render_email
 from notifications.states.outcomes import Outcome, Verdict
-from notifications.template_files import event_types
 from runtime.addresses import read_address
 from runtime.jobs.actions import JobRefused, Report
 from runtime.jobs.start import start_for_person

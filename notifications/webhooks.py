@@ -18,7 +18,7 @@ from django.utils.module_loading import import_string
 from django.views.decorators.csrf import csrf_exempt
 
 from notifications import metrics
-from notifications.evidence import record_evidence
+from notifications.changes.evidence import record_evidence
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.webhook import Malformed, Unsigned, Unverifiable, Webhook
 from notifications.trials import refused_beat

@@ -17,9 +17,9 @@ import structlog
 from django.db.models import Model
 
 from events.models import DomainEvent, ProcessedEvent
+from notifications.changes.restored import Sent, hold_unproven, settle_logged
+from notifications.changes.settle import set_aside_replaced
 from notifications.models import EmailNotification
-from notifications.restored import Sent, hold_unproven, settle_logged
-from notifications.settle import set_aside_replaced
 from notifications.states.transitions import EndedBy
 from operations import pauses
 from operations.lost_changes import Lost, LostChanges, merged

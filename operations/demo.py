@@ -25,8 +25,8 @@ from connections.posts import process_waiting
 from connections.receive import store_post
 from connections.services import make_secret
 from events.models import DomainEvent
+from notifications.content.rendering import write_date
 from notifications.models import EmailNotification, MailProfile
-from notifications.rendering import write_date
 from notifications.states.transitions import EndedBy, Status
 from orders import parcels, services, shipments
 from orders.models import Order

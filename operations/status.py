@@ -12,8 +12,8 @@ from django.conf import settings
 from events.conditions import KAFKA_AWAY, LAGS, UNFINISHED_EVENTS
 from events.consuming.consumer import GROUP
 from events.transports import BrokerAway, consumer_lags
+from notifications.changes.evidence import count_unmatched
 from notifications.conditions import UNFINISHED_EMAILS
-from notifications.evidence import count_unmatched
 from operations.conditions import CONNECTIONS, FAILED_JOBS
 from orders.conditions import STUCK_ORDERS
 from orders.subscriptions import subscribed

@@ -26,9 +26,9 @@ class OrdersConfig(AppConfig):
         from events.consuming import handlers
         from events.schemas.schemas import register_schemas
         from notifications.api.sources import register_order_ids
-        from notifications.samples import register_samples
-        from notifications.template_checks import check_templates
-        from notifications.turns import register_overtaken
+        from notifications.changes.turns import register_overtaken
+        from notifications.content.samples import register_samples
+        from notifications.content.template_checks import check_templates
         from orders import untold
         from orders.emails import SAMPLES, sample_for
         from orders.events import EMAILS, EVENTS

@@ -8,7 +8,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from notifications.rendering import (
+from notifications.content.rendering import (
     LANGUAGE_TAG,
     currencies,
     is_currency,

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 
 from notifications.bulk_actions import add_action
-from notifications.manual_actions import Refusal
+from notifications.changes.manual_actions import Refusal
 from notifications.services import find_old_news
 from notifications.states import transitions
 from notifications.trials import TRY, run_trial

@@ -6,7 +6,7 @@ import uuid
 
 from django.db import transaction
 
-from notifications.copies import NotCopied, copy_email
+from notifications.content.copies import NotCopied, copy_email
 from notifications.models import EmailNotification
 from notifications.services import readdress
 from notifications.states.transitions import ENDED, Status

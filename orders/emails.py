@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from notifications.profiles import find_profile
+from notifications.content.profiles import find_profile
 from orders.fields import ORDER_FIELDS, Kind
 from runtime.texts import one_line
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from events.models import DomainEvent
-from notifications.copies import add_copy
-from notifications.manual_actions import Refusal
+from notifications.changes.manual_actions import Refusal
+from notifications.content.copies import add_copy
+from notifications.content.parts import RenderedEmail
+from notifications.content.profiles import find_profile
+from notifications.content.rendering import TemplateFailed, render_email
 from notifications.models import EmailNotification
-from notifications.parts import RenderedEmail
-from notifications.profiles import find_profile
-from notifications.rendering import TemplateFailed, render_email
 from notifications.services import give_up
 from notifications.states.transitions import EndedBy
 from notifications.suppressions import suppressed_among

@@ -26,7 +26,7 @@ from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind
 
 from events.publishing.write import new_event
-from notifications.new_emails import new_emails
+from notifications.content.new_emails import new_emails
 from notifications.states.transitions import NO_ADDRESS, Withheld
 from orders.emails import default_locale, email_context, fulfilment_before
 from orders.events import EVENTS, event_payload

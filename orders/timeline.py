@@ -14,9 +14,9 @@ from django.contrib.admin.models import LogEntry
 from django.db.models import Q
 
 from events.models import DomainEvent
+from notifications.changes.trail import Kind, Row, TimelineEntry, act_entry, email_entries, read_time
+from notifications.content.rendering import format_amount
 from notifications.models import EmailNotification
-from notifications.rendering import format_amount
-from notifications.trail import Kind, Row, TimelineEntry, act_entry, email_entries, read_time
 from orders.events import EVENTS
 from orders.models import Order, OrderRefund, UnexpectedPayment
 from orders.parcels import Line, event_details, read_shipments

@@ -20,9 +20,9 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from notifications.evidence import count_unmatched
+from notifications.changes.evidence import count_unmatched
+from notifications.content.template_files import event_types
 from notifications.models import EmailNotification
-from notifications.template_files import event_types
 from notifications.trials import default_event, start_trial
 from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.drain import gate

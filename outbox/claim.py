@@ -26,9 +26,9 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from notifications import metrics
+from notifications.changes.settle import settle_locked
 from notifications.log import EmailChange
 from notifications.models import CONTENT, EmailNotification
-from notifications.settle import settle_locked
 from notifications.states.claimed import Claimed
 from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.states.transitions import CLAIM, RECOVER, list_in_sql

@@ -25,9 +25,9 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
 
-from notifications import age
+from notifications.changes import age
+from notifications.changes.settle import settle, take_back
 from notifications.log import EmailChange
-from notifications.settle import settle, take_back
 from notifications.states.claimed import Claimed
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import DUE_STATES

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.db.models.functions import Now
 
-from notifications.age import find_too_old
+from notifications.changes.age import find_too_old
+from notifications.changes.turns import find_out_of_turn
 from notifications.states.claimed import Claimed
 from notifications.states.errors import entries_since, last_doubt, time_of
 from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.suppressions import suppressed_among
-from notifications.turns import find_out_of_turn
 from outbox.first_attempts import FirstAttempts
 from runtime.models import Heartbeat
 from web.heartbeat import ENDPOINT

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from connections.woocommerce.parcels import Parcel, read_parcels
 from events.consuming.envelope import DEEPEST, Rejected
-from notifications.rendering import minor_digits
+from notifications.content.rendering import minor_digits
 from orders.fields import ITEM_FIELDS, MAX_AMOUNT, MAX_ITEMS, longest
 from runtime.addresses import NotAnAddress, read_address
 from runtime.texts import one_line

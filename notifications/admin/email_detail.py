@@ -23,10 +23,10 @@ from notifications.admin.email_preview import mime_of
 from notifications.admin.email_state import WAITING, read_states
 from notifications.admin.timeline import lines_of
 from notifications.bulk_actions import EmailAction, email_actions
+from notifications.changes.trail import act_entry, email_entries
 from notifications.models import CONTENT, EmailNotification, EmailTextVersion
 from notifications.services import why_not_given_up
 from notifications.suppressions import suppression_of
-from notifications.trail import act_entry, email_entries
 from runtime.database.clock import read_database_time
 from runtime.database.ids import parse_uuid
 from runtime.personal_data import AddressGiven, refuse_addresses

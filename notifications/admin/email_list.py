@@ -17,10 +17,10 @@ from django.utils.safestring import SafeString
 from notifications import filters
 from notifications.admin.email_state import state_pill
 from notifications.connected import order_sources
+from notifications.content.template_files import event_types
 from notifications.filters import orders
 from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
-from notifications.template_files import event_types
 from runtime.database.beginnings import beginning_with
 from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter

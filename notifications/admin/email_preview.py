@@ -10,8 +10,8 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 
+from notifications.content.profiles import find_profile
 from notifications.models import EmailNotification
-from notifications.profiles import find_profile
 from notifications.providers.base import build_message
 from notifications.providers.headers import encode_headers
 

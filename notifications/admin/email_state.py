@@ -11,15 +11,15 @@ from django.utils.safestring import SafeString
 
 from notifications import services
 from notifications.bulk_actions import RESEND
-from notifications.copies import why_not_copied
-from notifications.manual_actions import Refusal, why_not
+from notifications.changes.manual_actions import Refusal, why_not
+from notifications.changes.turns import seconds_to_wait
+from notifications.content.copies import why_not_copied
 from notifications.models import EmailNotification
 from notifications.providers.causes import explain_email
 from notifications.providers.explanations import MALFORMED_ADDRESS, NO_ADDRESS, NO_SUCH_ADDRESS, Explanation
 from notifications.states import transitions
 from notifications.states.errors import entries_since
 from notifications.states.transitions import DUE_STATES, LABELS, EndedBy, Status
-from notifications.turns import seconds_to_wait
 from runtime.models import Pause
 from web.admin.base import format_time, pill
 

@@ -14,13 +14,13 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from notifications import samples
 from notifications.admin.email_preview import framed
+from notifications.content import samples
+from notifications.content.profiles import profile_of
+from notifications.content.rendering import render_email
+from notifications.content.template_files import event_types
 from notifications.models import MailProfile
 from notifications.profile_form import COLUMNS, ProfileForm, account_fields
-from notifications.profiles import profile_of
-from notifications.rendering import render_email
-from notifications.template_files import event_types
 from notifications.trials import default_event
 from web.admin.base import EstimatingPaginator, ListAdmin
 from web.admin.menu import MenuItem

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from django.urls import reverse
 from django.utils import timezone
 
-from notifications.trail import TimelineEntry
+from notifications.changes.trail import TimelineEntry
 
 #: A page shows at most so many entries, the newest.
 MOST = 300

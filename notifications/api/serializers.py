@@ -9,9 +9,9 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from notifications.content.template_files import event_types
 from notifications.models import LAST_ERROR_AT, EmailNotification
 from notifications.states.transitions import DUE_STATES, EndedBy, Status
-from notifications.template_files import event_types
 from runtime.personal_data import without_addresses
 from web.api.fields import Choice, EmailAddress, Identifier
 from web.api.pages import PeriodQuery

@@ -16,7 +16,7 @@ from notifications.api.serializers import (
     with_columns,
 )
 from notifications.api.sources import visible
-from notifications.manual_actions import Refusal
+from notifications.changes.manual_actions import Refusal
 from notifications.models import EmailNotification
 from runtime.database.periods import narrow_to_created
 from web.api.idempotency import answer_once

@@ -1,6 +1,6 @@
 """The base class of the providers' webhooks: it verifies posts and turns each event into evidence.
 
-Anymail parses a provider's events. `notifications.evidence` finds the e-mail that an event is about.
+Anymail parses a provider's events. `notifications.changes.evidence` finds the e-mail that an event is about.
 
 | event (anymail's name) | evidence |
 | --- | --- |
@@ -83,7 +83,7 @@ warnings.simplefilter("ignore", AnymailInsecureWebhookWarning)
 class Evidence:
     """One event: the provider has an e-mail. Times are the provider's.
 
-    `notifications.evidence` writes it. An event with `is_proof` false is only counted.
+    `notifications.changes.evidence` writes it. An event with `is_proof` false is only counted.
 
     id               the e-mail's id, from the event's metadata
     message_id       the id with which the provider accepted the e-mail

@@ -15,7 +15,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from notifications.copies import NotCopied
+from notifications.content.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.corrections import correct_address, find_last_email
 from orders.models import Order

@@ -14,7 +14,7 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from notifications.copies import NotCopied
+from notifications.content.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.admin.addresses import COPY_PERMISSION, ReasonForm, log_act
 from orders.corrections import send_copy

@@ -19,14 +19,13 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
 
-from notifications import editing, published
-from notifications.models import EmailText, EmailTextVersion, MailProfile, text_name
-from notifications.own_text import LIMIT
-from notifications.parts import RenderedEmail
-from notifications.profiles import find_profile
-from notifications.published import TextEntry, Trouble, key_of
-from notifications.rendering import render_email
-from notifications.sentences import (
+from notifications.content import editing, published
+from notifications.content.own_text import LIMIT
+from notifications.content.parts import RenderedEmail
+from notifications.content.profiles import find_profile
+from notifications.content.published import TextEntry, Trouble, key_of
+from notifications.content.rendering import render_email
+from notifications.content.sentences import (
     EXTRAS,
     LAYOUT,
     Sentence,
@@ -35,7 +34,8 @@ from notifications.sentences import (
     read_keys,
     sentences_of,
 )
-from notifications.template_files import Key
+from notifications.content.template_files import Key
+from notifications.models import EmailText, EmailTextVersion, MailProfile, text_name
 from notifications.trials import default_event
 from orders.admin.previews import send_to_user
 from orders.emails import preview_context, sample_for

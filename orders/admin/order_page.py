@@ -14,8 +14,8 @@ from django.utils.safestring import SafeString
 from notifications.admin.email_list import ShopFilter
 from notifications.admin.email_state import EmailState, read_states
 from notifications.admin.timeline import lines_of
+from notifications.content.rendering import format_amount
 from notifications.models import OWN_ORDERS, EmailNotification
-from notifications.rendering import format_amount
 from orders.admin.addresses import may_correct
 from orders.admin.search import orders_of
 from orders.fields import ORDER_FIELDS, Use, names

@@ -14,9 +14,9 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 
 from notifications.admin.email_preview import framed
-from notifications.parts import RenderedEmail
-from notifications.profiles import find_profile
-from notifications.rendering import TemplateFailed, render_email
+from notifications.content.parts import RenderedEmail
+from notifications.content.profiles import find_profile
+from notifications.content.rendering import TemplateFailed, render_email
 from notifications.services import send_preview
 from orders.emails import preview_context
 from orders.events import EMAILS

@@ -16,7 +16,7 @@ from rest_framework.request import Request
 
 from notifications.api.serializers import NotificationSerializer, ResendProblemSerializer, with_columns
 from notifications.api.sources import visible
-from notifications.copies import NotCopied
+from notifications.content.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order

@@ -8,8 +8,8 @@ from django.http import HttpResponse
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from notifications.changes.trail import TimelineEntry
 from notifications.models import EmailNotification
-from notifications.trail import TimelineEntry
 from orders.api.access import find_order
 from orders.timeline import read_timeline
 from web.api.pages import hot_since

@@ -21,7 +21,7 @@ from events.consuming.envelope import Envelope, Rejected
 from events.counters import FALLBACKS_USED
 from notifications import connected
 from notifications.connected import ConnectedShop
-from notifications.rendering import nearest_locale
+from notifications.content.rendering import nearest_locale
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
 from orders.bodies import CancelBody, CompleteBody, Locale, OrderBody

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rest_framework import serializers
 
-from notifications.rendering import nearest_locale
+from notifications.content.rendering import nearest_locale
 from orders.fields import camel, longest
 from web.api.fields import StrictSerializer
 

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from notifications import editing, published
+from notifications.content import editing, published
 from notifications.models import EmailNotification, EmailText, EmailTextVersion
 from runtime.process import cached_rows
 from tests.kit.admin import MAILS

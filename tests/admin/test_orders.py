@@ -17,8 +17,8 @@ from django.test import Client
 from django.utils.html import escape
 
 from notifications.admin.timeline import lines_of
-from notifications.copies import NotCopied
-from notifications.trail import TimelineEntry
+from notifications.changes.trail import TimelineEntry
+from notifications.content.copies import NotCopied
 from orders.corrections import correct_address
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
 from tests.kit.mails import make_mail

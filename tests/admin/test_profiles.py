@@ -10,10 +10,10 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from notifications.editing import make_entries, save_draft
+from notifications.content.editing import make_entries, save_draft
+from notifications.content.template_files import Key
 from notifications.models import EmailText, EmailTextVersion, MailProfile
 from notifications.profile_form import DEFAULT_COLOUR
-from notifications.template_files import Key
 from tests.kit.people import staff_client
 from tests.kit.profiles import save_profile
 from tests.kit.texts import AFTER, READY, publish_texts

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from notifications import published
+from notifications.content import published
+from notifications.content.published import entry_of
+from notifications.content.sentences import original
+from notifications.content.template_files import Key, extra_key
 from notifications.models import EmailText, EmailTextVersion
-from notifications.published import entry_of
-from notifications.sentences import original
-from notifications.template_files import Key, extra_key
 from runtime.process import cached_rows
 
 SUBJECT = Key("", "Payment received for your order %(reference)s")

@@ -25,9 +25,14 @@ from events.transports import (
     kafka,
 )
 from events.transports.redis import RedisPublisher
-from notifications import manual_actions
 from notifications import services as mail_services
 from notifications.bulk_actions import RESEND, email_actions
+from notifications.changes import manual_actions
+from notifications.changes.restored import mark_sent
+from notifications.changes.settle import accept, set_aside, set_aside_replaced, settle
+from notifications.content.rendering import render_email
+from notifications.content.template_checks import check_templates
+from notifications.content.template_files import event_types
 from notifications.failure_causes import dead_causes
 from notifications.models import EmailNotification, Suppression
 from notifications.providers import session
@@ -38,10 +43,7 @@ from notifications.providers.registry import declarations
 from notifications.providers.sendgrid import make_key
 from notifications.providers.sendgrid.sandbox import sign
 from notifications.providers.sending import PROVIDERS
-from notifications.rendering import render_email
-from notifications.restored import mark_sent
 from notifications.services import give_up, resend
-from notifications.settle import accept, set_aside, set_aside_replaced, settle
 from notifications.states import transitions
 from notifications.states.claimed import Claimed
 from notifications.states.outcomes import (
@@ -54,8 +56,6 @@ from notifications.states.outcomes import (
 )
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
-from notifications.template_checks import check_templates
-from notifications.template_files import event_types
 from operations import pauses
 from operations.apps import make_groups
 from operations.probes import PROBES

@@ -13,7 +13,7 @@ from django.core.management import CommandError
 from django.db import DatabaseError, transaction
 from django.db.models.functions import Now
 
-from notifications.restored import mark_sent
+from notifications.changes.restored import mark_sent
 from tests.kit.brokers import Memory
 from tests.kit.jobs import act
 from tests.kit.mails import claim_one, make_mail, not_in, settled

@@ -17,7 +17,7 @@ WORDS = {"last_error", "warnings"}
 EXPLAIN_ANSWERS = {
     "notifications/providers/causes.py": "explains them",
     "notifications/failure_causes.py": "groups them",
-    "notifications/settle.py": "compares them with the refusal of an account",
+    "notifications/changes/settle.py": "compares them with the refusal of an account",
 }
 #: SQL that compares such a column, or takes it apart.
 _SQL = re.compile(

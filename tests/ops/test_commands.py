@@ -17,9 +17,9 @@ from django.db.models import Count
 from django.urls import reverse
 
 from connections.models import ConnectionPost, ShopConnection
+from notifications.content.rendering import write_date
 from notifications.failure_causes import dead_causes
 from notifications.models import MailProfile
-from notifications.rendering import write_date
 from orders.models import STUCK, Shipment
 from runtime.database.partitions import attached
 from tests.kit.commands import handlers_kept, polling, provider, sent, stopped_when

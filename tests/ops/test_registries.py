@@ -158,9 +158,10 @@ def test_no_module_changes_a_global_of_another_one(modules):
      "_kinds[:] = []", "samples.order_for, samples.x = 1, 2"],
 )  # fmt: skip
 def test_a_module_that_does_is_noticed(statement):
-    source = f"from notifications import samples\nfrom notifications.samples import _kinds\n{statement}\n"
+    path = "notifications.content"
+    source = f"from {path} import samples\nfrom {path}.samples import _kinds\n{statement}\n"
     module = Module(
-        "orders.apps", source, frozenset({"notifications", "notifications.samples", "orders.apps"})
+        "orders.apps", source, frozenset({"notifications", "notifications.content.samples", "orders.apps"})
     )
     assert list(module.others_changed())
 

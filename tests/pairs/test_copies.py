@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from notifications.copies import NotCopied
+from notifications.content.copies import NotCopied
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps, fill, make_partition, states

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from notifications.copies import NotCopied
+from notifications.content.copies import NotCopied
 from tests.kit.api import Api, make_token
 from tests.kit.mails import drained, rendered_again, sandbox
 from tests.kit.months import Steps, age_records, fill, make_partition, roll
@@ -218,7 +218,7 @@ class TestRestore:
 
     def test_profiles_come_with_the_backup(self, tmp_path: Path):
         """They are rows of the database, and each process reads them again, whatever it knew."""
-        from notifications.profiles import find_profile
+        from notifications.content.profiles import find_profile
         from runtime.process import cached_rows
 
         for rows in cached_rows.CACHED:

@@ -8,7 +8,7 @@ import uuid
 import pytest
 from django.db import transaction
 
-from notifications import editing, published
+from notifications.content import editing, published
 from tests.kit.api import Api, make_token
 from tests.kit.events import told
 from tests.kit.mails import ENDED_BY

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from notifications import age
-from notifications.settle import take_back
+from notifications.changes import age
+from notifications.changes.settle import take_back
 from notifications.suppression_files import load_file
 from tests.kit.events import SHOP, new_id, tell
 from tests.kit.mails import claim_one, drained, due_now, make_mail, rendered_again, sandbox, settled, statuses

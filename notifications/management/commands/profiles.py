@@ -11,9 +11,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 from django.db.models.functions import Now
 
+from notifications.content.text_documents import as_texts, load_texts
 from notifications.models import MailProfile
 from notifications.profile_form import as_document, form_of
-from notifications.text_documents import as_texts, load_texts
 
 
 def _documents() -> Iterator[dict[str, Any]]:

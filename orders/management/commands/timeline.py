@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from notifications.trail import TimelineEntry
+from notifications.changes.trail import TimelineEntry
 from orders.models import Order
 from orders.timeline import read_timeline
 from runtime.database.ids import parse_uuid

@@ -13,9 +13,9 @@ from django.utils import timezone
 from connections import posts
 from connections.models import ConnectionPost, ShopConnection
 from connections.posts import process_waiting, retry
-from notifications.copies import NotCopied, copy_email
+from notifications.changes.turns import find_overtaken
+from notifications.content.copies import NotCopied, copy_email
 from notifications.events import TOPICS
-from notifications.turns import find_overtaken
 from runtime.process import cached_rows
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import told

@@ -15,10 +15,10 @@ from babel.dates import format_date
 from babel.numbers import format_currency
 from django.conf import settings
 
-from notifications.own_text import read
-from notifications.parts import RenderedEmail
-from notifications.sentences import LAYOUT, read_keys
-from notifications.template_files import Words
+from notifications.content.own_text import read
+from notifications.content.parts import RenderedEmail
+from notifications.content.sentences import LAYOUT, read_keys
+from notifications.content.template_files import Words
 from tests.kit.words import EMAILS, Order, email_context, event_types, render_email
 
 PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)

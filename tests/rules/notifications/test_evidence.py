@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
-from notifications.evidence import count_unmatched
+from notifications.changes.evidence import count_unmatched
 from operations.status import read_status
 from outbox.admin import provider_lines
 from tests.kit.mails import claim_one, make_mail
@@ -30,8 +30,8 @@ from tests.kit.words import (
     read_database_time,
     recover,
 )
-from tests.rules.notifications.evidence import TELLERS, tell
-from tests.rules.notifications.evidence import tellers as tellers
+from tests.rules.notifications.changes.evidence import TELLERS, tell
+from tests.rules.notifications.changes.evidence import tellers as tellers
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tellers")]
 #: Every provider's e-mails, with the events of every other provider.

@@ -11,8 +11,8 @@ from django.utils.html import urlize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from notifications.content.parts import RenderedEmail
 from notifications.models import EmailNotification
-from notifications.parts import RenderedEmail
 from notifications.providers.base import build_message
 from runtime.texts import break_links
 from tests.kit.words import SAMPLE, event_types, new_id, render_email

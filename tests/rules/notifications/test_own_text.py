@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from markupsafe import Markup
 
-from notifications.own_text import Mistake, NotStorable, OwnText, read
+from notifications.content.own_text import Mistake, NotStorable, OwnText, read
 from tests.kit.attacks import TYPED
 
 VARIABLES = frozenset({"name", "reference"})

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications.profiles import find_profile
+from notifications.content.profiles import find_profile
 from orders.privacy.persons import own_emails
 from runtime.process import cached_rows
 from tests.kit.mails import make_mail

@@ -8,10 +8,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications import own_text, published
+from notifications.content import own_text, published
+from notifications.content.profiles import from_settings
+from notifications.content.template_files import Key, Words
 from notifications.models import EmailText
-from notifications.profiles import from_settings
-from notifications.template_files import Key, Words
 from runtime.texts import break_links
 from tests.kit.attacks import LINES
 from tests.kit.texts import AFTER, BEFORE, HELLO, READY, SUBJECT, THANKS, publish_texts, renew

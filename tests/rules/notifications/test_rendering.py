@@ -12,7 +12,7 @@ import babel.numbers
 import pytest
 from django.conf import settings
 
-from notifications.rendering import (
+from notifications.content.rendering import (
     TemplateFailed,
     UnknownEmail,
     currencies,

@@ -6,8 +6,8 @@ import pytest
 from django.conf import settings as project
 from jinja2.ext import extract_from_ast
 
-from notifications.sentences import EXTRAS, LAYOUT, example_numbers, original, read_keys, sentences_of
-from notifications.template_files import Key, environment, our_folder
+from notifications.content.sentences import EXTRAS, LAYOUT, example_numbers, original, read_keys, sentences_of
+from notifications.content.template_files import Key, environment, our_folder
 from tests.kit.texts import READY, SUBJECT
 from tests.kit.words import EMAILS
 

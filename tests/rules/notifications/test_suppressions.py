@@ -12,9 +12,9 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from notifications.admin import suppressions as admin
-from notifications.copies import copy_email
+from notifications.changes.turns import find_overtaken
+from notifications.content.copies import copy_email
 from notifications.suppressions import suppressed_among, suppression_of
-from notifications.turns import find_overtaken
 from tests.kit.mails import drained, make_mail, sandbox
 from tests.kit.providers import provider
 from tests.kit.races import together

@@ -16,8 +16,8 @@ from django.conf import settings as project
 from django.core.exceptions import ImproperlyConfigured
 from jinja2.ext import extract_from_ast
 
-from notifications.template_checks import warm_up
-from notifications.template_files import CATALOGUES, environment
+from notifications.content.template_checks import warm_up
+from notifications.content.template_files import CATALOGUES, environment
 from tests.kit.words import (
     EMAILS,
     SAMPLE,

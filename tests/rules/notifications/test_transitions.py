@@ -12,10 +12,10 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from local.machine import PROJECT
-from notifications import age
+from notifications.changes import age
+from notifications.changes.settle import take_back
 from notifications.conditions import Rows
 from notifications.services import readdress
-from notifications.settle import take_back
 from notifications.states.transitions import (
     ACCEPT,
     CLAIM,

@@ -14,7 +14,8 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now, Random
 
-from notifications import age
+from notifications.changes import age
+from notifications.changes.settle import take_back
 from notifications.conditions import UNFINISHED_EMAILS
 from notifications.events import TOPICS
 from notifications.failure_causes import cause_of_row
@@ -22,7 +23,6 @@ from notifications.log import EmailChange
 from notifications.providers.causes import explain_email
 from notifications.providers.explanations import TOO_OLD
 from notifications.services import readdress, resend_dead_letters
-from notifications.settle import take_back
 from notifications.states.transitions import NO_ADDRESS
 from notifications.sums import sent_emails
 from operations.after_restore import reconcile

@@ -15,7 +15,7 @@ import pytest
 from django.db import DataError, OperationalError, connection
 from django.db.models.functions import Now
 
-from notifications import settle as settle_module
+from notifications.changes import settle as settle_module
 from outbox import claim as claim_module
 from outbox.drain import SETTLE_ROWS
 from tests.kit.mails import make_mail, make_mails, statuses

@@ -11,8 +11,8 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from notifications import turns
-from notifications.copies import copy_email
+from notifications.changes import turns
+from notifications.content.copies import copy_email
 from notifications.services import withdraw_emails
 from outbox.screen import screen
 from tests.kit.mails import claim_one, drained, due_now, make_mail, sandbox, settled, statuses

@@ -133,7 +133,9 @@ def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_p
             assert process.poll() is None
             # Between the check and here a person resent one: invisible now, and must not stay so.
             with psycopg.connect(dsn(), autocommit=True) as other:
-                other.execute(f"UPDATE {old.name} SET status = 'pending', ended_by = '' WHERE id = %s", [ids[0]])
+                other.execute(
+                    f"UPDATE {old.name} SET status = 'pending', ended_by = '' WHERE id = %s", [ids[0]]
+                )
         finally:
             process.kill()
             process.wait()

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
 from django.db.models import Q, QuerySet
 
+from notifications.changes.turns import look_again, wake_waiting
 from notifications.events import TOPICS, end_event
 from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
@@ -44,7 +45,6 @@ from notifications.states.transitions import (
     EndedBy,
     Status,
 )
-from notifications.turns import look_again, wake_waiting
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.save import save_together
 from runtime.texts import make_storable

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from django.db import transaction
 
-from notifications.evidence import record_evidence
+from notifications.changes.evidence import record_evidence
+from notifications.changes.manual_actions import NO_ROW, Refusal, why_not
+from notifications.changes.settle import accept, set_aside
 from notifications.log import EmailChange
-from notifications.manual_actions import NO_ROW, Refusal, why_not
 from notifications.models import EmailNotification
 from notifications.providers.webhook import Evidence
-from notifications.settle import accept, set_aside
 from notifications.states import transitions
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status

@@ -19,10 +19,10 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from notifications.changes.manual_actions import why_not
+from notifications.changes.settle import settle_locked
 from notifications.log import EmailChange
-from notifications.manual_actions import why_not
 from notifications.models import CONTENT, WAITS_SINCE, EmailNotification
-from notifications.settle import settle_locked
 from notifications.states.claimed import Claimed
 from notifications.states.errors import ErrorEntry
 from notifications.states.outcomes import Outcome, Verdict

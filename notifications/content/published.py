@@ -13,11 +13,11 @@ from typing import TypedDict
 import structlog
 from django.db.models import F
 
-from notifications import own_text
+from notifications.content import own_text
+from notifications.content.own_text import OwnText
+from notifications.content.sentences import LAYOUT, original, read_keys, sentences_of
+from notifications.content.template_files import NO_WORDS, Key, Words
 from notifications.models import EmailText, EmailTextVersion
-from notifications.own_text import OwnText
-from notifications.sentences import LAYOUT, original, read_keys, sentences_of
-from notifications.template_files import NO_WORDS, Key, Words
 from runtime.process.cached_rows import CachedRows, version_of
 
 log = structlog.get_logger(__name__)

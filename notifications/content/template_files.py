@@ -34,7 +34,7 @@ from jinja2.runtime import Context
 from jinja2.utils import missing
 from markupsafe import Markup
 
-from notifications.own_text import OwnText
+from notifications.content.own_text import OwnText
 
 CATALOGUES = Path(__file__).parent / "locale"
 #: The prefix of a project's file that a shop's file replaces.

@@ -8,11 +8,11 @@ from typing import Any
 from django.conf import settings
 from django.db.models import F
 
-from notifications import editing
+from notifications.content import editing
+from notifications.content.published import TextEntry, key_of
+from notifications.content.sentences import EXTRAS, LAYOUT, read_keys
+from notifications.content.template_files import Key, event_types, extra_key
 from notifications.models import EmailText, EmailTextVersion, text_name
-from notifications.published import TextEntry, key_of
-from notifications.sentences import EXTRAS, LAYOUT, read_keys
-from notifications.template_files import Key, event_types, extra_key
 
 #: The name in the audit of versions that a file made.
 LOADED = "profiles load"

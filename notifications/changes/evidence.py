@@ -18,11 +18,11 @@ import structlog
 from django.db import transaction
 
 from notifications import metrics
+from notifications.changes.settle import accept
 from notifications.log import EmailChange
 from notifications.models import EmailNotification, EventTimes, StoredReport
 from notifications.providers.registry import declarations
 from notifications.providers.webhook import Evidence
-from notifications.settle import accept
 from notifications.states.errors import may_have
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status

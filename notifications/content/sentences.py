@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from jinja2 import Environment, TemplateNotFound, nodes
 
-from notifications import samples
-from notifications.template_files import (
+from notifications.content import samples
+from notifications.content.template_files import (
     EXTRA,
     IN_TEXT,
     OURS,

@@ -15,12 +15,12 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
+from notifications.content.parts import RenderedEmail
+from notifications.content.profiles import find_profile
+from notifications.content.rendering import render_email
 from notifications.events import end_event
 from notifications.log import log_created
 from notifications.models import EmailNotification
-from notifications.parts import RenderedEmail
-from notifications.profiles import find_profile
-from notifications.rendering import render_email
 from notifications.states.transitions import ERASED_PERSON, NO_ADDRESS, Status, Withheld
 from notifications.wake import Reason, wake
 from runtime.database.ids import new_id

@@ -6,9 +6,9 @@ import uuid
 
 from django.conf import settings
 
+from notifications.content.new_emails import log_and_wake
+from notifications.content.parts import RenderedEmail
 from notifications.models import CONTENT, EmailNotification
-from notifications.new_emails import log_and_wake
-from notifications.parts import RenderedEmail
 from notifications.states.transitions import ENDED, EndedBy
 from notifications.suppressions import suppressed_among
 from notifications.wake import Reason

@@ -4,7 +4,7 @@
 neither a table nor the network.
 
 An event has an e-mail if the folder templates/emails/<event>/ exists. A file of EMAIL_TEMPLATES_DIR replaces
-the file of the same name; notifications.template_checks renders all of them when the process starts. One
+the file of the same name; `template_checks` renders all of them when the process starts. One
 Jinja2 template serves all languages: gettext translates its sentences from the catalogues in
 notifications/locale, and a shop's own texts replace them one by one. Short labels have a context, since
 "Order" and "Paid" alone are ambiguous. docs/guides/templates.md explains the variables.
@@ -28,10 +28,10 @@ from babel.dates import format_date
 from babel.numbers import NumberPattern, get_territory_currencies
 from django.conf import settings
 
-from notifications import published
-from notifications.parts import RenderedEmail, place_of, render_parts
-from notifications.profiles import Profile, from_settings
-from notifications.template_files import NO_WORDS, Words, event_types
+from notifications.content import published
+from notifications.content.parts import RenderedEmail, place_of, render_parts
+from notifications.content.profiles import Profile, from_settings
+from notifications.content.template_files import NO_WORDS, Words, event_types
 from runtime.texts import break_links, one_line
 
 #: The form of a language tag, which is also in the API's document. Babel lacks many that browsers send, such

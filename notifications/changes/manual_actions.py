@@ -12,11 +12,11 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.text import get_text_list
 
+from notifications.changes.turns import wake_waiting
 from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.states import errors
 from notifications.states.transitions import RESEND, EndedBy, Status, Transition
-from notifications.turns import wake_waiting
 from runtime.addresses import is_usable
 from runtime.personal_data import ERASED_ADDRESS
 

@@ -9,11 +9,11 @@ from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
 
-from notifications import own_text
+from notifications.content import own_text
+from notifications.content.published import TextEntry, entry_of, key_of, read_entries
+from notifications.content.sentences import original
+from notifications.content.template_files import Key
 from notifications.models import EmailText, EmailTextVersion
-from notifications.published import TextEntry, entry_of, key_of, read_entries
-from notifications.sentences import original
-from notifications.template_files import Key
 from runtime.database.transactions import after_commit
 from runtime.process import cached_rows
 

@@ -14,10 +14,10 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from jinja2 import TemplateSyntaxError, meta, nodes
 
-from notifications.parts import PARTS, place_of
-from notifications.profiles import from_settings
-from notifications.rendering import TemplateFailed, is_currency, localize, render_localized
-from notifications.template_files import environment, event_types, our_folder
+from notifications.content.parts import PARTS, place_of
+from notifications.content.profiles import from_settings
+from notifications.content.rendering import TemplateFailed, is_currency, localize, render_localized
+from notifications.content.template_files import environment, event_types, our_folder
 
 _ADDED = frozenset(
     {"lang", "shop_name", "shop_address", "shop_url", "shop_colour", "shop_logo_url", "subject"}

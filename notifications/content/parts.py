@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from jinja2 import TemplateSyntaxError
 
-from notifications.template_files import Words, environment, speaking
+from notifications.content.template_files import Words, environment, speaking
 from runtime.texts import one_line
 
 #: The names of the parts, and of their files.
