@@ -66,7 +66,7 @@ lint: setup ## Check style, format and the import contracts
 
 # Of examples apart, because its programs import each other without a package.
 types: setup ## Check types, strictly
-	@$(NO_SERVERS) $(PYTHON) -m mypy local config operations connections orders outbox notifications events retention web runtime tests
+	@$(NO_SERVERS) $(PYTHON) -m mypy local config operations shop_connections orders outbox notifications events retention web runtime tests
 	@$(NO_SERVERS) $(PYTHON) -m mypy examples
 
 check: setup ## Check migrations, schemas of events, alert rules and production settings

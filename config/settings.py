@@ -292,7 +292,7 @@ INSTALLED_APPS = [
     "notifications",
     "outbox",
     "orders",
-    "connections",
+    "shop_connections",
     "operations",
 ]
 MIDDLEWARE = [

@@ -19,7 +19,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/docs", schema.DocsView.as_view(url_name="schema"), name="docs"),
     path("", RedirectView.as_view(url="/api/docs"), name="home"),
     path("webhooks/", include("notifications.webhooks")),
-    path("connect/", include("connections.receive")),
+    path("connect/", include("shop_connections.receive")),
     path("admin/", admin.site.urls),
     # Do not leave these to handler404, which DEBUG replaces by a page.
     re_path(r"^(?:api|webhooks|connect)(?:/|$)", problems.unknown_path),

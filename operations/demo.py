@@ -20,10 +20,6 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from connections.models import ShopConnection
-from connections.posts import process_waiting
-from connections.receive import store_post
-from connections.services import make_secret
 from events.models import DomainEvent
 from notifications.content.rendering import write_date
 from notifications.models import EmailNotification, MailProfile
@@ -38,6 +34,10 @@ from runtime.database.ids import id_floor, new_id
 from runtime.database.partitions import attached
 from runtime.models import TrafficSum
 from runtime.process import cached_rows
+from shop_connections.models import ShopConnection
+from shop_connections.posts import process_waiting
+from shop_connections.receive import store_post
+from shop_connections.services import make_secret
 
 #: The beginning of the correlation id of all orders of a demo.
 MARK = "demo-"

@@ -12,10 +12,10 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.utils import timezone
 
-from connections.admin.shops import ShopForm
-from connections.encryption import decrypt, encrypt
-from connections.models import ConnectionPost, ShopConnection
-from connections.posts import process_waiting
+from shop_connections.admin.shops import ShopForm
+from shop_connections.encryption import decrypt, encrypt
+from shop_connections.models import ConnectionPost, ShopConnection
+from shop_connections.posts import process_waiting
 from tests.kit.admin import POSTS, SHOPS
 from tests.kit.people import staff_client
 from tests.kit.plain_shop import KEY, body_of, connect, plain_shop, post

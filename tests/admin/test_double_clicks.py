@@ -14,8 +14,8 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django_celery_beat.models import IntervalSchedule
 
-from connections.encryption import decrypt
-from connections.models import ShopConnection
+from shop_connections.encryption import decrypt
+from shop_connections.models import ShopConnection
 from tests.kit.admin import SHOPS
 from tests.kit.people import staff_client
 from tests.kit.plain_shop import KEY, connect

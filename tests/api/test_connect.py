@@ -8,9 +8,9 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from connections import encryption, receive
-from connections.encryption import encrypt
-from connections.models import ConnectionPost, ShopConnection
+from shop_connections import encryption, receive
+from shop_connections.encryption import encrypt
+from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.api import assert_problem
 from tests.kit.plain_shop import SECRET, SOURCE, body_of, connect, plain_shop, post, sign
 

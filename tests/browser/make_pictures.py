@@ -19,11 +19,11 @@ from django.db.models import Count
 from django.db.models.functions import Now
 from django.urls import reverse
 
-from connections.models import ShopConnection
-from connections.services import make_secret
 from local.docs import DIAGRAMS, diagrams, drawing
 from local.machine import PROJECT
 from operations.demo import BRANDS, SHOP
+from shop_connections.models import ShopConnection
+from shop_connections.services import make_secret
 from tests.browser.brands import LOGO_URL, serve_logo
 from tests.kit.commands import polling, provider
 from tests.kit.profiles import save_profile

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import requests
 
-from connections.encryption import _keys
 from local.machine import HOST
+from shop_connections.encryption import _keys
 from tests.kit.shop import Shop
 from tests.kit.waiting import PATIENCE
 from tests.kit.woocommerce import FakeShop, Post

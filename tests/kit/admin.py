@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from connections.models import ConnectionPost, ShopConnection
+from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.texts import publish_texts

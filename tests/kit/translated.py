@@ -7,14 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from connections.translation import Stored, StoredShipment
-from connections.woocommerce.order import read_order_id
-from connections.woocommerce.translate import translate
 from events.consuming.envelope import envelope_of
 from orders.events import EVENTS
 from orders.inbound.external import BODIES, SHIPPED
 from orders.inbound.fallbacks import use_fallbacks
 from orders.inbound.reading import read_data
+from shop_connections.translation import Stored, StoredShipment
+from shop_connections.woocommerce.order import read_order_id
+from shop_connections.woocommerce.translate import translate
 from tests.kit.woocommerce import FakeShop
 
 NAMES = {EVENTS[name].topic: name for name in BODIES} | {SHIPPED: "order.shipped"}

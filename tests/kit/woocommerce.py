@@ -24,7 +24,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from connections.woocommerce.signature import sign
+from shop_connections.woocommerce.signature import sign
 from tests.kit.http import serve
 
 _ZONE = dt.timedelta(hours=1)  # of the shop, which dates without dates_are_gmt have

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from connections.woocommerce.client import read_orders
-from connections.woocommerce.signature import is_ping, is_signed
 from local.machine import free_port
+from shop_connections.woocommerce.client import read_orders
+from shop_connections.woocommerce.signature import is_ping, is_signed
 from tests.kit.http import serve
 from tests.kit.needs import needs
 from tests.kit.translated import Here

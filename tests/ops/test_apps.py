@@ -19,7 +19,7 @@ from tests.kit.words import ACTIONS as REGISTERED
 FOUND_BY_NAME = {
     *("notifications.metrics", "outbox.metrics", "events.metrics", "web.metrics", "operations.metrics"),
     *("notifications.conditions", "outbox.conditions", "events.conditions", "orders.conditions"),
-    *("connections.conditions", "connections.metrics"),
+    *("shop_connections.conditions", "shop_connections.metrics"),
     *("retention.conditions", "operations.conditions"),
     *("notifications.sums", "orders.sums", "outbox.tasks", "runtime.tasks"),
 }

@@ -16,12 +16,12 @@ from django.db import OperationalError, connections
 from django.db.models import Count
 from django.urls import reverse
 
-from connections.models import ConnectionPost, ShopConnection
 from notifications.content.rendering import write_date
 from notifications.failure_causes import dead_causes
 from notifications.models import MailProfile
 from orders.models import STUCK, Shipment
 from runtime.database.partitions import attached
+from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.commands import handlers_kept, polling, provider, sent, stopped_when
 from tests.kit.mails import make_mail
 from tests.kit.months import make_partition, states

@@ -23,8 +23,6 @@ from django.db import OperationalError, connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from connections.encryption import encrypt
-from connections.models import ConnectionPost, ShopConnection
 from events.transports import Lag
 from operations.conditions import IDLE_TRANSACTIONS, TRANSACTION_IDLE
 from outbox import cdc
@@ -33,6 +31,8 @@ from retention.conditions import AHEAD_ALARM
 from runtime.conditions import read_facts
 from runtime.lateness import lateness
 from runtime.process.presence import Presence
+from shop_connections.encryption import encrypt
+from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.alerts import alerts
 from tests.kit.mails import make_mail
 from tests.kit.months import fill, make_partition

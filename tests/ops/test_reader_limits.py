@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from connections import missing, posts, translation
-from connections.woocommerce import client
 from events.consuming import bodies
 from events.transports import base, kafka, redis
 from notifications import suppression_files
 from notifications.providers import session, webhook
 from orders.api import events_in
 from orders.fields import MAX_ITEMS
+from shop_connections import missing, posts, translation
+from shop_connections.woocommerce import client
 
 PAGE = Path(__file__).parents[2] / "docs/reference/limits.md"
 BODY = settings.DATA_UPLOAD_MAX_MEMORY_SIZE

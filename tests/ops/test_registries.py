@@ -13,7 +13,7 @@ import pytest
 from local.machine import PROJECT
 
 PACKAGES = (
-    *("local", "config", "operations", "connections", "orders", "outbox", "notifications", "events"),
+    *("local", "config", "operations", "shop_connections", "orders", "outbox", "notifications", "events"),
     *("retention", "web", "runtime"),
 )
 PAGE = PROJECT / "docs" / "explain" / "architecture.md"

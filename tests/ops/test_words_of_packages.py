@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from django.apps import apps
+from django.apps import AppConfig, apps
 
 from local.machine import PROJECT
 from orders.models import STUCK
@@ -40,10 +40,12 @@ def above(package: str) -> list[str]:
     return [name for upper in LEVELS[: level + 1] for name in upper if name != package]
 
 
+def config_of(package: str) -> AppConfig:
+    return next(config for config in apps.get_app_configs() if config.name == package)
+
+
 def tables(packages: Sequence[str]) -> set[str]:
-    return {
-        model._meta.db_table for package in packages for model in apps.get_app_config(package).get_models()
-    }
+    return {model._meta.db_table for package in packages for model in config_of(package).get_models()}
 
 
 def states(packages: Sequence[str]) -> set[str]:
@@ -51,7 +53,7 @@ def states(packages: Sequence[str]) -> set[str]:
     choices = [
         choice
         for name in packages
-        for model in apps.get_app_config(name).get_models()
+        for model in config_of(name).get_models()
         for field in model._meta.get_fields()
         for choice in getattr(field, "choices", None) or ()
     ]
@@ -87,7 +89,11 @@ def words(package: str) -> Callable[[str], set[str]]:
     own = [name for name in PACKAGES if name not in upper]
     strange_tables, own_tables = tables(upper), tuple(tables(own))
     strange_states = states(upper) - states(own) - ORDINARY
-    labels = re.compile(rf"\b({'|'.join(upper)})([._])[A-Za-z]\w*") if upper else None
+    labels = (
+        re.compile(rf"\b({'|'.join(config_of(name).label for name in upper)})([._])[A-Za-z]\w*")
+        if upper
+        else None
+    )
 
     def find(text: str) -> set[str]:
         words = {table for table in strange_tables if named(text, table)}

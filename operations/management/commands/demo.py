@@ -28,7 +28,6 @@ from django.db.models.functions import Now
 from django.urls import reverse
 from rich.progress import Progress
 
-from connections.models import ShopConnection
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
 from notifications.states.transitions import DUE_STATES, LABELS, Status
@@ -50,6 +49,7 @@ from operations.demo import (
 )
 from orders.models import Order
 from runtime.telemetry import context
+from shop_connections.models import ShopConnection
 
 MAILPIT_PORT = 8025
 #: How many orders of the past a transaction writes.

@@ -9,10 +9,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from connections import posts
-from connections.models import ConnectionPost
-from connections.posts import process_waiting
-from connections.translation import MOST_CHANGES
+from shop_connections import posts
+from shop_connections.models import ConnectionPost
+from shop_connections.posts import process_waiting
+from shop_connections.translation import MOST_CHANGES
 from tests.kit.plain_shop import SOURCE, body_of, plain_shop, post
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, own_id

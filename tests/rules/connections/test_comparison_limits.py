@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from connections import missing
-from connections.encryption import encrypt
-from connections.missing import (
+from shop_connections import missing
+from shop_connections.encryption import encrypt
+from shop_connections.missing import (
     COMPARED,
     EVERY,
     MOST_SECONDS,
@@ -20,9 +20,9 @@ from connections.missing import (
     compare,
     compare_all,
 )
-from connections.models import ConnectionPost, ShopConnection
-from connections.translation import OutOfTime
-from connections.woocommerce import client
+from shop_connections.models import ConnectionPost, ShopConnection
+from shop_connections.translation import OutOfTime
+from shop_connections.woocommerce import client
 from tests.kit.http import serve
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.races import together

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from connections.encryption import encrypt
-from connections.models import ShopConnection
-from connections.posts import process_waiting
+from shop_connections.encryption import encrypt
+from shop_connections.models import ShopConnection
+from shop_connections.posts import process_waiting
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, own_id

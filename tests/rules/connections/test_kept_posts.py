@@ -8,11 +8,11 @@ import json
 import pytest
 from django.utils import timezone
 
-from connections.encryption import encrypt
-from connections.models import ConnectionPost
-from connections.posts import process_waiting
 from orders.models import Shipment
 from retention.purge import purge, rules
+from shop_connections.encryption import encrypt
+from shop_connections.models import ConnectionPost
+from shop_connections.posts import process_waiting
 from tests.kit.people import ANN, BOB, erase, export
 from tests.kit.plain_shop import KEY, body_of, connect, plain_shop, post
 from tests.kit.woocommerce import FakeShop

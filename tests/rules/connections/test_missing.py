@@ -12,13 +12,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from connections import missing
-from connections.encryption import encrypt
-from connections.missing import compare, compare_all, repair
-from connections.models import ConnectionPost, ShopConnection
-from connections.posts import process_waiting
-from connections.translation import ShopUnreachable
-from connections.woocommerce import translate
+from shop_connections import missing
+from shop_connections.encryption import encrypt
+from shop_connections.missing import compare, compare_all, repair
+from shop_connections.models import ConnectionPost, ShopConnection
+from shop_connections.posts import process_waiting
+from shop_connections.translation import ShopUnreachable
+from shop_connections.woocommerce import translate
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, conditions, own_id
@@ -280,7 +280,7 @@ def test_a_shop_that_stopped_posting_is_named_after_a_silence_that_is_not_usual(
 
 def test_a_post_with_a_wrong_signature_is_named_until_a_right_one_comes(shop, monkeypatch):
     ShopConnection.objects.update(last_post_at=timezone.now() - dt.timedelta(hours=1))
-    monkeypatch.setattr("connections.receive._noted_at", {})
+    monkeypatch.setattr("shop_connections.receive._noted_at", {})
     shop.place()
     (headers, body), *_ = shop.deliveries()
     wrong = {**headers, "X-WC-Webhook-Signature": "A" * 43 + "="}

@@ -10,13 +10,13 @@ import pytest
 from django.db import connections, transaction
 from django.utils import timezone
 
-from connections import posts
-from connections.models import ConnectionPost, ShopConnection
-from connections.posts import process_waiting, retry
 from notifications.changes.turns import find_overtaken
 from notifications.content.copies import NotCopied, copy_email
 from notifications.events import TOPICS
 from runtime.process import cached_rows
+from shop_connections import posts
+from shop_connections.models import ConnectionPost, ShopConnection
+from shop_connections.posts import process_waiting, retry
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import told
 from tests.kit.plain_shop import SOURCE, body_of, connect, plain_shop, post

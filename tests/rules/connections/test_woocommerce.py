@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from connections.woocommerce.order import read_order_id
-from connections.woocommerce.signature import is_ping, is_signed, sign
-from connections.woocommerce.translate import translate
 from events.consuming.envelope import Rejected
 from runtime.personal_data import ERASED_ADDRESS
+from shop_connections.woocommerce.order import read_order_id
+from shop_connections.woocommerce.signature import is_ping, is_signed, sign
+from shop_connections.woocommerce.translate import translate
 from tests.kit.translated import SOURCE, Here
 from tests.kit.woocommerce import FakeShop
 

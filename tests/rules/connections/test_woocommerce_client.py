@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from connections.missing import MOST_HELD_BYTES
-from connections.translation import OutOfTime, ReadOrder, ShopUnreachable
-from connections.woocommerce import client
-from connections.woocommerce.client import PAGE_SIZE, is_public, read_orders
+from shop_connections.missing import MOST_HELD_BYTES
+from shop_connections.translation import OutOfTime, ReadOrder, ShopUnreachable
+from shop_connections.woocommerce import client
+from shop_connections.woocommerce.client import PAGE_SIZE, is_public, read_orders
 from tests.kit.certificates import make_server_context
 from tests.kit.http import serve
 from tests.kit.woocommerce import FakeShop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connections.woocommerce.signature import may_be_signed, sign
+from shop_connections.woocommerce.signature import may_be_signed, sign
 
 FORM = "application/x-www-form-urlencoded"
 

@@ -12,12 +12,12 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from html import unescape
 from typing import Any, NamedTuple
 
-from connections.woocommerce.parcels import Parcel, read_parcels
 from events.consuming.envelope import DEEPEST, Rejected
 from notifications.content.rendering import minor_digits
 from orders.fields import ITEM_FIELDS, MAX_AMOUNT, MAX_ITEMS, longest
 from runtime.addresses import NotAnAddress, read_address
 from runtime.texts import one_line
+from shop_connections.woocommerce.parcels import Parcel, read_parcels
 from web.api.bodies import NotStrict, parse_json
 
 _CURRENCY = re.compile(r"[A-Z]{3}")

@@ -6,10 +6,10 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from connections.models import ShopConnection
 from runtime import conditions
 from runtime.conditions import HOUR, Alert, Condition, Counted, Measurement, Query, Row, time_in_words
 from runtime.models import Pause
+from shop_connections.models import ShopConnection
 
 #: A shop's rhythm is the number of days with a post among so many.
 RHYTHM_DAYS = 7

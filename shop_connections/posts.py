@@ -19,10 +19,6 @@ from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 
-from connections import metrics
-from connections.models import ConnectionPost, PostState, ShopConnection
-from connections.platforms import platform_of
-from connections.translation import MOST_CHANGES, Stored, StoredShipment
 from events.consuming.envelope import Rejected, envelope_of
 from events.consuming.handlers import Handler
 from events.consuming.inbox import apply_in_transaction, explain
@@ -37,6 +33,10 @@ from runtime.jobs.work import waker
 from runtime.models import Pause
 from runtime.process import cached_rows
 from runtime.texts import make_storable
+from shop_connections import metrics
+from shop_connections.models import ConnectionPost, PostState, ShopConnection
+from shop_connections.platforms import platform_of
+from shop_connections.translation import MOST_CHANGES, Stored, StoredShipment
 
 log = structlog.get_logger(__name__)
 

@@ -1,5 +1,5 @@
 """The admin of connections, and of what the shops posted."""
 
-from connections.admin import posts, shops
+from shop_connections.admin import posts, shops
 
 __all__ = ["posts", "shops"]

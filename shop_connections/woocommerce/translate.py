@@ -20,13 +20,13 @@ from typing import Any
 
 from django.conf import settings
 
-from connections.translation import MOST_CHANGES, Stored, StoredShipment, Translation
-from connections.woocommerce.order import ShopOrder, ShopRefund, read_order
-from connections.woocommerce.parcels import Parcel
 from events.consuming.envelope import Rejected
 from orders.models import Order
 from orders.parcels import SHIPPABLE
 from runtime.personal_data import ERASED_ADDRESS
+from shop_connections.translation import MOST_CHANGES, Stored, StoredShipment, Translation
+from shop_connections.woocommerce.order import ShopOrder, ShopRefund, read_order
+from shop_connections.woocommerce.parcels import Parcel
 
 S = Order.Status
 #: Our status for each of WooCommerce's own; "" leaves the order unchanged. A connection may override it.

@@ -21,15 +21,15 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from connections import metrics, posts
-from connections.encryption import Unreadable, decrypt
-from connections.models import ShopConnection
-from connections.platforms import PLATFORMS, platform_of
-from connections.services import is_name
 from notifications.webhooks import UNSIGNED, refusal
 from runtime.database.ids import new_id
 from runtime.process.cached_rows import CachedRows
 from runtime.texts import make_storable
+from shop_connections import metrics, posts
+from shop_connections.encryption import Unreadable, decrypt
+from shop_connections.models import ShopConnection
+from shop_connections.platforms import PLATFORMS, platform_of
+from shop_connections.services import is_name
 from web.api.problem_types import (
     METHOD_NOT_ALLOWED,
     OVERLOADED,

@@ -8,11 +8,11 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from connections.encryption import Unreadable, decrypt
 from notifications.changes.age import describe_old_news
 from notifications.states.transitions import EndedBy, Status, Withheld
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
+from shop_connections.encryption import Unreadable, decrypt
 
 #: The state of an e-mail of a trial.
 TRIAL = Withheld(Status.DISCARDED, EndedBy.TRIAL, "not sent: trial")
@@ -40,7 +40,7 @@ class ShopConnection(models.Model):
     source = models.CharField(max_length=100, unique=True)
     platform = models.CharField(max_length=20, choices=Platform, default=Platform.WOOCOMMERCE)
     address = models.CharField(max_length=500)  # of the shop, https
-    # Encrypted (connections.secrets): the webhook's secret, and the API's key and secret, empty for none.
+    # Encrypted (`encryption`): the webhook's secret, and the API's key and secret, empty for none.
     secret = models.TextField(editable=False)
     api_key = models.TextField(default="", db_default="", editable=False)
     api_secret = models.TextField(default="", db_default="", editable=False)

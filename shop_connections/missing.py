@@ -24,11 +24,6 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from connections.encryption import Unreadable, decrypt
-from connections.models import ConnectionPost, PostState, ShopConnection
-from connections.platforms import platform_of
-from connections.posts import stored_of
-from connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 from events.consuming.envelope import Rejected
 from events.consuming.inbox import explain
 from events.models import ProcessedEvent
@@ -37,6 +32,11 @@ from orders.models import Order
 from orders.subscriptions import NAME
 from runtime.models import Heartbeat
 from runtime.texts import make_storable
+from shop_connections.encryption import Unreadable, decrypt
+from shop_connections.models import ConnectionPost, PostState, ShopConnection
+from shop_connections.platforms import platform_of
+from shop_connections.posts import stored_of
+from shop_connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 
 log = structlog.get_logger(__name__)
 

@@ -10,11 +10,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from connections.missing import compare, repair
-from connections.models import ConnectionPost, PostState, ShopConnection
-from connections.posts import wake
-from connections.translation import ShopUnreachable
 from runtime.jobs.work import waker
+from shop_connections.missing import compare, repair
+from shop_connections.models import ConnectionPost, PostState, ShopConnection
+from shop_connections.posts import wake
+from shop_connections.translation import ShopUnreachable
 
 _UNITS = {"m": dt.timedelta(minutes=1), "h": dt.timedelta(hours=1), "d": dt.timedelta(days=1)}
 

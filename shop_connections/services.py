@@ -15,9 +15,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from connections.encryption import encrypt
-from connections.models import ShopConnection
 from runtime.database.transactions import after_commit
+from shop_connections.encryption import encrypt
+from shop_connections.models import ShopConnection
 
 log = structlog.get_logger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from connections.models import ShopConnection
-from connections.translation import ReadOrder, Translation
-from connections.woocommerce import client, order, signature, translate
-from connections.woocommerce.own_emails import OWN_EMAILS
+from shop_connections.models import ShopConnection
+from shop_connections.translation import ReadOrder, Translation
+from shop_connections.woocommerce import client, order, signature, translate
+from shop_connections.woocommerce.own_emails import OWN_EMAILS
 
 
 class Platform(NamedTuple):

@@ -26,15 +26,15 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from django.conf import settings
 
-from connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 from events.consuming.envelope import DEEPEST
 from notifications.providers.session import tls_context
+from shop_connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 from web.api.bodies import NotStrict, parse_json
 from web.proxies import inner_ipv4
 
 _PATH = "/wp-json/wc/v3/orders"
 PAGE_SIZE = 50
-#: The fields that connections.woocommerce.order reads. The shop sends nothing else about its customers.
+#: The fields that shop_connections.woocommerce.order reads. The shop sends nothing else about its customers.
 _FIELDS = (
     "id,number,status,currency,total,prices_include_tax,customer_id,payment_method,billing,line_items,refunds,"
     "meta_data,date_created_gmt,date_modified_gmt,date_paid_gmt,date_completed_gmt"

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from connections.models import ConnectionPost
 from orders.privacy.stored_answers import json_patterns
 from retention.partitions.locks import no_statement_timeout
 from retention.person import Person
 from runtime.personal_data import ERASED
+from shop_connections.models import ConnectionPost
 
 _FIND = """
     SELECT id, order_id, source, body, reference, received_at FROM connection_posts

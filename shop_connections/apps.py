@@ -8,7 +8,7 @@ from django.apps import AppConfig
 
 
 class ConnectionsConfig(AppConfig):
-    name = "connections"
+    name, label = "shop_connections", "connections"  # the page's word, which permissions and addresses have
     roles = {
         "viewer": ["connections.view_shopconnection", "connections.view_connectionpost"],
         "operator": [
@@ -19,13 +19,13 @@ class ConnectionsConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        from connections import missing, posts
-        from connections.models import ShopConnection
-        from connections.privacy import erase_posts, export_posts
         from notifications.connected import ConnectedShops, register_shops
         from orders.privacy.stored_answers import OtherTexts, register_texts
         from runtime.jobs.work import Work, register_work
         from runtime.process.cached_rows import CachedRows, version_of
+        from shop_connections import missing, posts
+        from shop_connections.models import ShopConnection
+        from shop_connections.privacy import erase_posts, export_posts
 
         register_texts(OtherTexts(erase_posts, export_posts))
         register_work(

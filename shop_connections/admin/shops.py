@@ -22,12 +22,16 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from connections import posts
-from connections.encryption import KeyMissing, encrypt
-from connections.missing import repair, try_key
-from connections.models import TRIAL, ConnectionPost, ShopConnection
-from connections.platforms import platform_of
-from connections.services import (
+from notifications.models import CONTENT, EmailNotification
+from orders.models import Order
+from runtime.database.ids import parse_uuid
+from runtime.database.transactions import after_commit
+from shop_connections import posts
+from shop_connections.encryption import KeyMissing, encrypt
+from shop_connections.missing import repair, try_key
+from shop_connections.models import TRIAL, ConnectionPost, ShopConnection
+from shop_connections.platforms import platform_of
+from shop_connections.services import (
     ShopRefusal,
     change_state,
     check_source,
@@ -36,10 +40,6 @@ from connections.services import (
     mark_of_secret,
     replace_secret,
 )
-from notifications.models import CONTENT, EmailNotification
-from orders.models import Order
-from runtime.database.ids import parse_uuid
-from runtime.database.transactions import after_commit
 from web.admin.base import (
     EstimatingPaginator,
     ListAdmin,
