@@ -120,9 +120,8 @@ def settle(ended: Iterable[tuple[Claimed, Outcome]]) -> list[EmailChange]:
         for row in rows.values():
             for email, outcome in outcomes.get(row.id, ()):
                 is_current = row.status in SETTLE.before and row.claim_token == email.claim_token
-                if is_current:
-                    if outcome.waits_for:
-                        outcome = look_again(email, outcome, rows=rows)
+                if is_current and outcome.waits_for:
+                    outcome = look_again(email, outcome, rows=rows)
                 if is_current or _proves_acceptance(row, outcome):
                     decided.append((row, outcome))
                     break

@@ -33,17 +33,20 @@ _FAILED = ", ".join(
     f"'{verdict.value}'"
     for verdict in (Verdict.TRANSIENT, Verdict.AMBIGUOUS, Verdict.UNREACHABLE, Verdict.MISCONFIGURED)
 )
-# Only e-mails that were written since then: their ids have the time, so the primary key finds them, and all of
-# their first attempts came later. The entry of an attempt and the acceptance that follows it in the same
-# attempt have the same time.
+# Only e-mails that were written since then: their ids have the time, so the primary key finds them, and all
+# their first attempts came later. An entry and the acceptance by the next provider in the same attempt have
+# the same time.
 _READ = f"""
     WITH asked AS (
-        SELECT * FROM jsonb_to_recordset(%(asked)s::jsonb) AS asked (id uuid, provider text, since timestamptz)
-    ), slices AS MATERIALIZED (
-        SELECT asked.id, provider, slice, (lpad(to_hex(floor(1000 * greatest(0,
-            extract(epoch FROM since + (statement_timestamp() - since) * slice / {SLICES})))::bigint), 12, '0')
-            || repeat('0', 20))::uuid AS low
+        SELECT * FROM jsonb_to_recordset(%(asked)s::jsonb) AS asked
+            (id uuid, provider text, since timestamptz)
+    ), times AS (
+        SELECT id, provider, slice, since + (statement_timestamp() - since) * slice / {SLICES} AS at
         FROM asked, generate_series(0, {SLICES}) AS slice
+    ), slices AS (
+        SELECT id, provider, slice, (lpad(to_hex(floor(1000 * greatest(0, extract(epoch FROM at)))::bigint),
+            12, '0') || repeat('0', 20))::uuid AS low
+        FROM times
     ), bounds AS MATERIALIZED (
         SELECT *, lead(low) OVER (PARTITION BY id, provider ORDER BY slice) AS high FROM slices
     )
@@ -64,7 +67,7 @@ _READ = f"""
     """  # noqa: S608 - only constants are inserted
 
 
-class Evidence(NamedTuple):
+class Comparison(NamedTuple):
     """How often a provider failed an e-mail, and how it treated the first attempts of others since then."""
 
     failures: int
@@ -72,17 +75,17 @@ class Evidence(NamedTuple):
     failed: int
 
 
-def are_own(evidence: Iterable[Evidence]) -> bool:
+def are_own(evidence: Iterable[Comparison]) -> bool:
     """Return whether an e-mail's failures at all providers are its own.
 
     Say how often a good e-mail would fail so often: the provider's share of failures, to the power of the
     e-mail's own ones. The chances of all providers that accepted enough others are multiplied.
 
-    >>> are_own([Evidence(failures=4, accepted=98, failed=0)])
+    >>> are_own([Comparison(failures=4, accepted=98, failed=0)])
     False
-    >>> are_own([Evidence(failures=4, accepted=99, failed=0)])
+    >>> are_own([Comparison(failures=4, accepted=99, failed=0)])
     True
-    >>> are_own([Evidence(failures=100, accepted=5, failed=0)])
+    >>> are_own([Comparison(failures=100, accepted=5, failed=0)])
     False
     """
     chance = 1.0
@@ -121,9 +124,9 @@ def find_own(asked: Iterable[tuple[Claimed, Iterable[Outcome]]]) -> set[uuid.UUI
             values.append({"id": str(email.id), "provider": provider, "since": min(times).isoformat()})
     if not values:
         return set()
-    evidence: defaultdict[uuid.UUID, list[Evidence]] = defaultdict(list)
+    evidence: defaultdict[uuid.UUID, list[Comparison]] = defaultdict(list)
     for id, provider, accepted, failed in read_others(values):
-        evidence[id].append(Evidence(failures[id, provider], accepted, failed))
+        evidence[id].append(Comparison(failures[id, provider], accepted, failed))
     return {id for id, parts in evidence.items() if are_own(parts)}
 
 

@@ -193,7 +193,7 @@ def accept_others(
     provider: str = "sendgrid",
     errors: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Insert e-mails written evenly from `ago` to `until` seconds ago, and accepted at once or failed with `errors`.
+    """Insert e-mails written evenly from `ago` to `until` seconds ago: accepted, or failed with `errors`.
 
     They tell whose the failures of others are.
     """

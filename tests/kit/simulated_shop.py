@@ -1,7 +1,7 @@
 """Hours of a simulated shop, whose e-mails the product's own rules retry, hold and end.
 
-The breakers, the decisions, the waits and the rule of `notifications.whose_failure` are the product's. Only the
-time, the providers, the drain and the table are simulated: an e-mail is claimed when it is due, and
+The breakers, the decisions, the waits and the rule of `notifications.whose_failure` are the product's. Only
+the time, the providers, the drain and the table are simulated: an e-mail is claimed when it is due, and
 `Shop.read_evidence` reads what the product's query reads (a test compares them).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import heapq
 import itertools
 import math
@@ -16,7 +17,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from notifications.whose_failure import SLICE_ROWS, SLICES, Evidence, are_own
+from notifications.whose_failure import SLICE_ROWS, SLICES, Comparison, are_own
 from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
 from tests.kit.words import Breaker, EmailPolicy, Outcome, Rules, Status, Verdict, breaker, decide_status
 
@@ -135,7 +136,7 @@ class Shop:
         return [e for e in self.emails if e.is_poison == poison and e.status == Status.DEAD_LETTERED]
 
     def read_evidence(self, email: Email, *, provider: str, since: float, now: float) -> tuple[int, int]:
-        """Return how many first attempts of others the provider accepted and failed, as the query counts them."""
+        """Return how many first attempts of others the provider accepted and failed, as the query does."""
         bounds = (floor_to_ms(since + (now - since) * n / SLICES) for n in range(SLICES + 1))
         places = [bisect.bisect_left(self._written_at, bound) for bound in bounds]
         read: list[Email] = []
@@ -159,7 +160,7 @@ class Shop:
                 )
             else:
                 accepted, failed = self.read_evidence(email, provider=provider, since=times[0], now=now)
-            evidence.append(Evidence(len(times), accepted, failed))
+            evidence.append(Comparison(len(times), accepted, failed))
         return are_own(evidence)
 
     # --- the drain ---
@@ -196,11 +197,14 @@ class Shop:
                 provider.breaker, self._rules, now=now, is_untried=not email.errors
             )
             if not wait:
-                epoch = provider.breaker.epoch
-
-                def answer(at: float, provider: Provider = provider) -> None:
-                    self._answer(email, at, provider, is_probe=is_probe, epoch=epoch, earlier=earlier)
-
+                answer = functools.partial(
+                    self._answer,
+                    email,
+                    provider=provider,
+                    is_probe=is_probe,
+                    epoch=provider.breaker.epoch,
+                    earlier=earlier,
+                )
                 self._push(now + self._scenario.latency, answer) if self._scenario.latency else answer(now)
                 return
             waits.append(wait)
@@ -220,8 +224,8 @@ class Shop:
         self,
         email: Email,
         now: float,
-        provider: Provider,
         *,
+        provider: Provider,
         is_probe: bool,
         epoch: int,
         earlier: tuple[Outcome, ...],
@@ -254,7 +258,10 @@ class Shop:
 
     def _release(self, now: float) -> None:
         """Claim all that waited for a provider."""
-        parked = [*self._untried, *(email for _, _, email in sorted(self._waiting, key=lambda item: item[:2]))]
+        parked = [
+            *self._untried,
+            *(email for _, _, email in sorted(self._waiting, key=lambda item: item[:2])),
+        ]
         self._untried.clear()
         self._waiting.clear()
         for email in parked:
@@ -352,7 +359,9 @@ SCENARIOS = {
         20, 15 * MINUTE, 3 * HOUR, [brown_out(0.60, 120, 720)], ambiguous=0.5
     ),
     "lost answers: 35% for 2 h, 1/s": Scenario(1, 2 * HOUR, 12 * HOUR, [noise(0.35)], ambiguous=1.0),
-    "lost answers: poison 8 at once, 1/15s": Scenario(1 / 15, 4 * HOUR, 24 * HOUR, poison=EIGHT, ambiguous=1.0),
+    "lost answers: poison 8 at once, 1/15s": Scenario(
+        1 / 15, 4 * HOUR, 24 * HOUR, poison=EIGHT, ambiguous=1.0
+    ),
     # --- sends that take a while ---
     "slow: 60% for 10 min, 20/s": Scenario(20, 15 * MINUTE, 3 * HOUR, [brown_out(0.60, 120, 720)], latency=5),
     "slow: 100% for 10 min, 20/s": Scenario(20, 20 * MINUTE, 3 * HOUR, [brown_out(1, 120, 720)], latency=10),

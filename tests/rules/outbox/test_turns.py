@@ -42,7 +42,13 @@ ORDER = new_id()
 HOUR = dt.timedelta(hours=1)
 #: As `decide_status` leaves them: the e-mail's own failure perhaps, or certainly the provider's.
 OWN = {"provider": "sendgrid", "outcome": "transient", "counts": True, "text": "500", "code": "500"}
-AMBIGUOUS = {"provider": "sendgrid", "outcome": "ambiguous", "counts": True, "text": "", "code": "ReadTimeout"}
+AMBIGUOUS = {
+    "provider": "sendgrid",
+    "outcome": "ambiguous",
+    "counts": True,
+    "text": "",
+    "code": "ReadTimeout",
+}
 OUTAGE = {"provider": "sendgrid", "outcome": "unreachable", "text": "refused", "code": "refused"}
 
 
@@ -472,16 +478,12 @@ def test_one_orders_many_emails_are_looked_up_and_not_read(filled):
     batch = claim(limit=100, fresh=25)
     assert len(batch) == 100
     outcomes = {}
-    (plan,) = plans_of(
-        lambda: outcomes.update(turns.find_out_of_turn(batch)), mark="jsonb_to_recordset"
-    )
+    (plan,) = plans_of(lambda: outcomes.update(turns.find_out_of_turn(batch)), mark="jsonb_to_recordset")
     assert len(outcomes) == 100
     assert all(index.endswith("_order_id_order_version_idx") for index in plan.indexes), plan.indexes
     assert plan.visited <= 100 * 101  # the claimed ones before each are being sent
     row = mail_of(20_000, "order.shipped", order_id=order)
-    (plan,) = plans_of(
-        lambda: turns.find_out_of_turn([as_claimed(row)]), mark="jsonb_to_recordset"
-    )
+    (plan,) = plans_of(lambda: turns.find_out_of_turn([as_claimed(row)]), mark="jsonb_to_recordset")
     assert plan.visited <= 100 and plan.buffers <= 200
 
 
