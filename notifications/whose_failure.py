@@ -137,4 +137,4 @@ def read_others(asked: Sequence[Mapping[str, str]]) -> list[tuple[uuid.UUID, str
     """
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
         cursor.execute(_READ, {"asked": json.dumps(asked)})
-        return cursor.fetchall()
+        return [*cursor.fetchall()]

@@ -209,6 +209,7 @@ def accept_others(
             idempotency_key=str(new_id()),
             provider=provider,
             status=Status.FAILED if errors else Status.SENT,
+            created_at=at,
             sent_at=None if errors else at,
             errors=[*errors],
             next_attempt_at=now + dt.timedelta(days=1),

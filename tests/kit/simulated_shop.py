@@ -340,7 +340,7 @@ SCENARIOS = {
     ),
     "poison 5% of all, 1/s": Scenario(1, 2 * HOUR, 12 * HOUR, poison=[20.0 * n for n in range(1, 361)]),
     # --- lists of delays ---
-    "listed: 35% for 2 h, 5/s": Scenario(5, 2 * HOUR, 12 * HOUR, [noise(0.35)], policy=LISTED),
+    "listed: 35% for 2 h, 5/s": Scenario(5, 2 * HOUR, 24 * HOUR, [noise(0.35)], policy=LISTED),
     "listed: 100% for 6 h, 1/s": Scenario(
         1, 7 * HOUR, 12 * HOUR, [brown_out(1.0, 600, 600 + 6 * HOUR)], policy=LISTED
     ),

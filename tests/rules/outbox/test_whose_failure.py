@@ -225,3 +225,14 @@ class TestAfterAFailure:
         accept_others(100, ago=30)
         (change,) = settled(email, Verdict.ACCEPTED, provider=A)
         assert change.status == "sent"
+
+
+def test_the_primary_key_finds_what_is_read_in_two_months(filled):
+    """Among 30,000 e-mails."""
+    email = failed(*(entry(ago=86_400 * 35 - n) for n in range(4)))
+    accept_others(500, ago=86_400 * 34)
+    with CaptureQueriesContext(connection) as captured:
+        find_own([(email, ())])
+    plan = plan_of(captured[0]["sql"])
+    assert plan.indexes and all(index.endswith("_pkey") for index in plan.indexes), plan.indexes
+    assert plan.visited <= SLICES * SLICE_ROWS
