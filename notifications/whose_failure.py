@@ -67,7 +67,7 @@ _READ = f"""
     """  # noqa: S608 - only constants are inserted
 
 
-class Comparison(NamedTuple):
+class FailureEvidence(NamedTuple):
     """How often a provider failed an e-mail, and how it treated the first attempts of others since then."""
 
     failures: int
@@ -75,17 +75,17 @@ class Comparison(NamedTuple):
     failed: int
 
 
-def are_own(evidence: Iterable[Comparison]) -> bool:
+def are_own(evidence: Iterable[FailureEvidence]) -> bool:
     """Return whether an e-mail's failures at all providers are its own.
 
     Say how often a good e-mail would fail so often: the provider's share of failures, to the power of the
     e-mail's own ones. The chances of all providers that accepted enough others are multiplied.
 
-    >>> are_own([Comparison(failures=4, accepted=98, failed=0)])
+    >>> are_own([FailureEvidence(failures=4, accepted=98, failed=0)])
     False
-    >>> are_own([Comparison(failures=4, accepted=99, failed=0)])
+    >>> are_own([FailureEvidence(failures=4, accepted=99, failed=0)])
     True
-    >>> are_own([Comparison(failures=100, accepted=5, failed=0)])
+    >>> are_own([FailureEvidence(failures=100, accepted=5, failed=0)])
     False
     """
     chance = 1.0
@@ -124,9 +124,9 @@ def find_own(asked: Iterable[tuple[Claimed, Iterable[Outcome]]]) -> set[uuid.UUI
             values.append({"id": str(email.id), "provider": provider, "since": min(times).isoformat()})
     if not values:
         return set()
-    evidence: defaultdict[uuid.UUID, list[Comparison]] = defaultdict(list)
+    evidence: defaultdict[uuid.UUID, list[FailureEvidence]] = defaultdict(list)
     for id, provider, accepted, failed in read_others(values):
-        evidence[id].append(Comparison(failures[id, provider], accepted, failed))
+        evidence[id].append(FailureEvidence(failures[id, provider], accepted, failed))
     return {id for id, parts in evidence.items() if are_own(parts)}
 
 

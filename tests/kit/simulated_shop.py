@@ -17,7 +17,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from notifications.whose_failure import SLICE_ROWS, SLICES, Comparison, are_own
+from notifications.whose_failure import SLICE_ROWS, SLICES, FailureEvidence, are_own
 from runtime.process.backoff import FULL_JITTER, SLIGHT_JITTER, RetryPolicy
 from tests.kit.words import Breaker, EmailPolicy, Outcome, Rules, Status, Verdict, breaker, decide_status
 
@@ -160,7 +160,7 @@ class Shop:
                 )
             else:
                 accepted, failed = self.read_evidence(email, provider=provider, since=times[0], now=now)
-            evidence.append(Comparison(len(times), accepted, failed))
+            evidence.append(FailureEvidence(len(times), accepted, failed))
         return are_own(evidence)
 
     # --- the drain ---
@@ -347,7 +347,7 @@ SCENARIOS = {
     "listed: poison 8 at once, 1/15s": Scenario(1 / 15, 4 * HOUR, 24 * HOUR, poison=EIGHT, policy=LISTED),
     # --- two providers ---
     "two: 60% and 5%, 5/s": Scenario(5, HOUR, 6 * HOUR, [brown_out(0.6, 120, 1920), noise(0.05)]),
-    "two: 60% and 60%, 1/s": Scenario(1, 2 * HOUR, 8 * HOUR, [noise(0.6), noise(0.6)]),
+    "two: 60% and 60%, 1/s": Scenario(1, 2 * HOUR, 24 * HOUR, [noise(0.6), noise(0.6)]),
     "two: 100% and 35%, 5/s": Scenario(5, HOUR, 8 * HOUR, [brown_out(1.0, 120, 3000), noise(0.35)]),
     "two: the second fails all, 1/s": Scenario(1, 2 * HOUR, 8 * HOUR, [noise(0.35), noise(1.0)]),
     "two: poison 8 at once, 1/15s": Scenario(1 / 15, 4 * HOUR, 24 * HOUR, [never, never], poison=EIGHT),

@@ -31,9 +31,21 @@ CASES = [
 ]
 #: The most good e-mails that became dead letters with any of twenty seeds. A domain that fails alone looks
 #: like e-mails that fail by themselves. In all other shops there is none.
-MOST_WRONG: dict[str, int] = {}
+MOST_WRONG = {"domain 20% fails 1 h, 5/s": 7, "domain 5% fails 1 h, 5/s": 764}
 #: The most minutes until a poisonous e-mail was dead.
-MOST_MINUTES: dict[str, float] = {}
+MOST_MINUTES = {
+    "poison 8 at once, 20/s": 4.6,
+    "poison 8 at once, 1/15s": 69,
+    "poison 8, noise 10%, 5/s": 105,
+    "poison 1, 1/10min": 173,
+    "poison 1, 1/h": 624,
+    "poison 3 in outage 30 min, 1/2s": 150,
+    "listed: poison 8 at once, 1/15s": 164,
+    "two: poison 8 at once, 1/15s": 75,
+    "two: poison 8, 60% and 5%, 5/s": 24,
+    "lost answers: poison 8 at once, 1/15s": 37,
+    "slow: poison 8 at once, 20/s": 3.8,
+}
 
 
 @pytest.mark.parametrize(("name", "seed"), CASES)

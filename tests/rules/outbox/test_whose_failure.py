@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from notifications import whose_failure
-from notifications.whose_failure import SLICE_ROWS, SLICES, Comparison, are_own, find_own, read_others
+from notifications.whose_failure import SLICE_ROWS, SLICES, FailureEvidence, are_own, find_own, read_others
 from outbox.screen import screen
 from tests.kit.mails import accept_others, claim_one, due_now, make_mail, settled
 from tests.kit.plans import plan_of
@@ -71,11 +71,11 @@ class TestTheChance:
     def test_of_a_good_email_to_fail_so_often_is_one_in_a_hundred_million(
         self, failures, accepted, failed, own
     ):
-        assert are_own([Comparison(failures, accepted, failed)]) == own
+        assert are_own([FailureEvidence(failures, accepted, failed)]) == own
 
     def test_is_that_of_all_providers_that_accepted_enough_others(self):
-        quiet = Comparison(failures=50, accepted=5, failed=0)
-        half = Comparison(failures=2, accepted=98, failed=0)
+        quiet = FailureEvidence(failures=50, accepted=5, failed=0)
+        half = FailureEvidence(failures=2, accepted=98, failed=0)
         assert not are_own([half, quiet])
         assert are_own([half, half._replace(accepted=99)]) and not are_own([half])
 
