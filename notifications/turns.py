@@ -41,10 +41,11 @@ _BLOCKING = (*DUE_STATES, Status.PROCESSING)
 #: No more than so many earlier e-mails of one order are looked at. If there are more, the next one waits.
 MOST_EARLIER = 100
 # Each look-up reads the index (order_id, order_version) and stops at its LIMIT, so that an order with many
-# e-mails costs no more than others. Copies have no version, and no comparison with NULL is true.
+# e-mails costs no more than others. The nearest earlier one usually decides alone, and most e-mails have none.
+# Copies have no version, and no comparison with NULL is true.
 _READ = Prepared(
     f"""
-    SELECT mine.id, later.event_type, pending.id,
+    SELECT mine.id, later.event_type, CASE WHEN nearest.goes_first THEN nearest.id ELSE pending.id END,
         earlier.id, earlier.event_type, earlier.status, earlier.errors, earlier.resent_at
     FROM jsonb_to_recordset(%s::jsonb) AS mine
         (id uuid, order_id uuid, version int, is_customers bool, overtakes text[], overtaken_by text[])
@@ -58,8 +59,18 @@ _READ = Prepared(
         ORDER BY other.order_version LIMIT 1
     ) AS later ON true
     LEFT JOIN LATERAL (
-        SELECT other.id FROM email_notifications AS other
+        SELECT other.id, other.status = '{Status.PENDING.value}'
+            AND other.event_type <> ALL(mine.overtakes) AS goes_first
+        FROM email_notifications AS other
         WHERE later.event_type IS NULL
+            AND other.order_id = mine.order_id AND other.order_version < mine.version
+            AND (other.shop_copy_of IS NULL) = mine.is_customers
+            AND other.status IN ({list_in_sql(_BLOCKING)}) AND other.resent_at IS NULL
+        ORDER BY other.order_version DESC LIMIT 1
+    ) AS nearest ON true
+    LEFT JOIN LATERAL (
+        SELECT other.id FROM email_notifications AS other
+        WHERE NOT nearest.goes_first
             AND other.order_id = mine.order_id AND other.order_version < mine.version
             AND (other.shop_copy_of IS NULL) = mine.is_customers
             AND other.status = '{Status.PENDING.value}' AND other.resent_at IS NULL
@@ -69,7 +80,7 @@ _READ = Prepared(
     LEFT JOIN LATERAL (
         SELECT other.id, other.event_type, other.status, other.errors, other.resent_at
         FROM email_notifications AS other
-        WHERE later.event_type IS NULL AND pending.id IS NULL
+        WHERE NOT nearest.goes_first AND pending.id IS NULL
             AND other.order_id = mine.order_id AND other.order_version < mine.version
             AND (other.shop_copy_of IS NULL) = mine.is_customers
             AND other.status IN ({list_in_sql(_BLOCKING)}) AND other.resent_at IS NULL
