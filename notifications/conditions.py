@@ -209,7 +209,7 @@ DEAD_LETTERS = Condition(
     measure=lambda rows: [Measurement(rows.dead_lettered)],
     sentence="{number:dead letter|dead letters}",
     do="resend or give up, under Causes in the admin",
-    alert=Alert("P3", "10m", "Providers refused e-mails, or these used up their retries or became too old."),
+    alert=Alert("P3", "10m", "Providers refused e-mails, or these failed by themselves or became too old."),
 )
 BACKLOG = Condition(
     code="EmailBacklog",

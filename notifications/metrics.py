@@ -44,7 +44,7 @@ COMMIT_TO_SENT = histogram(
 )
 RETRIES = histogram(
     "orderpost_email_retries_used",
-    "retries used up before `sent`",
+    "counted failures before `sent`",
     buckets=(0, 1, 2, 3, 5, 10),
 )
 FEEDBACK = counter(

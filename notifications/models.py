@@ -286,8 +286,8 @@ class EmailNotification(Partitioned):
             models.Index(
                 Upper("customer_email"), name="emailnotification_customer", condition=~Q(customer_email="")
             ),
-            # an order's notifications: API, admin
-            models.Index(fields=["order"], name="emailnotification_order"),
+            # an order's notifications (API, admin), and the earlier and later ones of one (turns.py)
+            models.Index(fields=["order", "order_version"], name="emailnotification_order"),
             # the admin's search box
             HashIndex(fields=["correlation_id"], name="emailnotification_correlated"),
             HashIndex(

@@ -21,7 +21,6 @@ from notifications.providers.sending import PROVIDERS
 from notifications.states.claimed import Claimed
 from notifications.states.errors import find_doubts
 from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
-from outbox.first_attempts import FirstAttempts
 from outbox.gate.gate import Gate, ProviderChoice
 from outbox.refusals import Refusals
 from runtime.personal_data import without_addresses
@@ -43,7 +42,6 @@ def attempt(
     email: Claimed,
     *,
     gate: Gate,
-    first_attempts: FirstAttempts,
     refusals: Refusals,
     stopping: threading.Event,
     span: Span,
@@ -80,7 +78,6 @@ def attempt(
             outcome = dataclasses.replace(outcome, wait_seconds=refused_for)
         elif outcome.verdict is Verdict.ACCEPTED:
             gate.senders.accepted(outcome.provider, **who)
-        _record(email, outcome, first_attempts)
         answers.append(outcome)
         if outcome.verdict not in NOT_ACCEPTED:
             break
@@ -112,17 +109,6 @@ def _may_continue(email: Claimed, stopping: threading.Event) -> bool:
 def _shortest(waits: Mapping[str, float], gate: Gate) -> float:
     """Return the shortest wait of all providers: any of them may take the e-mail next."""
     return min(waits.get(name, PAUSE_SECONDS) for name in gate.providers)
-
-
-def _record(email: Claimed, outcome: Outcome, first_attempts: FirstAttempts) -> None:
-    """Remember a first attempt. It may tell whose the failures of other e-mails were."""
-    about_others = outcome.verdict in (Verdict.PERMANENT, Verdict.THROTTLED, Verdict.SENDER_REFUSED)
-    if email.is_untried and not about_others:
-        first_attempts.record(
-            provider=outcome.provider,
-            is_accepted=outcome.verdict is Verdict.ACCEPTED,
-            ended_at=time.monotonic(),
-        )
 
 
 def _ask(

@@ -208,12 +208,12 @@ def claim_batch(capacity: Capacity, lookback: Lookback) -> tuple[list[Claimed], 
 def recover(*, lease_seconds: float, limit: int = 500) -> list[EmailChange]:
     """Take back up to `limit` claims older than `lease_seconds`: their worker is dead or stuck.
 
-    Such an attempt is ambiguous: the message may have been sent, or may have killed the worker. The e-mail
-    uses up a retry and is held, or becomes a dead letter if no retry is left. Take none back while the
+    Such an attempt is ambiguous: the message may have been sent, or may have killed the worker. The e-mail is
+    held, or becomes a dead letter if it has lost more workers than it has retries. Take none back while the
     delivery is paused.
     """
     text = f"no outcome within {lease_seconds:g} s"
-    outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, has_used_retry=True)
+    outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text)
     rows = EmailNotification.objects.filter(
         _not_paused(), status__in=RECOVER.before, claimed_at__lt=Now() - dt.timedelta(seconds=lease_seconds)
     )

@@ -35,12 +35,11 @@ from notifications.suppressions import suppress_refused
 from notifications.wake import Reason
 from outbox.attempt import attempt, compute_send_timeout, fit_into_lease
 from outbox.claim import Lookback, claim_batch, next_due_in, recover
-from outbox.first_attempts import FirstAttempts
 from outbox.gate.breaker import Rules
 from outbox.gate.gate import Capacity, Gate
 from outbox.metrics import POLLS, TRIGGER_DELAYS
 from outbox.refusals import Refusals
-from outbox.screen import screen
+from outbox.screen import screen as screen_claimed
 from runtime.models import Heartbeat
 from runtime.telemetry import health, tracing
 
@@ -102,7 +101,7 @@ class Drain:
     ) -> None:
         self.send, self.screen, self.capacity = (
             send or self._attempt,
-            screen or self._screen,
+            screen or screen_claimed,
             capacity or self._ask_capacity,
         )
         #: Held by the thread that runs the drain.
@@ -114,7 +113,6 @@ class Drain:
         self.reason = Reason.POLL
         self.lookback = Lookback()
         self.swept_to = age.START  # where the poll's next sweep of old e-mails begins
-        self.first_attempts = FirstAttempts()
         self.refusals = Refusals()
         self.span: Span = INVALID_SPAN  # of the latest run
         #: When the database last answered this drain (monotonic), which proves that the drain is not stuck.
@@ -236,9 +234,6 @@ class Drain:
                 else:
                     self._waiting.append(email)
 
-    def _screen(self, batch: Sequence[Claimed]) -> Mapping[uuid.UUID, Outcome]:
-        return screen(batch, first_attempts=self.first_attempts)
-
     def _give_back(self) -> None:
         while self._waiting:
             self._end(self._waiting.popleft(), NOT_TRIED)
@@ -284,14 +279,13 @@ class Drain:
         except BaseException as error:  # also SystemExit: without an outcome it would stay in flight for ever
             log.exception("sender failed", id=str(email.id))
             code, text = type(error).__name__, str(error)
-            outcome = Outcome(Verdict.AMBIGUOUS, code=code, text=text, has_used_retry=True)
+            outcome = Outcome(Verdict.AMBIGUOUS, code=code, text=text)
         self._outcomes.put((email, outcome))
 
     def _attempt(self, email: Claimed) -> Outcome:
         return attempt(
             email,
             gate=self.gate,
-            first_attempts=self.first_attempts,
             refusals=self.refusals,
             stopping=self.stopping,
             span=self.span,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 import uuid
-from collections import defaultdict
 from collections.abc import Sequence
 
 from django.conf import settings
@@ -13,11 +11,11 @@ from django.db.models.functions import Now
 
 from notifications.changes.age import find_too_old
 from notifications.changes.turns import find_out_of_turn
+from notifications.changes.whose_failure import find_own
 from notifications.states.claimed import Claimed
-from notifications.states.errors import entries_since, last_doubt, time_of
-from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
+from notifications.states.errors import last_doubt
+from notifications.states.outcomes import Outcome, Verdict
 from notifications.suppressions import suppressed_among
-from outbox.first_attempts import FirstAttempts
 from runtime.models import Heartbeat
 from web.heartbeat import ENDPOINT
 
@@ -27,10 +25,8 @@ WEBHOOKS_IN_USE = dt.timedelta(days=7)
 LONGEST_HOLD = dt.timedelta(days=1)
 
 
-def screen(emails: Sequence[Claimed], *, first_attempts: FirstAttempts) -> dict[uuid.UUID, Outcome]:
+def screen(emails: Sequence[Claimed]) -> dict[uuid.UUID, Outcome]:
     """Return the outcomes of claimed e-mails that must not be sent now.
-
-    In the others, write the retries that their failures have used up into `retry_count`.
 
     Do not send:
 
@@ -38,40 +34,26 @@ def screen(emails: Sequence[Claimed], *, first_attempts: FirstAttempts) -> dict[
     - an e-mail that a provider may have accepted, while its webhook may still prove it;
     - an e-mail that has waited for too long;
     - an e-mail that an earlier one of its order precedes, or a later change has made old news;
-    - an e-mail whose own failures used up all retries.
+    - an e-mail whose failures turn out to be its own after the hold of the last one.
     """
     reasons = suppressed_among(emails)
     outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
     outcomes |= _still_held([email for email in emails if email.id not in outcomes])
     outcomes |= find_too_old([email for email in emails if email.id not in outcomes])
     outcomes |= find_out_of_turn([email for email in emails if email.id not in outcomes])
-    for email in emails:
-        used = 0 if email.id in outcomes else count_used_retries(email, first_attempts)
-        if used > email.max_retries:
-            outcomes[email.id] = Outcome(Verdict.EXHAUSTED)
-        else:
-            email.retry_count = max(email.retry_count, used)
+    outcomes |= _with_own_failures([email for email in emails if email.id not in outcomes])
     return outcomes
 
 
-def count_used_retries(email: Claimed, first_attempts: FirstAttempts) -> int:
-    """Return how many retries the failures since the last resend use up.
-
-    Return 0 until other e-mails prove that failures are the e-mail's own. Then lost workers count, too.
-    """
-    now = time.monotonic()
-    ahead = email.claimed_at.timestamp() - now  # the database's clock; the claim was a moment ago
-    failures: defaultdict[str, list[float]] = defaultdict(list)
-    entries = entries_since(email.errors, email.resent_at)
-    for entry in entries:
-        if entry.get("judged") is False:
-            failures[str(entry.get("provider", ""))].append(time_of(entry).timestamp() - ahead)
-    own = [
-        first_attempts.count_own_failures(provider=provider, at=at, now=now)
-        for provider, at in failures.items()
-    ]
-    lost = sum(entry.get("code") == LEASE_EXPIRED for entry in entries)
-    return max(own) + lost if any(own) else 0
+def _with_own_failures(emails: Sequence[Claimed]) -> dict[uuid.UUID, Outcome]:
+    """Ask whose the failures are of e-mails without a retry left whose last attempt was held."""
+    own = find_own(
+        (email, ())
+        for email in emails
+        if email.retry_count > email.max_retries
+        and any(entry.get("outcome") == Verdict.AMBIGUOUS for entry in email.errors[-1:])
+    )
+    return {id: Outcome(Verdict.HELD, is_own=True) for id in own}
 
 
 def _still_held(emails: Sequence[Claimed]) -> dict[uuid.UUID, Outcome]:

@@ -178,9 +178,9 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         name = getattr(email, "reference", None) or f"…{str(email.order_id)[-8:]}"
         return format_html('<a href="{}" title="{}">{}</a>', url, email.order_id, name)
 
-    @admin.display(description="retries")
-    def tries(self, email: EmailNotification) -> str:
-        return f"{email.retry_count} of {email.max_retries}"
+    @admin.display(description="failures")
+    def tries(self, email: EmailNotification) -> int:
+        return email.retry_count
 
     @admin.display(description="last error")
     def error(self, email: EmailNotification) -> SafeString | str:

@@ -34,7 +34,10 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     )
     subject = serializers.CharField()
     status = serializers.ChoiceField(choices=Status.choices)
-    retry_count = serializers.IntegerField()
+    retry_count = serializers.IntegerField(
+        help_text="Since the last resend, the attempts with a failure that may be the e-mail's own. It may"
+        " exceed `max_retries`"
+    )
     max_retries = serializers.IntegerField()
     last_error = serializers.SerializerMethodField()
     next_attempt_at = serializers.SerializerMethodField(help_text="null if no attempt is planned")

@@ -21,11 +21,12 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
 from django.db.models import Q, QuerySet
 
 from notifications.changes.turns import look_again, wake_waiting
+from notifications.changes.whose_failure import say_whose
 from notifications.events import TOPICS, end_event
 from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.states.claimed import Claimed
-from notifications.states.errors import count_attempts, entry_of
+from notifications.states.errors import count_attempts, count_lost, entry_of
 from notifications.states.outcomes import (
     MESSAGE_ID_LIMIT,
     UNTRIED,
@@ -96,13 +97,14 @@ _WRITE = Prepared(
 def settle(ended: Iterable[tuple[Claimed, Outcome]]) -> list[EmailChange]:
     """Write the outcomes of claims, in one transaction of four statements, and return the changes.
 
+    Before it, ask whose the failures are of those without a retry left.
     An outcome of a lost claim changes nothing, unless it is an acceptance. An e-mail that has to wait is
     locked together with those that go first, and looks at them again.
     """
     outcomes: defaultdict[uuid.UUID, list[tuple[Claimed, Outcome]]] = defaultdict(list)
     earlier: set[uuid.UUID] = set()
     # Prefer an acceptance, then the outcome of the current claim.
-    for email, outcome in sorted(ended, key=lambda pair: pair[1].verdict is not Verdict.ACCEPTED):
+    for email, outcome in sorted(say_whose(ended), key=lambda pair: pair[1].verdict is not Verdict.ACCEPTED):
         outcomes[email.id].append((email, outcome))
         earlier.update(outcome.waits_for)
     with transaction.atomic():
@@ -111,11 +113,8 @@ def settle(ended: Iterable[tuple[Claimed, Outcome]]) -> list[EmailChange]:
         for row in rows.values():
             for email, outcome in outcomes.get(row.id, ()):
                 is_current = row.status in SETTLE.before and row.claim_token == email.claim_token
-                if is_current:
-                    # Nothing else writes the column while the token is the same.
-                    row.retry_count = email.retry_count
-                    if outcome.waits_for:
-                        outcome = look_again(email, outcome, rows=rows)
+                if is_current and outcome.waits_for:
+                    outcome = look_again(email, outcome, rows=rows)
                 if is_current or _proves_acceptance(row, outcome):
                     decided.append((row, outcome))
                     break
@@ -200,6 +199,7 @@ def settle_locked(decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[
             retry_count=row.retry_count,
             max_retries=row.max_retries,
             attempts=count_attempts(row.errors, row.resent_at) if row.errors else 0,
+            lost=count_lost(row.errors, row.resent_at) if outcome.is_lost else 0,
             policy=policy,
             chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
         )

@@ -11,10 +11,10 @@ so that their claims need not look for them. A crash in between delays them by `
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import uuid
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -33,24 +33,59 @@ from runtime.database.transactions import after_commit
 EMAIL_ORDER_PATIENCE = dt.timedelta(minutes=15)
 #: A waiting e-mail looks again after so long, if nobody wakes it before.
 LONGEST_WAIT_SECONDS = 60.0
+GOES_FIRST = "an earlier e-mail of the order goes first"
 #: By event, the events that make its e-mail old news
 _overtaken_by: dict[str, Collection[str]] = {}
 #: The states of an e-mail that may hold up later ones.
 _BLOCKING = (*DUE_STATES, Status.PROCESSING)
+#: No more than so many earlier e-mails of one order are looked at. If there are more, the next one waits.
+MOST_EARLIER = 100
+# Each look-up reads the index (order_id, order_version) and stops at its LIMIT, so that an order with many
+# e-mails costs no more than others. The nearest earlier one usually decides alone, and most have none.
 # Copies have no version, and no comparison with NULL is true.
 _READ = Prepared(
     f"""
-    SELECT mine.id, other.id, other.event_type, other.order_version > mine.version, other.status,
-        other.errors, other.resent_at
-    FROM jsonb_to_recordset(%s::jsonb) AS mine (id uuid, order_id uuid, version int, is_customers bool)
-    JOIN email_notifications AS other
-        ON other.order_id = mine.order_id AND (other.shop_copy_of IS NULL) = mine.is_customers
-    WHERE other.order_version < mine.version
-            AND other.status IN ({list_in_sql(_BLOCKING)}) AND other.resent_at IS NULL
-        OR other.order_version > mine.version
-            AND other.event_type = ANY(%s) AND other.recipient_email <> ''
+    SELECT mine.id, later.event_type, CASE WHEN nearest.goes_first THEN nearest.id ELSE pending.id END,
+        earlier.id, earlier.event_type, earlier.status, earlier.errors, earlier.resent_at
+    FROM jsonb_to_recordset(%s::jsonb) AS mine
+        (id uuid, order_id uuid, version int, is_customers bool, overtakes text[], overtaken_by text[])
+    LEFT JOIN LATERAL (
+        SELECT other.event_type FROM email_notifications AS other
+        WHERE cardinality(mine.overtaken_by) > 0
+            AND other.order_id = mine.order_id AND other.order_version > mine.version
+            AND (other.shop_copy_of IS NULL) = mine.is_customers
+            AND other.event_type = ANY(mine.overtaken_by) AND other.recipient_email <> ''
             AND other.ended_by <> '{EndedBy.TRIAL.value}'
-    ORDER BY other.order_version
+        ORDER BY other.order_version LIMIT 1
+    ) AS later ON true
+    LEFT JOIN LATERAL (
+        SELECT other.id, other.status = '{Status.PENDING.value}'
+            AND other.event_type <> ALL(mine.overtakes) AS goes_first
+        FROM email_notifications AS other
+        WHERE later.event_type IS NULL
+            AND other.order_id = mine.order_id AND other.order_version < mine.version
+            AND (other.shop_copy_of IS NULL) = mine.is_customers
+            AND other.status IN ({list_in_sql(_BLOCKING)}) AND other.resent_at IS NULL
+        ORDER BY other.order_version DESC LIMIT 1
+    ) AS nearest ON true
+    LEFT JOIN LATERAL (
+        SELECT other.id FROM email_notifications AS other
+        WHERE NOT nearest.goes_first
+            AND other.order_id = mine.order_id AND other.order_version < mine.version
+            AND (other.shop_copy_of IS NULL) = mine.is_customers
+            AND other.status = '{Status.PENDING.value}' AND other.resent_at IS NULL
+            AND other.event_type <> ALL(mine.overtakes)
+        ORDER BY other.order_version DESC LIMIT 1
+    ) AS pending ON true
+    LEFT JOIN LATERAL (
+        SELECT other.id, other.event_type, other.status, other.errors, other.resent_at
+        FROM email_notifications AS other
+        WHERE NOT nearest.goes_first AND pending.id IS NULL
+            AND other.order_id = mine.order_id AND other.order_version < mine.version
+            AND (other.shop_copy_of IS NULL) = mine.is_customers
+            AND other.status IN ({list_in_sql(_BLOCKING)}) AND other.resent_at IS NULL
+        ORDER BY other.order_version DESC LIMIT {MOST_EARLIER}
+    ) AS earlier ON true
     """  # noqa: S608 - only constants are inserted
 )
 _MARK_AWAITED = "UPDATE email_notifications SET is_awaited = true WHERE id = ANY(%s)"
@@ -78,15 +113,26 @@ class Earlier(Protocol):
     def resent_at(self) -> dt.datetime | None: ...
 
 
-class Sibling(NamedTuple):
-    """Another e-mail of an order, as `_READ` returns it."""
+class EarlierEmail(NamedTuple):
+    """An earlier e-mail of an order, as `_READ` returns it."""
 
     id: uuid.UUID
     event_type: str
-    is_later: bool
     status: str
     errors: Sequence[ErrorEntry]
     resent_at: dt.datetime | None
+
+
+@dataclasses.dataclass(slots=True)
+class Siblings:
+    """The other e-mails of an order that decide about one of them."""
+
+    #: The event of a later e-mail that makes it old news
+    overtaken_by: str | None
+    #: An earlier e-mail that is pending and goes first. Then no others are read.
+    pending: uuid.UUID | None
+    #: Those that may go first, `MOST_EARLIER` at most
+    earlier: list[EarlierEmail]
 
 
 def register_overtaken(events: Mapping[str, Collection[str]]) -> None:
@@ -101,7 +147,7 @@ def find_out_of_turn(emails: Iterable[Claimed]) -> dict[uuid.UUID, Outcome]:
     }
     outcomes = {}
     for id, siblings in _read_siblings(ordered.values()).items():
-        if outcome := _judge(ordered[id], siblings):
+        if outcome := _decide(ordered[id], siblings):
             outcomes[id] = outcome
     return outcomes
 
@@ -111,13 +157,13 @@ def find_overtaken(emails: Iterable[EmailNotification]) -> dict[uuid.UUID, str]:
     ordered = {email.id: email for email in emails if email.order_version is not None}
     reasons = {}
     for id, siblings in _read_siblings(ordered.values()).items():
-        if reason := _overtaken(ordered[id], siblings):
-            reasons[id] = reason
+        if siblings.overtaken_by:
+            reasons[id] = _reason(siblings.overtaken_by)
     return reasons
 
 
-def _read_siblings(emails: Collection[Claimed | EmailNotification]) -> dict[uuid.UUID, list[Sibling]]:
-    """Return the e-mails that may hold up or overtake each of these, by the order's version."""
+def _read_siblings(emails: Collection[Claimed | EmailNotification]) -> dict[uuid.UUID, Siblings]:
+    """Return the e-mails that hold up or overtake each of these, or may do so."""
     if not emails:
         return {}
     mine = [
@@ -126,41 +172,43 @@ def _read_siblings(emails: Collection[Claimed | EmailNotification]) -> dict[uuid
             "order_id": str(email.order_id),
             "version": email.order_version,
             "is_customers": email.shop_copy_of is None,
+            "overtakes": [event for event, by in _overtaken_by.items() if email.event_type in by],
+            "overtaken_by": [*_overtaken_by.get(email.event_type, ())],
         }
         for email in emails
     ]
-    overtaking = sorted({event for events in _overtaken_by.values() for event in events})
-    siblings: defaultdict[uuid.UUID, list[Sibling]] = defaultdict(list)
+    siblings: dict[uuid.UUID, Siblings] = {}
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-        cursor.execute(_READ, [json.dumps(mine), overtaking])
-        for id, other_id, event_type, is_later, status, errors, resent_at in cursor.fetchall():
-            other = Sibling(other_id, event_type, is_later, status, json.loads(errors), resent_at)
-            siblings[id].append(other)
+        cursor.execute(_READ, [json.dumps(mine)])
+        for id, overtaken_by, pending, earlier, event_type, status, errors, resent_at in cursor.fetchall():
+            read = siblings.setdefault(id, Siblings(overtaken_by, pending, []))
+            if earlier:
+                read.earlier.append(EarlierEmail(earlier, event_type, status, json.loads(errors), resent_at))
     return siblings
 
 
-def _judge(email: Claimed, siblings: Sequence[Sibling]) -> Outcome | None:
+def _decide(email: Claimed, siblings: Siblings) -> Outcome | None:
     """Return the outcome of an e-mail that must not be sent now."""
-    if reason := _overtaken(email, siblings):
-        return Outcome(Verdict.OVERTAKEN, text=reason)
+    if siblings.overtaken_by:
+        return Outcome(Verdict.OVERTAKEN, text=_reason(siblings.overtaken_by))
+    if siblings.pending:
+        return _wait_for({siblings.pending: LONGEST_WAIT_SECONDS})
     waits = {
         other.id: seconds
-        for other in siblings
-        if not other.is_later
-        and not _will_be_overtaken(other, event_type=email.event_type)
+        for other in siblings.earlier
+        if not _will_be_overtaken(other, event_type=email.event_type)
         and (seconds := seconds_to_wait(other, at=email.claimed_at))
     }
+    if not waits and len(siblings.earlier) == MOST_EARLIER:  # others before these may go first
+        return Outcome(Verdict.RETURNED, text=GOES_FIRST, wait_seconds=LONGEST_WAIT_SECONDS)
     return _wait_for(waits) if waits else None
 
 
-def _overtaken(email: Claimed | EmailNotification, siblings: Sequence[Sibling]) -> str:
-    """Return the reason why an e-mail is overtaken, or an empty text."""
-    events = _overtaken_by.get(email.event_type, ())
-    by = (other.event_type for other in siblings if other.is_later and other.event_type in events)
-    return next((f"overtaken by {event}" for event in by), "")
+def _reason(event_type: str) -> str:
+    return f"overtaken by {event_type}"
 
 
-def _will_be_overtaken(other: Sibling, *, event_type: str) -> bool:
+def _will_be_overtaken(other: EarlierEmail, *, event_type: str) -> bool:
     """Return whether an earlier e-mail will be discarded at its next claim because of this event."""
     is_certain = other.status in DUE_STATES and last_doubt(other.errors, other.resent_at) is None
     return is_certain and event_type in _overtaken_by.get(other.event_type, ())
@@ -169,7 +217,7 @@ def _will_be_overtaken(other: Sibling, *, event_type: str) -> bool:
 def _wait_for(waits: Mapping[uuid.UUID, float]) -> Outcome:
     return Outcome(
         Verdict.RETURNED,
-        text="an earlier e-mail of the order goes first",
+        text=GOES_FIRST,
         wait_seconds=max(waits.values()),
         waits_for=tuple(waits),
     )

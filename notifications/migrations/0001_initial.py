@@ -140,7 +140,7 @@ class Migration(migrations.Migration):
                         name="emailnotification_customer",
                         condition=~Q(customer_email=""),
                     ),
-                    models.Index(fields=["order"], name="emailnotification_order"),
+                    models.Index(fields=["order", "order_version"], name="emailnotification_order"),
                     HashIndex(fields=["correlation_id"], name="emailnotification_correlated"),
                     HashIndex(
                         fields=["provider_message_id"],

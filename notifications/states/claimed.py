@@ -8,8 +8,7 @@ import math
 import uuid
 from collections.abc import Mapping, Sequence
 
-from notifications.states.errors import ErrorEntry
-from notifications.states.outcomes import LEASE_EXPIRED
+from notifications.states.errors import ErrorEntry, count_lost
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -35,7 +34,7 @@ class Claimed:
     correlation_id: str
     traceparent: str
     max_retries: int
-    #: Those used up. Screening adds the retries that earlier failures turn out to have used.
+    #: The counted failures, which may be more than `max_retries`.
     retry_count: int
     errors: Sequence[ErrorEntry]
     created_at: dt.datetime
@@ -68,5 +67,4 @@ class Claimed:
     @property
     def is_last_chance(self) -> bool:
         """Whether it may be what kills its workers, and has one attempt left."""
-        was_lost = bool(self.errors) and self.errors[-1].get("code") == LEASE_EXPIRED
-        return was_lost and self.retry_count >= self.max_retries
+        return bool(self.errors) and count_lost(self.errors, self.resent_at) >= max(1, self.max_retries)

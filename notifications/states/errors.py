@@ -1,14 +1,15 @@
 """Read a row's list of errors: which attempts it had, and which of them may have been accepted. Pure.
 
 An entry is one provider's answer: `at` (ISO 8601), `provider`, `outcome` (a verdict), `code`, `text`. Entries
-of one attempt have the same `at`. `judged: false` marks a failure that may be the e-mail's own or the
-provider's. An entry never changes.
+of one attempt have the same `at`. `counts: true` marks a failure that may be the e-mail's own. An entry never
+changes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def entry_of(failure: Outcome) -> dict[str, Any]:
         "code": make_storable(failure.code),
         "text": failure.error,
     }
-    return entry | {"judged": False} if failure.is_judged_later else entry
+    return entry | {"counts": True} if failure.counts else entry
 
 
 def entries_since(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> Sequence[ErrorEntry]:
@@ -61,19 +62,34 @@ def find_doubts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> 
     ]
 
 
+def count_lost(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> int:
+    """Count the attempts since the last resend of which nobody knows what became (`Outcome.is_lost`)."""
+    return sum(not doubt.provider for doubt in find_doubts(errors, resent_at))
+
+
+def counted_failures(
+    errors: Sequence[ErrorEntry], resent_at: dt.datetime | None
+) -> dict[str, list[dt.datetime]]:
+    """Return by provider when it failed the e-mail since the last resend, if the failure counts."""
+    times: defaultdict[str, list[dt.datetime]] = defaultdict(list)
+    for entry in entries_since(errors, resent_at):
+        if entry.get("counts") and entry.get("provider"):
+            times[entry["provider"]].append(time_of(entry))
+    return times
+
+
 def failing_since(errors: Sequence[ErrorEntry]) -> dt.datetime | None:
-    """Return when the newest run of attempts began that left the e-mail `failed`, or None without such a run.
+    """Return when the newest run of attempts began that count, or None without such a run.
 
     An attempt that was certainly the provider's failure, as in an outage, ends a run.
     """
     by_attempt: dict[dt.datetime, bool] = {}
     for entry in errors:
-        is_own = entry.get("judged") is False or entry.get("outcome") == Verdict.AMBIGUOUS
         at = time_of(entry)
-        by_attempt[at] = by_attempt.get(at, False) or is_own
+        by_attempt[at] = by_attempt.get(at, False) or bool(entry.get("counts"))
     since = None
-    for at, is_own in by_attempt.items():
-        since = (since or at) if is_own else None
+    for at, counts in by_attempt.items():
+        since = (since or at) if counts else None
     return since
 
 

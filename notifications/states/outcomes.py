@@ -1,7 +1,7 @@
 """The outcome of an attempt, and what it means for the e-mail: the next state, the retries, the wait.
 
-A failure that may be the provider's uses up no retry here. The screening after the next claim finds out whose
-it was.
+A failure that may be the e-mail's own is counted here, and nowhere else. When the retries are used up,
+`notifications.changes.whose_failure` finds out whose the counted failures were.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from runtime.texts import make_storable
 
 #: The most characters that are stored of an error, and of a provider's message id.
 TEXT_LIMIT, MESSAGE_ID_LIMIT = 1000, 255
-#: After an e-mail has failed more often than it has retries, its wait doubles with every so many attempts.
-SLOWER_EVERY = 10
 
 
 class Verdict(enum.StrEnum):
@@ -40,11 +38,10 @@ class Verdict(enum.StrEnum):
     TOO_OLD = "too_old"  # not tried any more, because it has waited for too long
     RESTORED = "restored"  # not tried any more: before a restore, a provider may have accepted it
     HELD = "held"  # not tried, because evidence of an earlier acceptance may still come
-    EXHAUSTED = "exhausted"  # not tried, because its last failure used up the last retry
 
 
 #: Outcomes without an attempt that keep the row's last error.
-UNTRIED = frozenset({Verdict.RETURNED, Verdict.HELD, Verdict.EXHAUSTED})
+UNTRIED = frozenset({Verdict.RETURNED, Verdict.HELD})
 #: Failures that get an entry in the row's list of errors.
 RECORDED = frozenset(
     {
@@ -74,10 +71,10 @@ class Outcome:
     text: str = ""
     #: Replaces the policy's wait, but not the hold of an ambiguous attempt.
     wait_seconds: float | None = None
-    #: The failure uses up a retry at once: the e-mail may be what kills its workers.
-    has_used_retry: bool = False
     #: The provider's breaker was open, so a failure is the provider's.
     is_probe: bool = False
+    #: Other e-mails show that the counted failures are the e-mail's own, so it is tried no more.
+    is_own: bool = False
     #: The provider no longer sends to the address.
     has_bounced_before: bool = False
     #: The earlier e-mails of the order that go first.
@@ -97,10 +94,27 @@ class Outcome:
         return tuple(answer for answer in (*self.earlier, self) if answer.verdict in RECORDED)
 
     @property
-    def is_judged_later(self) -> bool:
-        """Whether it is open if this failure was the e-mail's own or the provider's."""
-        unclear = self.verdict in (Verdict.TRANSIENT, Verdict.AMBIGUOUS)
-        return unclear and not self.is_probe and not self.has_used_retry
+    def counts(self) -> bool:
+        """Whether this failure may be the e-mail's own: the provider answered, and its breaker was closed."""
+        return self.verdict in (Verdict.TRANSIENT, Verdict.AMBIGUOUS) and not self.is_probe
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the attempt adds one to `retry_count`."""
+        return any(failure.counts for failure in self.failures)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody knows which provider was asked: the worker died, or the sender raised an error."""
+        return self.verdict is Verdict.AMBIGUOUS and not self.provider
+
+    def needs_answer(self, *, retry_count: int, max_retries: int) -> bool:
+        """Return whether it has to be asked now whose the failures are: no retry is left for this one.
+
+        `retry_count` is that before the attempt. An ambiguous attempt is held first, and the claim after its
+        hold asks.
+        """
+        return self.is_counted and self.verdict in NOT_ACCEPTED and retry_count >= max_retries
 
 
 class Decision(NamedTuple):
@@ -128,18 +142,6 @@ class EmailPolicy:
         longest = max(self.hold_seconds, self.retries.cap_seconds)
         return min(longest, self.hold_seconds * 2.0 ** min(max(0, attempts - max_retries), 62))
 
-    def draw_wait(self, *, attempt: int, max_retries: int, chance: float) -> float:
-        """Return the wait after failed attempt number `attempt` (1, 2, …). `chance` is drawn from [0, 1).
-
-        The wait grows with each retry, and after the last one with every `SLOWER_EVERY` attempts, so that an
-        e-mail with more failures than retries is tried often enough to find out whose failures they are. The
-        last of a list of delays repeats.
-        """
-        if not self.retries.delays_seconds:
-            retries = max(1, max_retries)
-            attempt = min(attempt, retries) + max(0, attempt - retries) // SLOWER_EVERY
-        return self.retries.delay(attempt=attempt, chance=chance)
-
 
 def current_policy() -> EmailPolicy:
     """Read the policy from the settings.
@@ -157,14 +159,25 @@ def current_policy() -> EmailPolicy:
 
 
 def decide_status(
-    *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: EmailPolicy, chance: float
+    *,
+    outcome: Outcome,
+    retry_count: int,
+    max_retries: int,
+    attempts: int,
+    lost: int,
+    policy: EmailPolicy,
+    chance: float,
 ) -> Decision:
-    """Decide to what state an attempt leads. `attempts` is the number of failed attempts before this one.
+    """Decide to what state an attempt leads.
 
-    An e-mail becomes a dead letter after a permanent refusal, if its retries are exhausted, or if the outcome
-    uses up a retry and none is left.
+    `attempts` is the number of failed attempts before this one, and `lost` that of workers that the e-mail
+    lost before. It becomes a dead letter after a permanent refusal, if its failures are its own, or if it
+    loses more workers than it has retries.
     """
     wait = outcome.wait_seconds
+    retry_count += outcome.is_counted
+    if outcome.is_own:
+        return Decision(Status.DEAD_LETTERED, retry_count, None, EndedBy.RETRIES)
     match outcome.verdict:
         case Verdict.ACCEPTED:
             return Decision(Status.SENT, retry_count, None)
@@ -172,8 +185,6 @@ def decide_status(
             return Decision(Status.SUPPRESSED, retry_count, None, EndedBy.SUPPRESSED)
         case Verdict.OVERTAKEN:
             return Decision(Status.DISCARDED, retry_count, None, EndedBy.OVERTAKEN)
-        case Verdict.EXHAUSTED:
-            return Decision(Status.DEAD_LETTERED, max_retries, None, EndedBy.RETRIES)
         case Verdict.PERMANENT:
             return Decision(Status.DEAD_LETTERED, retry_count, None, EndedBy.PROVIDER)
         case Verdict.TOO_OLD:
@@ -187,15 +198,11 @@ def decide_status(
         case Verdict.THROTTLED:
             wait = policy.retries.base_seconds if wait is None else wait
         case Verdict.AMBIGUOUS:
+            if outcome.is_lost and lost >= max_retries:
+                reason = EndedBy.LEASE if outcome.code == LEASE_EXPIRED else EndedBy.RETRIES
+                return Decision(Status.DEAD_LETTERED, retry_count, None, reason)
             wait = policy.hold(attempts=attempts, max_retries=max_retries)
-    if outcome.has_used_retry:
-        if retry_count >= max_retries:
-            reason = EndedBy.LEASE if outcome.code == LEASE_EXPIRED else EndedBy.RETRIES
-            return Decision(Status.DEAD_LETTERED, retry_count, None, reason)
-        retry_count += 1
     if wait is None:
-        wait = policy.draw_wait(attempt=attempts + 1, max_retries=max_retries, chance=chance)
-    unclear = any(
-        failure.is_judged_later or failure.verdict is Verdict.AMBIGUOUS for failure in outcome.failures
-    )
+        wait = policy.retries.delay(attempt=attempts + 1, chance=chance)
+    unclear = outcome.is_counted or outcome.verdict is Verdict.AMBIGUOUS
     return Decision(Status.FAILED if unclear else Status.PENDING, retry_count, wait)

@@ -145,7 +145,7 @@ def test_the_last_email_about_a_failed_payment_is_found_by_an_index():
         created_at__gt=Now() - dt.timedelta(hours=1),
     )
     plan = within.explain()
-    assert "_order_id_idx" in plan, plan
+    assert "_order_id_order_version_idx" in plan, plan
     for line in plan.splitlines():
         assert "Seq Scan" not in line or "rows=1 " in line, plan  # an empty partition
 
@@ -193,7 +193,7 @@ def test_every_list_reads_by_an_index():
         "orders_status_newest": Order.objects.filter(status="refunded").order_by(*NEWEST_FIRST),
         "orders_reference_newest": Order.objects.filter(reference=order.reference).order_by(*NEWEST_FIRST),
         "_upper_id_idx": mails.filter(recipient_email__iexact="User7@Example.com").order_by("-id"),
-        "_order_id_idx": mails.filter(order_id=order.id).order_by("id"),
+        "_order_id_order_version_idx": mails.filter(order_id=order.id).order_by("id"),
         "_next_attempt_at_idx": mails.filter(status="pending").order_by("-id"),
         "_id_idx": mails.filter(status="dead_lettered").order_by("-id"),
         "_pkey": mails.filter(status="sent").order_by("-id"),

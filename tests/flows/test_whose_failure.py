@@ -1,7 +1,4 @@
-"""Recipients that a provider never takes, brown-outs and long outages, with real processes.
-
-A failure is the e-mail's own if first attempts of others were accepted right after it. All are drills.
-"""
+"""Recipients that a provider never takes, brown-outs and long outages, with real processes: drills."""
 
 from __future__ import annotations
 
@@ -88,23 +85,21 @@ def test_good_mails_pass_poisonous_ones_in_a_quiet_shop_and_these_become_dead_le
             time.sleep(max(0.0, seconds - waits[-1]))
         assert max(waits) < PROMISED + GRACE, waits
         for _, retries, errors in letters(shop).values():
-            assert retries == RETRIES
+            assert retries == len(errors) > RETRIES
             assert {(error["code"], "no such luck" in error["text"]) for error in errors} == {("503", True)}
         assert shop.statuses() == Counter(sent=len(waits), dead_lettered=poisonous)
         assert shop.doubled() == []
 
 
 def test_one_poisonous_mail_among_others_is_a_dead_letter_after_its_retries():
-    # Sixteen others buy in each of these pauses, which backoff with full jitter does not promise.
-    with Shop(RETRY_DELAYS=",".join(["8"] * RETRIES), EMAIL_RATE_LIMIT="0") as shop:
+    with Shop(MAX_RETRIES=str(RETRIES), RETRY_BACKOFF_BASE="1", EMAIL_RATE_LIMIT="0") as shop:
         poison(shop)
         shop.start("web", "worker", "beat")
         with Payments(shop, rate=3, most=150) as payments:
             shop.until(lambda: payments.paid >= 5, "others buy")
             bad = buy(shop, f"{POISON}@example.com")
             shop.until(lambda: letters(shop)[bad][0] == "dead_lettered", "it is a dead letter")
-        # A few more where fewer others came between a failure and the next try.
-        assert 1 + RETRIES <= requests_for(shop, bad) <= 1 + RETRIES + 4
+        assert 1 + RETRIES <= requests_for(shop, bad) <= 8
         shop.until(
             lambda: shop.statuses() == Counter(sent=payments.paid, dead_lettered=1), "the others are sent"
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import time
+import secrets
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +19,6 @@ from notifications.log import EmailChange
 from notifications.states.transitions import EndedBy, Transition
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
-    ENOUGH,
     PROVIDERS,
     Claimed,
     EmailNotification,
@@ -28,7 +27,9 @@ from tests.kit.words import (
     Verdict,
     claim,
     drain,
+    id_floor,
     new_id,
+    read_database_time,
     render_again,
     settle,
 )
@@ -39,8 +40,6 @@ ENDED_BY = {
     Status.DISCARDED: EndedBy.PERSON,
     Status.SUPPRESSED: EndedBy.SUPPRESSED,
 }
-#: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
-AGO, APART = 10, 20
 
 
 def not_in(act: Transition) -> str:
@@ -187,27 +186,35 @@ def due_now() -> None:
     )
 
 
-def let_others_through() -> None:
-    """Spread the failures over the past, record others' first attempts around them, and make all due."""
-    most = 0
-    for mail in EmailNotification.objects.filter(status="failed").exclude(errors=[]):
-        times = sorted({entry["at"] for entry in mail.errors}, reverse=True)
-        moved = {
-            at: dt.datetime.now(dt.UTC) - dt.timedelta(seconds=AGO + APART * number)
-            for number, at in enumerate(times)
-        }
-        for entry in mail.errors:
-            entry["at"] = moved[entry["at"]].isoformat()
-        mail.save(update_fields=["errors"])
-        most = max(most, len(times))
-    for number in range(most):
-        accept_after(ago=AGO + APART * number)
-    due_now()
+def accept_others(
+    count: int,
+    *,
+    ago: float,
+    until: float = 0.0,
+    provider: str = "sendgrid",
+    errors: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Insert e-mails written evenly from `ago` to `until` seconds ago: accepted, or failed with `errors`.
 
-
-def accept_after(*, ago: float, count: int = ENOUGH) -> None:
-    """Record accepted first attempts of other e-mails shortly after a moment in the past."""
-    for _ in range(count):
-        drain.current().first_attempts.record(
-            provider="sendgrid", is_accepted=True, ended_at=time.monotonic() - ago + 2.5
+    They tell whose the failures of others are.
+    """
+    now = read_database_time()
+    times = [now - dt.timedelta(seconds=ago + (until - ago) * number / count) for number in range(count)]
+    emails = [
+        EmailNotification(
+            id=uuid.UUID(int=id_floor(at).int + secrets.randbits(64)),
+            order_id=new_id(),
+            event_type="order.paid",
+            recipient_email="other@example.com",
+            subject="other",
+            idempotency_key=str(new_id()),
+            provider=provider,
+            status=Status.FAILED if errors else Status.SENT,
+            created_at=at,
+            sent_at=None if errors else at,
+            errors=[*errors],
+            next_attempt_at=now + dt.timedelta(days=1),
         )
+        for at in times
+    ]
+    EmailNotification.objects.bulk_create(emails, batch_size=1000)

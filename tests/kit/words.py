@@ -81,7 +81,6 @@ from orders.transitions import Action, InvalidTransition, allowed_actions
 from outbox import cdc, drain, tasks
 from outbox.claim import claim, claim_untried, next_due_in, recover
 from outbox.drain import Drain, DrainReport
-from outbox.first_attempts import ENOUGH, FirstAttempts
 from outbox.gate import breaker
 from outbox.gate.breaker import Breaker, BreakerState, Rules
 from outbox.gate.gate import Capacity, Gate

@@ -45,6 +45,7 @@ class Mail:
     due: bool = True
     held: bool = False
     retries: int = 0
+    lost: int = 0  # workers, since the last resend
     attempts: int = 0  # that failed
     token: uuid.UUID | None = None
     accepted: bool = False  # somebody brought the fact
@@ -90,34 +91,35 @@ class Life(RuleBasedStateMachine):
     @rule(
         claim=claims,
         verdict=st.sampled_from([verdict for verdict in Verdict if verdict is not Verdict.ACCEPTED]),
-        charge=st.integers(0, 1),
+        is_own=st.booleans(),
     )
     def a_worker_brings_an_opinion(
-        self, claim: tuple[uuid.UUID, uuid.UUID], verdict: Verdict, charge: int
+        self, claim: tuple[uuid.UUID, uuid.UUID], verdict: Verdict, is_own: bool
     ) -> None:
         """Only with the claim's own token."""
-        changes = self.settle(claim, Outcome(verdict, "sendgrid", code="x", text="words"), charge)
+        outcome = Outcome(verdict, "sendgrid", code="x", text="words", is_own=is_own)
+        changes = self.settle(claim, outcome)
         mail = self.mails.get(claim[0])
         mine = mail is not None and mail.status == "processing" and mail.token == claim[1]
         assert len(changes) == (1 if mine else 0)
         if mail is None or not mine:
             return
         mail.token, mail.due = None, verdict is Verdict.RETURNED
-        mail.retries += charge
+        mail.retries += verdict in (Verdict.TRANSIENT, Verdict.AMBIGUOUS)
+        mail.held = mail.held or verdict is Verdict.AMBIGUOUS
         mail.attempts += verdict in RECORDED
+        if is_own:
+            mail.status = "dead_lettered"
+            return
         match verdict:
             case Verdict.SUPPRESSED:
                 mail.status = "suppressed"
             case Verdict.OVERTAKEN:
                 mail.status = "discarded"
-            case Verdict.EXHAUSTED:
-                mail.status, mail.retries = "dead_lettered", MAX_RETRIES
             case Verdict.PERMANENT | Verdict.TOO_OLD:
                 mail.status = "dead_lettered"
-            case Verdict.TRANSIENT | Verdict.HELD:
+            case Verdict.TRANSIENT | Verdict.HELD | Verdict.AMBIGUOUS:
                 mail.status = "failed"
-            case Verdict.AMBIGUOUS:
-                mail.status, mail.held = "failed", True
             case _:
                 mail.status = "pending"
 
@@ -138,10 +140,9 @@ class Life(RuleBasedStateMachine):
             mail = self.mails[id]
             mail.token, mail.due, mail.held = None, False, True
             mail.attempts += 1
-            if mail.retries >= MAX_RETRIES:
-                mail.status = "dead_lettered"
-            else:
-                mail.status, mail.retries = "failed", mail.retries + 1
+            mail.retries += 1
+            mail.lost += 1
+            mail.status = "dead_lettered" if mail.lost > MAX_RETRIES else "failed"
 
     @rule()
     def leases_are_looked_at_too_early(self) -> None:
@@ -176,7 +177,7 @@ class Life(RuleBasedStateMachine):
         may = mail.status in ("dead_lettered", "discarded", "suppressed", "failed") and not held
         assert (len(changes), len(refusals)) == ((1, 0) if may else (0, 1))
         if may:
-            mail.status, mail.due, mail.retries, mail.held = "pending", True, 0, False
+            mail.status, mail.due, mail.retries, mail.held, mail.lost = "pending", True, 0, False, 0
 
     @rule(number=st.integers(0, 20))
     def a_person_gives_up(self, number: int) -> None:
@@ -189,10 +190,8 @@ class Life(RuleBasedStateMachine):
             mail.status = "discarded"
 
     # --- what the model makes of it ---
-    def settle(self, claim: tuple[uuid.UUID, uuid.UUID], outcome: Outcome, charge: int = 0) -> list[Any]:
-        mail = self.mails.get(claim[0])
-        retries = charge + (mail.retries if mail else 0)
-        claimed = EmailNotification(id=claim[0], claim_token=claim[1], retry_count=retries)
+    def settle(self, claim: tuple[uuid.UUID, uuid.UUID], outcome: Outcome) -> list[Any]:
+        claimed = EmailNotification(id=claim[0], claim_token=claim[1])
         return settle([(as_claimed(claimed), outcome)])
 
     def accept(self, mail: Mail) -> None:

@@ -190,31 +190,26 @@ class TestSettle:
         settle([(claim_one(), Outcome(Verdict.TRANSIENT, text="503")), (old, reset)])
         assert statuses() == {"failed": 1} and rows.get().last_error == "503"
 
-    def test_waits_longer_at_each_transient_failure_and_uses_up_no_retry_until_it_is_judged(self):
+    def test_waits_longer_at_each_transient_failure_and_counts_them_beyond_its_retries(self):
         make_mail(max_retries=1)
-        for ceiling in (30, 60, 120):
+        for count, ceiling in enumerate((30, 60, 120), start=1):
             settled(claim_one(), Verdict.TRANSIENT, provider="ses", code="503", text="Service Unavailable")
             row = rows.get()
-            assert (row.status, row.retry_count) == (Status.FAILED, 0)
+            assert (row.status, row.retry_count) == (Status.FAILED, count)
             assert 0 <= wait_of(row) <= ceiling
             due_now()
         assert row.last_error == "503 Service Unavailable"
         assert [error["code"] for error in row.errors] == ["503"] * 3
-        assert set(row.errors[0]) == {"at", "provider", "outcome", "code", "text", "judged"}
+        assert set(row.errors[0]) == {"at", "provider", "outcome", "code", "text", "counts"}
 
-    def test_a_judged_failure_uses_up_a_retry_and_the_last_one_makes_a_dead_letter(self):
-        make_mail(max_retries=1)
-        settled(claim_one(), Verdict.TRANSIENT, code="503")
+    def test_one_that_is_ended_after_its_hold_keeps_its_last_error(self):
+        make_mail()
+        settled(claim_one(), Verdict.AMBIGUOUS, provider="ses", code="ReadTimeout")
         due_now()
-        row = claim_one()
-        row.retry_count = 1
-        settled(row, Verdict.TRANSIENT, code="503")
-        assert (rows.get().status, rows.get().retry_count) == (Status.FAILED, 1)
-        due_now()
-        settled(claim_one(), Verdict.EXHAUSTED)
+        settled(claim_one(), Verdict.HELD, is_own=True)
         row = rows.get()
-        assert (row.status, row.retry_count) == (Status.DEAD_LETTERED, 1)
-        assert row.last_error == "503" and len(row.errors) == 2
+        assert (row.status, row.ended_by, row.retry_count) == (Status.DEAD_LETTERED, "retries", 1)
+        assert row.last_error == "ReadTimeout" and len(row.errors) == 1
 
     @pytest.mark.parametrize(
         ("verdict", "status", "error"), [(Verdict.ACCEPTED, "sent", ""), (Verdict.TRANSIENT, "failed", "500")]
@@ -237,11 +232,12 @@ class TestSettle:
             (Verdict.MISCONFIGURED, "pending", 5),
         ],
     )
-    def test_writes_status_wait_and_error_and_uses_up_no_retry(self, verdict, status, waits):
+    def test_writes_status_wait_and_error(self, verdict, status, waits):
         make_mail(max_retries=0)
         settled(claim_one(), verdict, provider="ses", code="400", text="no", wait_seconds=5)
         row = rows.get()
-        assert (row.status, row.retry_count, row.last_error, len(row.errors)) == (status, 0, "400 no", 1)
+        assert (row.status, row.last_error, len(row.errors)) == (status, "400 no", 1)
+        assert row.retry_count == (verdict is Verdict.AMBIGUOUS)
         assert waits is None or wait_of(row) == pytest.approx(waits, abs=1)
 
     def test_writes_the_reason_of_a_pause_but_no_failure(self):
@@ -295,12 +291,10 @@ class TestTheEventOfAnEnd:
         assert statuses() == {"sent": 1} and not DomainEvent.objects.exists()
 
     def test_has_a_greater_sequence_than_the_end_before_it(self, claimed):
-        refused = {"text": "503", "has_used_retry": True}
-        rows.update(max_retries=0)
-        claimed.max_retries = 0
+        refused = {"text": "503", "is_own": True}
         settled(claimed, Verdict.TRANSIENT, text="503")
         due_now()
-        settled(claim_one(), Verdict.EXHAUSTED)  # screened, because the failure was its own
+        settled(claim_one(), Verdict.HELD, is_own=True)
         for verdict in (Verdict.PERMANENT, Verdict.TRANSIENT, Verdict.ACCEPTED):
             manual_actions.change(ids=[claimed.id], act=transitions.RESEND)
             settled(claim_one(), verdict, **(refused if verdict is not Verdict.ACCEPTED else {}))
@@ -335,11 +329,16 @@ class TestRecover:
         assert (change.id, change.status) == (old.id, "failed")
         assert statuses() == {"processing": 1, "failed": 1}
 
-    def test_counts_a_crash_as_a_retry_so_that_a_mail_that_kills_workers_ends(self):
-        make_mail(status=Status.PROCESSING, claimed_at=ago(310), retry_count=3, max_retries=3)
+    def test_ends_an_email_that_lost_more_workers_than_it_has_retries_since_its_resend(self):
+        lost = [error(Verdict.AMBIGUOUS, ago=60) | {"provider": ""}]
+        processing = {"status": Status.PROCESSING, "claimed_at": ago(310), "max_retries": 1, "retry_count": 9}
+        make_mail(errors=lost, **processing)
+        make_mail(errors=lost, resent_at=ago(50), **processing)
+        make_mail(errors=[error(Verdict.AMBIGUOUS, ago=60)], **processing)
         recover(lease_seconds=300)
-        row = rows.get()
-        assert row.status == Status.DEAD_LETTERED
+        assert statuses() == {"dead_lettered": 1, "failed": 2}
+        row = rows.get(status=Status.DEAD_LETTERED)
+        assert (row.ended_by, row.retry_count) == ("lease", 10)
         assert "lease expired" in row.last_error
 
     def test_takes_no_more_than_its_limit(self):

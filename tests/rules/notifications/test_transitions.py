@@ -41,6 +41,7 @@ from notifications.states.transitions import (
 )
 from tests.kit.mails import as_claimed, make_mail
 from tests.kit.words import (
+    LEASE_EXPIRED,
     EmailNotification,
     Outcome,
     Status,
@@ -63,8 +64,8 @@ ALWAYS = {"ended_by", "status", "updated_at"}
 Verb = Callable[[EmailNotification], object]
 
 
-def settling(verdict: Verdict, *, has_used_retry: bool = False) -> Verb:
-    outcome = Outcome(verdict, "test", "new", code="500", has_used_retry=has_used_retry)
+def settling(verdict: Verdict, *, is_own: bool = False) -> Verb:
+    outcome = Outcome(verdict, "test", "new", code="500", is_own=is_own)
     return lambda mail: settle([(as_claimed(mail), outcome)])
 
 
@@ -81,9 +82,9 @@ def readdress_empty(mail: EmailNotification) -> None:
 
 #: An acceptance of an unclaimed row is `accept`.
 FAILURES = [
-    settling(verdict, has_used_retry=used)
+    settling(verdict, is_own=is_own)
     for verdict in Verdict
-    for used in (False, True)
+    for is_own in (False, True)
     if verdict is not Verdict.ACCEPTED
 ]
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "new")
@@ -112,7 +113,7 @@ ASIDE: dict[Transition, list[Verb]] = {
 
 def changes(verb: Verb, status: str, *, retries_left: int) -> tuple[str, set[str]]:
     """Call a verb for a row in a state. Return its state then, and the columns that changed."""
-    error = {"at": "2026-01-01T00:00:00+00:00", "outcome": "transient", "code": "503", "text": "busy"}
+    error = {"at": "2026-01-01T00:00:00+00:00", "outcome": "ambiguous", "code": LEASE_EXPIRED, "text": "busy"}
     mail = make_mail(
         status=status,
         errors=[error],

@@ -51,7 +51,6 @@ from tests.kit.words import (
     BulkJob,
     DomainEvent,
     EmailNotification,
-    FirstAttempts,
     Heartbeat,
     Status,
     Verdict,
@@ -157,9 +156,7 @@ def test_the_poll_sweeps_before_it_drains(sandbox):
     let_pass(10 * DAY)
     make_mail()
     claims = []
-    drain.current().screen = lambda emails: (
-        claims.extend(emails) or screen(emails, first_attempts=FirstAttempts())
-    )
+    drain.current().screen = lambda emails: claims.extend(emails) or screen(emails)
     drain.poll()
     assert statuses() == {"dead_lettered": 1, "sent": 1} and len(claims) == 1
 
@@ -354,7 +351,7 @@ def test_an_email_that_always_fails_and_never_has_neighbours_ends(sandbox):
         let_pass(2 * HOUR)
     drain.poll()
     assert error_of(mail).startswith("too old: it waited 3 days for sendgrid (500")
-    assert mail.status == "dead_lettered" and mail.retry_count == 0 and len(mail.errors) > mail.max_retries
+    assert mail.status == "dead_lettered" and mail.retry_count == len(mail.errors) > mail.max_retries
 
 
 def test_one_that_is_taken_back_keeps_its_age():

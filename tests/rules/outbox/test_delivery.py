@@ -18,9 +18,9 @@ from notifications import wake
 from notifications.wake import Reason
 from outbox.claim import claim
 from tests.kit.mails import (
+    accept_others,
     drained,
     due_now,
-    let_others_through,
     make_claimed,
     make_mail,
     make_mails,
@@ -64,20 +64,20 @@ def test_one_refused_recipient_dead_letters_at_once_and_one_down_forever_after_a
     refused = make_mail(recipient_email="refused@example.com")
     down = make_mail(recipient_email="down@example.com", max_retries=3)
     assert drained() == {"dead_lettered": 1, "failed": 1}
-    tries = 1
-    while statuses() != {"dead_lettered": 2}:
-        let_others_through()
+    time.sleep(0.2)
+    accept_others(100, ago=0.1)
+    for _ in range(3):
+        due_now()
         drained()
-        tries += 1
-        assert tries < 10
+    assert statuses() == {"dead_lettered": 2, "sent": 100}
     assert sandbox.mailbox.counts() == {str(down.id): (4, 0), str(refused.id): (1, 0)}
     row = EmailNotification.objects.get(id=down.id)
-    assert (row.retry_count, len(row.errors), row.last_error[:3]) == (3, 4, "503")
+    assert (row.retry_count, len(row.errors), row.last_error[:3]) == (4, 4, "503")
 
     sandbox.heal()
     changes, refusals = resend(ids=[refused.id, down.id])
     assert (len(changes), refusals) == (2, [])
-    assert drained() == {"sent": 2}
+    assert drained() == {"sent": 102}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_each_kind_of_answer_leads_to_its_state(sandbox, settings, fault, status
     make_mail()
     drained()
     row = EmailNotification.objects.get()
-    assert (row.status, row.retry_count) == (status, 0)
+    assert (row.status, row.retry_count) == (status, int(status == "failed"))
     assert row.last_error.startswith(code)
     assert ((row.next_attempt_at - row.updated_at).total_seconds() > 100) is is_held
 
@@ -183,7 +183,6 @@ class TestAStop:
             return Outcome(Verdict.RETURNED)
 
         monkeypatch.setattr(PROVIDERS["sendgrid"], "send", send)
-        monkeypatch.setattr(here.first_attempts, "record", lambda **_: pytest.fail("recorded"))
         for _ in range(here.gate.rules.threshold):
             here.stopping.clear()
             assert here.send(email).verdict is Verdict.RETURNED
@@ -235,7 +234,7 @@ class TestTheDelayOfATrigger:
         make_mails(2)
         sandbox.fail(kind="status", status=503, times=1)
         tasks.drain_emails(reason="cdc")
-        let_others_through()
+        due_now()
         drain.poll()
         make_mail()
         tasks.drain_emails()

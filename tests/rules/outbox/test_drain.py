@@ -437,7 +437,7 @@ def test_does_not_let_one_row_that_cannot_be_written_take_the_batch_with_it(run,
 @pytest.mark.parametrize("verdict", [Verdict.TRANSIENT, Verdict.AMBIGUOUS])
 def test_sends_and_takes_back_rows_of_which_an_error_has_no_time(run, verdict):
     """Somebody wrote it by hand."""
-    errors = [{"provider": "test", "outcome": str(verdict), "judged": False}]
+    errors = [{"provider": "test", "outcome": str(verdict), "counts": True}]
     make_mail(status="failed", errors=errors, resent_at=Now() - dt.timedelta(days=1))
     make_mail(status="failed", errors=errors)
     make_mail(status="processing", errors=errors, claimed_at=Now() - dt.timedelta(minutes=10))
@@ -509,7 +509,7 @@ class TestARowThatGoesAlone:
     def killer(self):
         lost = {"at": "2026-01-01T00:00:00+00:00", "outcome": "ambiguous", "code": LEASE_EXPIRED}
         errors = [lost | {"provider": "", "text": LEASE_EXPIRED}]
-        return make_mail(status="failed", retry_count=3, max_retries=3, errors=errors)
+        return make_mail(status="failed", retry_count=1, max_retries=1, errors=errors)
 
     def test_it_is_sent_with_nothing_else_claimed(self, run, killer):
         make_mails(20)
@@ -527,7 +527,7 @@ class TestARowThatGoesAlone:
 
     def test_the_others_of_its_batch_are_given_back_before_it_begins(self, run, killer):
         for _ in range(3):
-            make_mail(status="failed", retry_count=3, max_retries=3, errors=killer.errors)
+            make_mail(status="failed", retry_count=1, max_retries=1, errors=killer.errors)
         claimed_beside = []
 
         def send(row):

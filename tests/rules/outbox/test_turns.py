@@ -15,7 +15,7 @@ from notifications.changes import turns
 from notifications.content.copies import copy_email
 from notifications.services import withdraw_emails
 from outbox.screen import screen
-from tests.kit.mails import claim_one, drained, due_now, make_mail, sandbox, settled, statuses
+from tests.kit.mails import as_claimed, claim_one, drained, due_now, make_mail, sandbox, settled, statuses
 from tests.kit.plans import Plan, plan_of
 from tests.kit.races import wait_until_somebody_waits
 from tests.kit.waiting import PATIENCE
@@ -23,7 +23,6 @@ from tests.kit.words import (
     Capacity,
     Drain,
     EmailNotification,
-    FirstAttempts,
     Outcome,
     Verdict,
     accept,
@@ -42,8 +41,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ORDER = new_id()
 HOUR = dt.timedelta(hours=1)
 #: As `decide_status` leaves them: the e-mail's own failure perhaps, or certainly the provider's.
-OWN = {"provider": "sendgrid", "outcome": "transient", "judged": False, "text": "500", "code": "500"}
-AMBIGUOUS = {"provider": "sendgrid", "outcome": "ambiguous", "text": "ReadTimeout", "code": "ReadTimeout"}
+OWN = {"provider": "sendgrid", "outcome": "transient", "counts": True, "text": "500", "code": "500"}
+AMBIGUOUS = {
+    "provider": "sendgrid",
+    "outcome": "ambiguous",
+    "counts": True,
+    "text": "",
+    "code": "ReadTimeout",
+}
 OUTAGE = {"provider": "sendgrid", "outcome": "unreachable", "text": "refused", "code": "refused"}
 
 
@@ -63,7 +68,7 @@ def screened() -> dict[str, Outcome]:
     """Claim what is due, and return the outcomes of the e-mails that are not sent, by their subjects."""
     batch = claim(limit=10)
     subjects = {email.id: email.subject for email in batch}
-    outcomes = screen(batch, first_attempts=FirstAttempts())
+    outcomes = screen(batch)
     return {subjects[id]: outcome for id, outcome in outcomes.items()}
 
 
@@ -177,6 +182,42 @@ def test_shop_copies_wait_only_for_shop_copies():
     EmailNotification.objects.filter(id=customers.id).update(status="sent", sent_at=Now())
     mail_of(2, "order.confirmed", subject="customer's")
     assert {*screened()} == {"copy"}
+
+
+def test_a_pending_one_holds_up_the_next_although_one_between_them_fails_for_long():
+    first = mail_of(1, next_attempt_at=Now() + HOUR)
+    mail_of(2, "order.confirmed", status="failed", errors=failed_at((20, OWN)), next_attempt_at=Now() + HOUR)
+    mail_of(3, "order.part_refunded")
+    assert screened()["3"].waits_for == (first.id,)
+
+
+def test_one_waits_for_a_pending_one_alone_and_not_for_one_that_it_overtakes():
+    mail_of(1, "order.confirmed", next_attempt_at=Now() + HOUR)
+    second = mail_of(2, "order.part_refunded", next_attempt_at=Now() + HOUR)
+    mail_of(3, "order.cancelled")
+    assert screened()["3"].waits_for == (second.id,)
+
+
+def test_a_pending_one_that_was_resent_or_is_a_shop_copy_holds_up_nobody():
+    mail_of(1, next_attempt_at=Now() + HOUR, resent_at=Now())
+    mail_of(2, next_attempt_at=Now() + HOUR, shop_copy_of=new_id())
+    mail_of(3, "order.part_refunded")
+    assert screened() == {}
+
+
+@pytest.mark.parametrize("count", [turns.MOST_EARLIER - 1, turns.MOST_EARLIER])
+def test_one_behind_a_hundred_that_fail_waits_whatever_they_are(count):
+    """They failed for so long that none of them holds up the next, but there may be others before them."""
+    for version in range(1, count + 1):
+        mail_of(version, status="failed", errors=failed_at((20, OWN)), next_attempt_at=Now() + HOUR)
+    row = mail_of(count + 1, "order.part_refunded")
+    (email,) = claim(limit=1)
+    outcome = screen([email]).get(email.id)
+    if count < turns.MOST_EARLIER:
+        assert outcome is None
+    else:
+        settle([(email, outcome)])
+        assert 50 < wait_of(row) <= 60
 
 
 def test_equal_versions_and_other_orders_do_not_wait():
@@ -302,7 +343,7 @@ def test_a_failure_wakes_nobody():
 
 
 def outcome_of(email) -> Outcome:
-    return screen([email], first_attempts=FirstAttempts())[email.id]
+    return screen([email])[email.id]
 
 
 def test_one_that_waits_looks_again_under_the_locks_before_it_waits():
@@ -354,7 +395,7 @@ def test_no_wake_up_is_lost_between_two_settlements(first_commits_last):
 def test_a_claim_in_flight_while_the_overtaking_change_commits_is_sent_and_the_next_waits_for_it(sandbox):
     mail_of(1)
     first = claim_one()
-    assert screen([first], first_attempts=FirstAttempts()) == {}
+    assert screen([first]) == {}
     mail_of(2, "order.cancelled")
     assert drained() == {"processing": 1, "pending": 1}
     settled(first, Verdict.ACCEPTED)
@@ -394,7 +435,7 @@ def test_screening_reads_once_more_and_settling_no_more():
         mail_of(1, order_id=new_id())
     batch = claim(limit=5)
     with CaptureQueriesContext(connection) as captured:
-        screen(batch, first_attempts=FirstAttempts())
+        screen(batch)
     assert len(captured) == 2  # suppressions and turns
     with CaptureQueriesContext(connection) as captured:
         settle([(email, Outcome(Verdict.ACCEPTED, "test", "m")) for email in batch])
@@ -418,8 +459,32 @@ def test_the_other_emails_of_an_order_are_found_by_its_index_in_two_months(fille
     batch = [email for email in claim(limit=20, fresh=20, lookback_seconds=5) if email.order_version]
     assert len(batch) == 20
     (plan,) = plans_of(lambda: turns.find_out_of_turn(batch), mark="jsonb_to_recordset")
-    assert all(index.endswith("_order_id_idx") for index in plan.indexes), plan.indexes
+    assert all(index.endswith("_order_id_order_version_idx") for index in plan.indexes), plan.indexes
     assert plan.visited <= 2 * len(batch) + 40
+
+
+def test_one_orders_many_emails_are_looked_up_and_not_read(filled):
+    """Ten thousand pending e-mails behind the order's first one, which has failed."""
+    order = new_id()
+    EmailNotification.objects.filter(status="pending").update(order_id=order, event_type="order.shipped")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE email_notifications AS row SET order_version = place FROM ("
+            "SELECT id, 1 + row_number() OVER (ORDER BY id) AS place FROM email_notifications"
+            " WHERE status = 'pending') AS numbered WHERE row.id = numbered.id"
+        )
+        cursor.execute("ANALYZE email_notifications")
+    mail_of(1, order_id=order, status="failed", errors=failed_at((1, OUTAGE)), next_attempt_at=Now() + HOUR)
+    batch = claim(limit=100, fresh=25)
+    assert len(batch) == 100
+    outcomes = {}
+    (plan,) = plans_of(lambda: outcomes.update(turns.find_out_of_turn(batch)), mark="jsonb_to_recordset")
+    assert len(outcomes) == 100
+    assert all(index.endswith("_order_id_order_version_idx") for index in plan.indexes), plan.indexes
+    assert plan.visited <= 100 * 101  # the claimed ones before each are being sent
+    row = mail_of(20_000, "order.shipped", order_id=order)
+    (plan,) = plans_of(lambda: turns.find_out_of_turn([as_claimed(row)]), mark="jsonb_to_recordset")
+    assert plan.visited <= 100 and plan.buffers <= 200
 
 
 def test_no_claim_walks_over_emails_that_wait(filled):
