@@ -4,7 +4,7 @@ To Django it is migrated, but it may lack columns. So every process reads `djang
 connection, and raises `FormerDatabase` before it changes anything. A name that only a newer release has is no
 reason: in a rolling deploy and on the way back, this release works with that one's database.
 
-**If you change a migration in place**, rename its file from `0001_initial` to `0001_initial_2` and so on, and
+**If you change a migration in place**, rename its file from `0001_initial_2` to `0001_initial_3` and so on, and
 add the former name to `FORMER`. Otherwise a database that names it would never get the change.
 """
 
@@ -17,8 +17,10 @@ from psycopg.errors import UndefinedTable
 
 #: The migrations that no longer exist, by app. A later release never uses these names again.
 FORMER = {
-    "events": ["0002_is_exact", "0003_refused_events"],
+    "connections": ["0001_initial"],
+    "events": ["0001_initial", "0002_is_exact", "0003_refused_events"],
     "notifications": [
+        "0001_initial",
         "0002_mail_profiles",
         "0003_shop_copies",
         "0004_email_templates",
@@ -31,6 +33,7 @@ FORMER = {
         "0011_drop_any_case",
     ],
     "orders": [
+        "0001_initial",
         "0002_facts_of_other_systems",
         "0003_validate_facts",
         "0004_refunds",
@@ -42,9 +45,9 @@ FORMER = {
         "0010_unshipped",
     ],
     "outbox": ["0002_retired_partitions_and_erasures"],  # the app had tables before 0.3.0
-    "retention": ["0002_only_the_owner_writes_records", "0003_erasure_repeated_at"],
-    "runtime": ["0002_bulkjob_steps", "0003_processes", "0004_bulkjob_refused_ids"],
-    "web": ["0002_webhook_signatures", "0003_name_api_token"],
+    "retention": ["0001_initial", "0002_only_the_owner_writes_records", "0003_erasure_repeated_at"],
+    "runtime": ["0001_initial", "0002_bulkjob_steps", "0003_processes", "0004_bulkjob_refused_ids"],
+    "web": ["0001_initial", "0002_webhook_signatures", "0003_name_api_token"],
 }
 
 #: The databases that this process may use, by host, port and name.

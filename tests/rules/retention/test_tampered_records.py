@@ -122,7 +122,7 @@ def test_the_apps_role_writes_no_table_that_tells_the_owner_what_to_do():
     rows, read_only = (True, True, True, True), (True, False, False, False)
     owners = {"detached_partitions": read_only, "django_migrations": read_only}
     sql = (PROJECT / "docker" / "app_role.sql").read_text()
-    revoke = importlib.import_module("retention.migrations.0001_initial").REVOKE
+    revoke = importlib.import_module("retention.migrations.0001_initial_2").REVOKE
     with connection.cursor() as cursor:
         cursor.execute(sql)
         cursor.execute(sql)  # it may run again
