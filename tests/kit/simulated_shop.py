@@ -1,6 +1,7 @@
 """Hours of a simulated shop, whose e-mails the product's own rules retry, hold and end.
 
-The breakers, the decisions, the waits and the rule of `whose_failure` are the product's. Only the time, the providers, the drain and the table are simulated: an e-mail is claimed when it is due, and
+The breakers, the decisions, the waits and the rule of `whose_failure` are the product's. Only the time, the
+providers, the drain and the table are simulated: an e-mail is claimed when it is due, and
 `Shop.read_evidence` reads what the product's query reads (a test compares them).
 """
 

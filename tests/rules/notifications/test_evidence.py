@@ -30,8 +30,8 @@ from tests.kit.words import (
     read_database_time,
     recover,
 )
-from tests.rules.notifications.changes.evidence import TELLERS, tell
-from tests.rules.notifications.changes.evidence import tellers as tellers
+from tests.rules.notifications.evidence import TELLERS, tell
+from tests.rules.notifications.evidence import tellers as tellers
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tellers")]
 #: Every provider's e-mails, with the events of every other provider.
