@@ -56,10 +56,10 @@ PILLS = {
 class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
     change_form_template = "admin/connections/connectionpost/change_form.html"
     empty_text = "No connected shop has posted anything. Each post stays for 14 days."
-    list_display = ["shown", "source", "state", "short", "received"]
+    list_display = ["shown", "source", "state_pill", "short", "received"]
     list_filter = [PostStateFilter, PostShopFilter, ChosenFilter, PeriodFilter]
     actions = ["try_again"]
-    fields = ["source", "state", "received", "done", "reference", "order", "shown_body"]
+    fields = ["source", "state_pill", "received", "done", "reference", "order", "shown_body"]
 
     def get_urls(self) -> list[URLPattern]:
         view, name = self.admin_site.admin_view, "connections_connectionpost_retry"
@@ -103,7 +103,7 @@ class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
         return format_html('<a href="{}">{}</a>', url, post.reference or post.order_id)
 
     @admin.display(description="state")
-    def state(self, post: ConnectionPost) -> SafeString:
+    def state_pill(self, post: ConnectionPost) -> SafeString:
         return pill(*PILLS[PostState(post.state)])
 
     @admin.display(description="reason")

@@ -78,7 +78,7 @@ def test_the_permission_to_copy_shows_no_recipient():
 def test_a_refused_copy_says_why_and_changes_nothing(admin_client, address, said):
     mail = dead()
     if said == "pending":
-        EmailNotification.objects.filter(id=mail.id).update(status="pending")
+        EmailNotification.objects.filter(id=mail.id).update(status="pending", ended_by="")
     page = admin_client.post(copy_page(mail), {"recipient_email": address})
     assert page.status_code == 200 and said in page.content.decode()
     assert EmailNotification.objects.count() == 1 and not LogEntry.objects.exists()

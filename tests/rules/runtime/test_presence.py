@@ -67,7 +67,7 @@ def test_one_without_a_beat_is_named_although_others_beat():
     for presence in (frozen, Presence(kind="worker", host="b", process=2), Presence(kind="standby")):
         presence.beat()
     stay_fresh()
-    age(frozen, seconds=3 * 3600 + 30)
+    age(frozen, seconds=3 * 3600 + 10)
     (sentence,) = read_status()["needs"]
     assert sentence.startswith("worker (process 1 on a): no beat for 180 min: start it again")
 
