@@ -36,7 +36,7 @@ from markupsafe import Markup
 
 from notifications.content.own_text import OwnText
 
-CATALOGUES = Path(__file__).parent / "locale"
+CATALOGUES = Path(__file__).parent.parent / "locale"
 #: The prefix of a project's file that a shop's file replaces.
 OURS = "orderpost"
 #: The functions that `{% trans %}` calls.
