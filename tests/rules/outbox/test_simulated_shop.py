@@ -17,7 +17,7 @@ from tests.kit.simulated_shop import HASTY_SCENARIOS, MINUTE, SCENARIOS, Scenari
 from tests.kit.words import EmailPolicy, Status, id_floor, new_id, read_database_time
 
 ALL = SCENARIOS | HASTY_SCENARIOS
-#: The suite looks at the shops with so many e-mails at most, and `make drills` at all of them with more seeds.
+#: The suite looks at the shops with so many e-mails at most, and `make drills` at all, with more seeds.
 FEW = 4000
 CASES = [
     pytest.param(
