@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from notifications import whose_failure
 from notifications.whose_failure import SLICE_ROWS, SLICES, FailureEvidence, are_own, find_own, read_others
 from outbox.screen import screen
-from tests.kit.mails import accept_others, claim_one, due_now, make_mail, settled
+from tests.kit.mails import accept_others, as_claimed, claim_one, due_now, make_mail, settled
 from tests.kit.plans import plan_of
 from tests.kit.words import (
     Claimed,
@@ -229,7 +229,8 @@ class TestAfterAFailure:
 
 def test_the_primary_key_finds_what_is_read_in_two_months(filled):
     """Among 30,000 e-mails."""
-    email = failed(*(entry(ago=86_400 * 35 - n) for n in range(4)))
+    errors = [entry(ago=86_400 * 35 - n) for n in range(4)]
+    email = as_claimed(make_mail(status=Status.FAILED, errors=errors, retry_count=4))
     accept_others(500, ago=86_400 * 34)
     with CaptureQueriesContext(connection) as captured:
         find_own([(email, ())])
