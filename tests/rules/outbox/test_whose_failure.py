@@ -23,6 +23,8 @@ from tests.kit.words import (
 )
 
 A, B = "sendgrid", "ses"
+#: The failure of an attempt that is not written yet, at a provider that took no others.
+LATEST = (Outcome(Verdict.TRANSIENT, "smtp"),)
 
 
 def entry(*, ago: float, provider: str = A, outcome: str = "transient", counts: bool = True) -> dict:
@@ -48,7 +50,7 @@ def read(email: Claimed, *, provider: str = A, ago: float = 60) -> tuple[int, in
 
 
 def is_own(email: Claimed) -> bool:
-    return find_own([(email, ())]) == {email.id}
+    return find_own([(email, LATEST)]) == {email.id}
 
 
 class TestTheChance:
@@ -170,7 +172,7 @@ class TestTheQuestion:
         emails = [failed() for _ in range(3)]
         accept_others(600, ago=30)
         with CaptureQueriesContext(connection) as captured:
-            assert find_own([(email, ()) for email in emails]) == {email.id for email in emails}
+            assert find_own([(email, LATEST) for email in emails]) == {email.id for email in emails}
         assert len(captured) == 1
 
 
@@ -219,6 +221,16 @@ class TestAfterAFailure:
         assert outcome == Outcome(Verdict.HELD, is_own=True)
         (change,) = settled(held, outcome.verdict, is_own=True)
         assert (change.status, change.ended_by, change.retry_count) == ("dead_lettered", "retries", 4)
+
+    def test_what_others_got_during_the_hold_does_not_count(self, settings):
+        """The outage may have ended meanwhile."""
+        settings.AMBIGUOUS_HOLD_SECONDS = 0
+        lost = {"outcome": "ambiguous"}
+        email = failed(*(entry(ago=600 - n) for n in range(3)), entry(ago=500) | lost)
+        accept_others(500, ago=490)
+        assert screen([email]) == {}
+        accept_others(500, ago=590, until=510)
+        assert screen([email])[email.id].is_own
 
     def test_an_acceptance_of_the_same_email_wins(self):
         email = failed(*(entry(ago=60 - n) for n in range(3)))
