@@ -38,11 +38,13 @@ GOES_FIRST = "an earlier e-mail of the order goes first"
 _overtaken_by: dict[str, Collection[str]] = {}
 #: The states of an e-mail that may hold up later ones.
 _BLOCKING = (*DUE_STATES, Status.PROCESSING)
+_NOT_PENDING = tuple(status for status in _BLOCKING if status != Status.PENDING)
 #: No more than so many earlier e-mails of one order are looked at. If there are more, the next one waits.
 MOST_EARLIER = 100
 # Each look-up reads the index (order_id, order_version) and stops at its LIMIT, so that an order with many
-# e-mails costs no more than others. The nearest earlier one usually decides alone, and most have none.
-# Copies have no version, and no comparison with NULL is true.
+# e-mails costs no more than others. The nearest earlier one usually decides alone; most e-mails have none.
+# Copies have no version, and no comparison with NULL is true. "Pending" is written so that PostgreSQL cannot
+# prove that the index of due rows has them all: without statistics it would read that one for each e-mail.
 _READ = Prepared(
     f"""
     SELECT mine.id, later.event_type, CASE WHEN nearest.goes_first THEN nearest.id ELSE pending.id END,
@@ -73,7 +75,8 @@ _READ = Prepared(
         WHERE NOT nearest.goes_first
             AND other.order_id = mine.order_id AND other.order_version < mine.version
             AND (other.shop_copy_of IS NULL) = mine.is_customers
-            AND other.status = '{Status.PENDING.value}' AND other.resent_at IS NULL
+            AND other.status IN ({list_in_sql(_BLOCKING)}) AND other.resent_at IS NULL
+            AND other.status NOT IN ({list_in_sql(_NOT_PENDING)})
             AND other.event_type <> ALL(mine.overtakes)
         ORDER BY other.order_version DESC LIMIT 1
     ) AS pending ON true

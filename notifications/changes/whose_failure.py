@@ -8,6 +8,7 @@ dead letter, and no process has to remember anything.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import uuid
 from collections import Counter, defaultdict
@@ -39,9 +40,10 @@ _FAILED = ", ".join(
 _READ = f"""
     WITH asked AS (
         SELECT * FROM jsonb_to_recordset(%(asked)s::jsonb) AS asked
-            (id uuid, provider text, since timestamptz)
+            (id uuid, provider text, since timestamptz, until timestamptz)
     ), times AS (
-        SELECT id, provider, slice, since + (statement_timestamp() - since) * slice / {SLICES} AS at
+        SELECT id, provider, slice,
+            since + (coalesce(until, statement_timestamp()) - since) * slice / {SLICES} AS at
         FROM asked, generate_series(0, {SLICES}) AS slice
     ), slices AS (
         SELECT id, provider, slice, (lpad(to_hex(floor(1000 * greatest(0, extract(epoch FROM at)))::bigint),
@@ -113,15 +115,19 @@ def say_whose(ended: Iterable[tuple[Claimed, Outcome]]) -> list[tuple[Claimed, O
 def find_own(asked: Iterable[tuple[Claimed, Iterable[Outcome]]]) -> set[uuid.UUID]:
     """Return the ids of those e-mails whose failures since the last resend are their own, in one statement.
 
-    Each comes with the failures of an attempt that are not written yet.
+    Each comes with the failures of an attempt that are not written yet. Without any, what happened after the
+    last failure does not count: a hold may end after the outage, which would seem to have been a small one.
     """
     failures: dict[tuple[uuid.UUID, str], int] = {}
     values = []
     for email, latest in asked:
         new = Counter(failure.provider for failure in latest if failure.counts)
-        for provider, times in counted_failures(email.errors, email.resent_at).items():
+        counted = counted_failures(email.errors, email.resent_at)
+        until = None if new else max(itertools.chain(*counted.values()), default=None)
+        for provider, times in counted.items():
             failures[email.id, provider] = len(times) + new[provider]
-            values.append({"id": str(email.id), "provider": provider, "since": min(times).isoformat()})
+            value = {"id": str(email.id), "provider": provider, "since": min(times).isoformat()}
+            values.append(value | ({"until": until.isoformat()} if until else {}))
     if not values:
         return set()
     evidence: defaultdict[uuid.UUID, list[FailureEvidence]] = defaultdict(list)
@@ -133,7 +139,8 @@ def find_own(asked: Iterable[tuple[Claimed, Iterable[Outcome]]]) -> set[uuid.UUI
 def read_others(asked: Sequence[Mapping[str, str]]) -> list[tuple[uuid.UUID, str, int, int]]:
     """Return how many first attempts of others a provider accepted and failed since an e-mail failed there.
 
-    Each value asked for has the `id`, the `provider` and `since`. Those without others are left out.
+    Each value asked for has the `id`, the `provider`, `since` and perhaps `until`. Those without others are
+    left out.
     """
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
         cursor.execute(_READ, {"asked": json.dumps(asked)})

@@ -181,7 +181,11 @@ class Shop:
     def _claim(self, email: Email, now: float) -> None:
         if now - email.at >= OLDEST:
             email.status, email.ended_at = Status.DEAD_LETTERED, math.inf
-        elif email.is_ambiguous and email.retry_count > RETRIES and self._are_own(email, now):
+        elif (
+            email.is_ambiguous
+            and email.retry_count > RETRIES
+            and self._are_own(email, max(at for _, at, counts in email.errors if counts))
+        ):
             email.status, email.ended_at = Status.DEAD_LETTERED, now
         else:
             self._ask(email, now, earlier=())

@@ -31,7 +31,12 @@ CASES = [
 ]
 #: The most good e-mails that became dead letters with any of twenty seeds. A domain that fails alone looks
 #: like e-mails that fail by themselves. In all other shops there is none.
-MOST_WRONG = {"domain 20% fails 1 h, 5/s": 7, "domain 5% fails 1 h, 5/s": 764}
+MOST_WRONG = {
+    "domain 20% fails 1 h, 5/s": 7,
+    "domain 5% fails 1 h, 5/s": 764,
+    "hasty: domain 20% fails 1 h, 5/s": 3800,
+    "hasty: domain 5% fails 1 h, 5/s": 1000,
+}
 #: The most minutes until a poisonous e-mail was dead.
 MOST_MINUTES = {
     "poison 8 at once, 20/s": 4.6,
@@ -43,7 +48,7 @@ MOST_MINUTES = {
     "listed: poison 8 at once, 1/15s": 164,
     "two: poison 8 at once, 1/15s": 75,
     "two: poison 8, 60% and 5%, 5/s": 24,
-    "lost answers: poison 8 at once, 1/15s": 37,
+    "lost answers: poison 8 at once, 1/15s": 69,
     "slow: poison 8 at once, 20/s": 3.8,
 }
 

@@ -18,7 +18,7 @@ from notifications.changes.whose_failure import (
     read_others,
 )
 from outbox.screen import screen
-from tests.kit.mails import accept_others, claim_one, due_now, make_mail, settled
+from tests.kit.mails import accept_others, as_claimed, claim_one, due_now, make_mail, settled
 from tests.kit.plans import plan_of
 from tests.kit.words import (
     Claimed,
@@ -30,6 +30,8 @@ from tests.kit.words import (
 )
 
 A, B = "sendgrid", "ses"
+#: The failure of an attempt that is not written yet, at a provider that took no others.
+LATEST = (Outcome(Verdict.TRANSIENT, "smtp"),)
 
 
 def entry(*, ago: float, provider: str = A, outcome: str = "transient", counts: bool = True) -> dict:
@@ -55,7 +57,7 @@ def read(email: Claimed, *, provider: str = A, ago: float = 60) -> tuple[int, in
 
 
 def is_own(email: Claimed) -> bool:
-    return find_own([(email, ())]) == {email.id}
+    return find_own([(email, LATEST)]) == {email.id}
 
 
 class TestTheChance:
@@ -177,7 +179,7 @@ class TestTheQuestion:
         emails = [failed() for _ in range(3)]
         accept_others(600, ago=30)
         with CaptureQueriesContext(connection) as captured:
-            assert find_own([(email, ()) for email in emails]) == {email.id for email in emails}
+            assert find_own([(email, LATEST) for email in emails]) == {email.id for email in emails}
         assert len(captured) == 1
 
 
@@ -227,6 +229,16 @@ class TestAfterAFailure:
         (change,) = settled(held, outcome.verdict, is_own=True)
         assert (change.status, change.ended_by, change.retry_count) == ("dead_lettered", "retries", 4)
 
+    def test_what_others_got_during_the_hold_does_not_count(self, settings):
+        """The outage may have ended meanwhile."""
+        settings.AMBIGUOUS_HOLD_SECONDS = 0
+        lost = {"outcome": "ambiguous"}
+        email = failed(*(entry(ago=600 - n) for n in range(3)), entry(ago=500) | lost)
+        accept_others(500, ago=490)
+        assert screen([email]) == {}
+        accept_others(500, ago=590, until=510)
+        assert screen([email])[email.id].is_own
+
     def test_an_acceptance_of_the_same_email_wins(self):
         email = failed(*(entry(ago=60 - n) for n in range(3)))
         accept_others(100, ago=30)
@@ -236,7 +248,8 @@ class TestAfterAFailure:
 
 def test_the_primary_key_finds_what_is_read_in_two_months(filled):
     """Among 30,000 e-mails."""
-    email = failed(*(entry(ago=86_400 * 35 - n) for n in range(4)))
+    errors = [entry(ago=86_400 * 35 - n) for n in range(4)]
+    email = as_claimed(make_mail(status=Status.FAILED, errors=errors, retry_count=4))
     accept_others(500, ago=86_400 * 34)
     with CaptureQueriesContext(connection) as captured:
         find_own([(email, ())])
