@@ -6,6 +6,7 @@ import pytest
 
 from events.publishing import floor, shards
 from events.transports import redis as streams
+from operations import probes
 from outbox.gate import shared_gate
 from retention.partitions import indexes
 from runtime.database.postgres import base
@@ -51,6 +52,7 @@ class Fast:
     def valkey(self) -> None:
         """Give up on a frozen Valkey as early as the product does."""
         self._setitem(make_client.__kwdefaults__ or {}, "read_seconds", 0.5)
+        self._set(probes, "BROKER_SECONDS", 0.5)
 
     def gate(self) -> None:
         """Ask a Redis that is away again at once."""

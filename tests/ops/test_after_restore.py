@@ -234,7 +234,7 @@ def test_an_email_that_was_given_up_since_is_held_though_it_is_not_due_yet(shipp
     settled(claim_one(), Verdict.OVERTAKEN, text="overtaken by order.cancelled")
     # As the moment found them.
     restore_to_now()
-    EmailNotification.objects.update(status="pending", last_error="", next_attempt_at=later)
+    EmailNotification.objects.update(status="pending", ended_by="", last_error="", next_attempt_at=later)
     _, said = after_restore(shipped)
     assert "person: 1" in said
     assert states() == {given_up.id: "dead_lettered", overtaken.id: "pending", other.id: "pending"}

@@ -504,7 +504,8 @@ def test_status_as_text_names_what_needs_a_person_each_provider_and_each_table()
     assert "sendgrid" in text and "email_notifications" in text
 
 
-def test_a_valkey_that_is_silent_is_frozen_unless_this_machine_is_overloaded(settings, monkeypatch):
+def test_a_valkey_that_is_silent_is_frozen_unless_this_machine_is_overloaded(settings, monkeypatch, fast):
+    fast.valkey()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings.REDIS_URL = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         for is_overloaded, said in (
