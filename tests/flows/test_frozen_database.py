@@ -23,6 +23,7 @@ PROMISED, GRACE = 5.0, 5.0
 #: A statement's deadline has passed; or a new connection's, after a health check's; or pgbouncer's own.
 GIVEN_UP = (
     "did not answer within",
+    "another thread is trying to connect",
     "connection timeout expired",
     "server login has been failing",
     "query_wait_timeout",
