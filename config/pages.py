@@ -2,7 +2,7 @@
 
 They have a token or a signature instead of a cookie. Their requests have no `session`, `user` or messages,
 and no static file is looked for. Django puts the middleware together from the last one to the first, which is
-how `views` knows first what `api_past_pages` calls.
+how `remember_inner` knows first what `skip_page_middleware` calls.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ WITHOUT_PAGES = ("/api/", "/webhooks/", "/connect/")
 _views: list[Handler] = []
 
 
-def views(get_response: Handler) -> Handler:
+def remember_inner(get_response: Handler) -> Handler:
     """Remember what comes after the middleware of pages."""
     _views.append(get_response)
     return get_response
 
 
-def api_past_pages(get_response: Handler) -> Handler:
+def skip_page_middleware(get_response: Handler) -> Handler:
     past_pages = _views.pop()
 
     def answer(request: HttpRequest) -> HttpResponseBase:

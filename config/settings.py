@@ -303,14 +303,14 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "config.pages.api_past_pages",
+    "config.pages.skip_page_middleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "axes.middleware.AxesMiddleware",
-    "config.pages.views",
+    "config.pages.remember_inner",
 ]
 # After five wrong passwords, a name and address may not log in for five minutes, and after
 # web.admin.logins.LIMIT_OF_ADDRESS of any names, the address may not. A refused try is not counted and stores

@@ -269,12 +269,12 @@ def _next_step(letter: InboundDeadLetter) -> str:
 
 def _all_dead(request: HttpRequest) -> bool:
     """Return whether the user selected all dead events, perhaps of a period. A job then changes them."""
-    return request.GET.get("state") == "dead-lettered" and _all_of_a_period(request, but="state")
+    return request.GET.get("state") == "dead-lettered" and _all_of_a_period(request, except_name="state")
 
 
-def _all_of_a_period(request: HttpRequest, *, but: str = "") -> bool:
-    """Return whether the user selected all rows of the list, filtered at most by a period and by `but`."""
-    asked = {name for name, value in request.GET.items() if value} - {"p", "o", but}
+def _all_of_a_period(request: HttpRequest, *, except_name: str = "") -> bool:
+    """Return whether the user selected all rows of the list, filtered at most by a period and this one."""
+    asked = {name for name, value in request.GET.items() if value} - {"p", "o", except_name}
     return request.POST.get("select_across") == "1" and asked <= set(periods.NAMES)
 
 

@@ -72,18 +72,18 @@ def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
 
 
 def readdress(
-    *, order_id: uuid.UUID, recipient_email: str, to_name: str, but: uuid.UUID | None = None
+    *, order_id: uuid.UUID, recipient_email: str, to_name: str, except_id: uuid.UUID | None = None
 ) -> list[EmailChange]:
     """Make the e-mails due that an order without an address owed, and return the changes.
 
-    The caller has locked the order, in its transaction. `but` is an e-mail of which a copy is sent instead.
+    The caller has locked the order, in its transaction. A copy of `except_id` is sent instead.
     """
     require_transaction("a new address")
     rows = EmailNotification.objects.filter(
         order_id=order_id, recipient_email="", status__in=transitions.READDRESS.before
     )
-    if but is not None:
-        rows = rows.exclude(id=but)
+    if except_id is not None:
+        rows = rows.exclude(id=except_id)
     emails = list(rows.defer(*CONTENT).order_by("id").select_for_update())
     if not emails:
         return []

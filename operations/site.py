@@ -25,7 +25,7 @@ from runtime.database.away import silence
 from runtime.faults import ServerTrouble
 from web.admin import reading
 from web.admin.menu import GROUPS, MenuItem, Page
-from web.admin.turns import RETRY_SECONDS, Refused, takes_turn
+from web.admin.page_limits import RETRY_SECONDS, Refused, limit_page
 from web.api.problems import away_page
 
 _NOT_A_VALUE = "The request has a value that cannot be stored or found, such as a NUL character."
@@ -142,7 +142,7 @@ class Site(admin.AdminSite):
         template = "admin/_front.html" if "part" in request.GET else "admin/front.html"
         return TemplateResponse(request, template, context)
 
-    @takes_turn("search")
+    @limit_page("search")
     def search_view(self, request: HttpRequest) -> HttpResponse:
         """Open the only hit of the search box, or list all hits."""
         from web.admin.search import search_page

@@ -33,19 +33,19 @@ class OrdersConfig(AppConfig):
         from orders.emails import SAMPLES, sample_for
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
-        from orders.subscriptions import NAME, OWN_TOPICS, subscribed
+        from orders.subscriptions import NAME, PUBLISHED_TOPICS, subscribed
         from orders.topic_schemas import make_schemas
-        from runtime.jobs.work import Work, register_work
+        from runtime.jobs.work import BackgroundStep, register_work
 
         register_samples(SAMPLES, order_for=sample_for)
         register_overtaken({event.name: event.overtaken_by for event in EVENTS.values()})
         register_order_ids(lambda source: Order.objects.filter(source=source).values("id"))
         handlers.register_subscription(
-            handlers.Subscription(name=NAME, read=subscribed, own_topics=OWN_TOPICS)
+            handlers.Subscription(name=NAME, read=subscribed, published_topics=PUBLISHED_TOPICS)
         )
         register_schemas(make_schemas)
         handlers.register_topics(lambda: [event.topic for event in EVENTS.values()])
-        register_work(Work(is_waiting=untold.is_due, do=untold.tell_due))
+        register_work(BackgroundStep(is_waiting=untold.is_due, do=untold.tell_due))
         for event in EVENTS.values():
             try:
                 json.loads(event.schema.read_text())

@@ -34,7 +34,7 @@ def send_copy(
             raise NotCopied(f"{order.source} owns the order: correct its address there", status=email.status)
         copy_id = copy_email(id=notification_id, recipient_email=recipient_email)
         if update_order and recipient_email:
-            _correct(order, recipient_email, but=email.id)
+            _correct(order, recipient_email, except_id=email.id)
     return copy_id
 
 
@@ -65,8 +65,8 @@ def find_last_email(*, order_id: uuid.UUID) -> EmailNotification | None:
     return emails.exclude(recipient_email="").defer("body", "body_text").order_by("-id").first()
 
 
-def _correct(order: Order, email: str, *, but: uuid.UUID | None = None) -> None:
+def _correct(order: Order, email: str, *, except_id: uuid.UUID | None = None) -> None:
     """Correct the address of an order that is locked. If it had none, its e-mails but one become due."""
     services.correct_address(order_id=order.id, email=email).save()
     if not order.email:
-        readdress(order_id=order.id, recipient_email=email, to_name=order.name, but=but)
+        readdress(order_id=order.id, recipient_email=email, to_name=order.name, except_id=except_id)

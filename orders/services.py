@@ -83,9 +83,9 @@ class NothingUnexpected(ChangeRefused):
 
 #: The columns of an order of another system that the event with the highest sequence decides. `version` is
 #: that sequence.
-STATE = ("status", "version", "refunded_amount", *names(Use.GIVEN))
+REPORTED_COLUMNS = ("status", "version", "refunded_amount", *names(Use.GIVEN))
 #: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
-TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
+REPORTED_TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
 #: Why the e-mails to an order's address are withheld.
 WITHHELD_TO = {"": NO_ADDRESS.last_error, ERASED_ADDRESS: "erased"}
 #: A change tells so many parcels that waited for it. The poll tells the others.
@@ -568,7 +568,7 @@ def apply_reported_state(
     try again.
     """
     order, now, erased_at = lock_row_and_ask(
-        Order, reported.id, question=ERASED_AT, values=[address_hash(reported.email)]
+        Order, reported.id, also_select=ERASED_AT, values=[address_hash(reported.email)]
     )
     at = min(at or now, now)
     is_early = placed_at is not None and placed_at > now
@@ -586,11 +586,13 @@ def apply_reported_state(
             _erase_report(reported)
         elif not reported.email and order.address_corrected_at:
             reported.email = order.email
-        for name in () if overtaken else STATE:
+        for name in () if overtaken else REPORTED_COLUMNS:
             setattr(order, name, getattr(reported, name))
         # The earliest time counts: queries search for e-mails and events from `created_at` on.
         order.created_at = min(order.created_at, reported.created_at)
-    if (column := TIMES.get(event)) and not is_history:  # the event of history has the time of the import
+    if (
+        column := REPORTED_TIMES.get(event)
+    ) and not is_history:  # the event of history has the time of the import
         setattr(order, column, min(filter(None, [getattr(order, column), at])))
     order.updated_at = now
     applied = OrderChange(order, now)

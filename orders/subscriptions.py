@@ -15,7 +15,7 @@ NAME = "orders"
 #: A `.v2` may have a topic next to its `.v1`.
 OTHER_TOPICS = payments.TOPICS | stock.TOPICS | fulfilment.TOPICS
 #: Topics to which orderpost publishes, too.
-OWN_TOPICS = frozenset(external.TOPICS)
+PUBLISHED_TOPICS = frozenset(external.TOPICS)
 
 
 def _handlers(topics: Mapping[str, InboundTopic]) -> dict[str, Handler]:

@@ -62,7 +62,7 @@ NOT_TRIED = Outcome(Verdict.RETURNED)
 
 
 @dataclasses.dataclass(slots=True)
-class DrainReport:
+class DrainResult:
     """What a run did, and when to run again."""
 
     claimed: int = 0
@@ -155,13 +155,13 @@ class Drain:
         self.woken.set()
         self._outcomes.put(None)
 
-    def run(self, *, seconds: float) -> DrainReport:
+    def run(self, *, seconds: float) -> DrainResult:
         """Claim, screen, send and settle until nothing is due, time is over, or the process stops.
 
         Then give back the e-mails whose send has not begun. If the process stops, also wait for every send:
         no other run follows. If a claim or a screening fails, settle the sends in flight and raise its error.
         """
-        report, ends_at = DrainReport(), time.monotonic() + seconds
+        report, ends_at = DrainResult(), time.monotonic() + seconds
         self.woken.set()
         try:
             while self._has_work() and not (
@@ -191,7 +191,7 @@ class Drain:
     def _ask_capacity(self) -> Capacity:
         return self.gate.capacity(batch=settings.POLL_BATCH_SIZE, horizon_seconds=fit_into_lease(1.0))
 
-    def _capacity_to_claim(self, report: DrainReport) -> Capacity | None:
+    def _capacity_to_claim(self, report: DrainResult) -> Capacity | None:
         """Return how many to claim now, or None: all are claimed, no thread is free, or the gate has none."""
         if self._count_late() >= settings.EMAIL_CONCURRENCY:
             report.pause_seconds = SHORT_PAUSE_SECONDS
@@ -206,7 +206,7 @@ class Drain:
             time.sleep(min(capacity.wait_seconds, SETTLE_SECONDS))
         return None
 
-    def _claim(self, capacity: Capacity, report: DrainReport) -> None:
+    def _claim(self, capacity: Capacity, report: DrainResult) -> None:
         """Claim, and screen what was claimed: end what must not be sent, and let the others wait."""
         claimed_at, reason = time.monotonic(), self.reason
         self.woken.clear()
@@ -256,7 +256,7 @@ class Drain:
         alone_until = self._in_flight.get(self._last_chance) if self._last_chance else None
         return alone_until is None or time.monotonic() > alone_until
 
-    def _start_sends(self, report: DrainReport) -> None:
+    def _start_sends(self, report: DrainResult) -> None:
         """Begin the sends that have a thread and can end within their lease."""
         while self._waiting and self._has_room(is_last_chance=self._waiting[0].is_last_chance):
             email = self._waiting.popleft()
@@ -314,7 +314,7 @@ class Drain:
             self._settle_at = time.monotonic() + SETTLE_SECONDS
         self._unsettled.append((email, outcome))
 
-    def _settle(self, report: DrainReport, *, at_once: bool = False, give_up_at: float = math.inf) -> None:
+    def _settle(self, report: DrainResult, *, at_once: bool = False, give_up_at: float = math.inf) -> None:
         """Write the outcomes if they are many or old, or no send is in flight."""
         is_due = len(self._unsettled) >= SETTLE_ROWS or time.monotonic() > self._settle_at
         if not self._unsettled or not (is_due or at_once or not self._in_flight):
@@ -345,7 +345,7 @@ class Drain:
             self.woken.set()
             self.lookback.forget()
 
-    def _finish(self, report: DrainReport) -> None:
+    def _finish(self, report: DrainResult) -> None:
         """Give back the e-mails whose send has not begun, and settle the sends in flight.
 
         Leave late sends to the next run. If the process stops, wait for them until the leases of all claims
@@ -423,14 +423,14 @@ def reset() -> None:
 os.register_at_fork(after_in_child=reset)
 
 
-def drain_emails(reason: Reason = Reason.POLL) -> DrainReport | None:
+def drain_emails(reason: Reason = Reason.POLL) -> DrainResult | None:
     """Send due e-mails. Return None if a drain of this process already runs or the process is stopping.
 
     A drain that already runs claims once more. Call again if `has_more`.
     """
     drain = current()
     drain.wake(reason)
-    report: DrainReport | None = None
+    report: DrainResult | None = None
     while drain.woken.is_set() and not drain.stopping.is_set():
         if not drain.running.acquire(blocking=False):
             break
@@ -447,7 +447,7 @@ def drain_emails(reason: Reason = Reason.POLL) -> DrainReport | None:
     return report
 
 
-def drain_due(reason: Reason = Reason.POLL) -> DrainReport | None:
+def drain_due(reason: Reason = Reason.POLL) -> DrainResult | None:
     """Drain, and set `next_due_seconds` to the seconds until the earliest waiting e-mail is due."""
     lookback = current().lookback
     if (report := drain_emails(reason)) is not None:
@@ -461,7 +461,7 @@ def drain_due(reason: Reason = Reason.POLL) -> DrainReport | None:
 
 
 @POLLS.time()
-def poll() -> DrainReport | None:
+def poll() -> DrainResult | None:
     """Recover expired claims, set old e-mails aside, and drain. Beat runs it every `POLL_INTERVAL` seconds.
 
     The first claim reads every due row. Write the heartbeat of polls if the process's drain made progress.

@@ -10,7 +10,7 @@ from django.db import close_old_connections
 
 from notifications.wake import Reason, wake
 from outbox import drain
-from outbox.drain import DrainReport
+from outbox.drain import DrainResult
 from runtime.jobs.run import wake_for_unfinished
 from runtime.models import BulkJob
 from runtime.process.waker import Waker
@@ -30,7 +30,7 @@ def poll_outbox(**_: Any) -> None:
     _schedule_next_drain(drain.poll())
 
 
-def _schedule_next_drain(report: DrainReport | None) -> None:
+def _schedule_next_drain(report: DrainResult | None) -> None:
     """Start the next drain when its first e-mail is due, instead of at the next poll."""
     if report is None:
         return

@@ -27,7 +27,7 @@ from django.utils import timezone
 from events.consuming.envelope import Rejected
 from events.consuming.inbox import explain
 from events.models import ProcessedEvent
-from orders.inbound.external import own_id
+from orders.inbound.external import our_id
 from orders.models import Order
 from orders.subscriptions import NAME
 from runtime.models import Heartbeat
@@ -275,7 +275,7 @@ def _read_order_id(shop: ShopConnection, body: bytes) -> str | None:
 
 def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.datetime) -> Missing | None:
     """Return what is missing of an order, or None. It is not locked: repairing it compares once more."""
-    order = Order.objects.filter(id=own_id(source=shop.source, id=order_id), source=shop.source).first()
+    order = Order.objects.filter(id=our_id(source=shop.source, id=order_id), source=shop.source).first()
     try:
         translation = platform_of(shop).translate(
             body,
@@ -300,7 +300,7 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
 
 def _store(shop: ShopConnection, order_id: str, body: bytes, missing: Missing | None) -> None:
     """Replace what was stored of an order before, or only delete it if nothing is missing."""
-    id = own_id(source=shop.source, id=order_id)
+    id = our_id(source=shop.source, id=order_id)
     with transaction.atomic(), connection.cursor() as cursor:
         # Two comparisons at once: the later one replaces what the earlier one stored.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('missing'), hashtext(%s))", [shop.source])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shop_connections.models import ShopConnection
 from shop_connections.translation import ReadOrder, Translation
 from shop_connections.woocommerce import client, order, signature, translate
-from shop_connections.woocommerce.own_emails import OWN_EMAILS
+from shop_connections.woocommerce.platform_emails import PLATFORM_EMAILS
 
 
 class Platform(NamedTuple):
@@ -29,7 +29,7 @@ class Platform(NamedTuple):
     #: `translate`.
     read_orders: Callable[..., Iterable[ReadOrder]]
     #: The e-mails that the platform itself sends, by the event of ours that takes their place.
-    own_emails: Mapping[str, str]
+    platform_emails: Mapping[str, str]
 
 
 #: By `ShopConnection.platform`.
@@ -41,7 +41,7 @@ PLATFORMS: dict[str, Platform] = {
         read_order_id=order.read_order_id,
         translate=translate.translate,
         read_orders=client.read_orders,
-        own_emails=OWN_EMAILS,
+        platform_emails=PLATFORM_EMAILS,
     )
 }
 

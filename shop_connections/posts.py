@@ -22,7 +22,7 @@ from django.db.models.functions import Now
 from events.consuming.envelope import Rejected, envelope_of
 from events.consuming.handlers import Handler
 from events.consuming.inbox import apply_in_transaction, explain
-from orders.inbound.external import TOPICS, own_id
+from orders.inbound.external import TOPICS, our_id
 from orders.models import Order
 from orders.parcels import read_shipments
 from orders.subscriptions import NAME
@@ -172,7 +172,7 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
     order_id = platform.read_order_id(body)
     if order_id is None:  # a post about something else
         return
-    id = own_id(source=shop.source, id=order_id)
+    id = our_id(source=shop.source, id=order_id)
     with write_once(Order, id) as held:
         order, _ = lock_row(Order, id)
         post.order_id, post.reference = id, order_id[:100]  # for a person, if the rest is unusable

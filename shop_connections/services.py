@@ -21,7 +21,7 @@ from shop_connections.models import ShopConnection
 
 log = structlog.get_logger(__name__)
 
-S = ShopConnection.State
+State = ShopConnection.State
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 #: The form of a page gives minutes, and a person needs some of them.
 JUST_NOW = dt.timedelta(minutes=2)
@@ -104,8 +104,8 @@ def change_state(*, id: uuid.UUID, to: str, live_at: dt.datetime | None = None) 
     """
     with transaction.atomic():
         shop = ShopConnection.objects.select_for_update().get(id=id)
-        if to == S.LIVE:
-            if shop.state not in (S.TRIAL, S.LIVE):
+        if to == State.LIVE:
+            if shop.state not in (State.TRIAL, State.LIVE):
                 raise ShopRefusal("The first post of the shop has to come before it can go live.")
             now = timezone.now()
             live_at = live_at or now
@@ -113,9 +113,9 @@ def change_state(*, id: uuid.UUID, to: str, live_at: dt.datetime | None = None) 
                 raise ShopRefusal("This time has passed. Choose one that has not, or leave it empty for now.")
             # E-mails up to now were written for the trial.
             live_at = max(live_at, now)
-        elif to == S.TRIAL and shop.last_post_at is None:
-            to = S.WAITING
-        shop.state, shop.live_at = to, live_at if to == S.LIVE else None
+        elif to == State.TRIAL and shop.last_post_at is None:
+            to = State.WAITING
+        shop.state, shop.live_at = to, live_at if to == State.LIVE else None
         shop.updated_at = Now()
         shop.save(update_fields=["state", "live_at", "updated_at"])
     after_commit(lambda: log.info("connection changed", source=shop.source, state=to))

@@ -55,7 +55,7 @@ def new_drain() -> None:
 @pytest.fixture(autouse=True)
 def no_turns() -> Iterator[None]:
     """Take back the turns of answers that an earlier test did not close."""
-    from web.admin.turns import TURNS  # needs Django's settings
+    from web.admin.page_limits import TURNS  # needs Django's settings
 
     TURNS._working.clear()
     yield

@@ -58,10 +58,10 @@ class EventConsumer:
         connect: Callable[[], BrokerConsumer],
         name: str,
         handlers: Mapping[str, Handler],
-        own_topics: Collection[str] = (),
+        published_topics: Collection[str] = (),
     ) -> None:
         self._connect, self._name, self._handlers = connect, name, handlers
-        self._own_topics = own_topics
+        self._own_topics = published_topics
         self._consumer: BrokerConsumer | None = None
         self._pause = PauseWatch(Pause.Part.CONSUMERS)
         self._waiting: dict[Key, deque[InboundMessage]] = {}  # the first event of each will be tried again
@@ -122,7 +122,7 @@ class EventConsumer:
         key, received = _key_of(message), message.received
         try:
             result = process(
-                message, consumer=self._name, handlers=self._handlers, own_topics=self._own_topics
+                message, consumer=self._name, handlers=self._handlers, published_topics=self._own_topics
             )
         except Exception as error:
             if is_away(error):
@@ -194,10 +194,10 @@ def run(
     name: str,
     handlers: Mapping[str, Handler],
     stopped: threading.Event,
-    own_topics: Collection[str] = (),
+    published_topics: Collection[str] = (),
 ) -> None:
     """Consume until `stopped`. Try again while the broker or the database is away."""
-    consumer = EventConsumer(connect=connect, name=name, handlers=handlers, own_topics=own_topics)
+    consumer = EventConsumer(connect=connect, name=name, handlers=handlers, published_topics=published_topics)
     try:
         run_until_stopped(
             step=consumer.step,

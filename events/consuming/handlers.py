@@ -20,7 +20,7 @@ class Subscription:
 
     name: str
     read: Callable[[], dict[str, Handler]]
-    own_topics: frozenset[str] = frozenset()  # those to which orderpost publishes, too
+    published_topics: frozenset[str] = frozenset()  # those to which orderpost publishes, too
 
 
 _subscriptions: list[Subscription] = []

@@ -85,18 +85,18 @@ def process(
     *,
     consumer: str,
     handlers: Mapping[str, Handler],
-    own_topics: Collection[str] = (),
+    published_topics: Collection[str] = (),
 ) -> Processing:
     """Apply an event once, in a transaction of its own.
 
-    Skip our own events, which the broker also delivers on `own_topics`. Make the event a dead letter after
-    `Rejected` or `DataError`. Raise any other error of the database or a handler: the event must be tried
-    again.
+    Skip our own events, which the broker also delivers on `published_topics`. Make the event a dead letter
+    after `Rejected` or `DataError`. Raise any other error of the database or a handler: the event must be
+    tried again.
     """
     received, envelope = message.received, message.envelope
     if envelope is None:
         return dead_letter(message=message, consumer=consumer, reason=message.fault)
-    if is_own(message, own_topics):
+    if is_own(message, published_topics):
         return "own"
     with _working_on(envelope, consumer) as span:
         try:
@@ -222,10 +222,14 @@ def _is_taken(error: Exception) -> bool:
     return isinstance(error, IntegrityError) and (broken_constraint(error) or "").endswith("_pkey")
 
 
-def is_own(message: InboundMessage, own_topics: Collection[str]) -> bool:
+def is_own(message: InboundMessage, published_topics: Collection[str]) -> bool:
     """Return whether this service published the event itself."""
     envelope = message.envelope
-    return envelope is not None and envelope.type in own_topics and envelope.producer == settings.EVENT_SOURCE
+    return (
+        envelope is not None
+        and envelope.type in published_topics
+        and envelope.producer == settings.EVENT_SOURCE
+    )
 
 
 def _producer_of(letter: InboundDeadLetter) -> str:

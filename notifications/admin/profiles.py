@@ -24,7 +24,7 @@ from notifications.profile_form import COLUMNS, ProfileForm, account_fields
 from notifications.trials import default_event
 from web.admin.base import EstimatingPaginator, ListAdmin
 from web.admin.menu import MenuItem
-from web.admin.turns import takes_turn
+from web.admin.page_limits import limit_page
 
 
 @admin.register(MailProfile)
@@ -88,7 +88,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         }
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    @takes_turn("preview", is_newest_wanted=True)
+    @limit_page("preview", is_newest_wanted=True)
     def preview_view(self, request: HttpRequest, id: uuid.UUID | None = None) -> HttpResponse:
         """Answer with an e-mail of a sample order as the posted form would make it, or as it is saved."""
         row = MailProfile() if id is None else get_object_or_404(MailProfile, id=id)

@@ -34,7 +34,7 @@ class NotStorable(Mistake):
 
 
 @dataclass(slots=True)
-class OwnText:
+class ShopText:
     """A text as format strings: as one line and as paragraphs, each for HTML and for plain text."""
 
     names: set[str] = field(default_factory=set)
@@ -63,7 +63,7 @@ def clean(text: str) -> str:
     return text
 
 
-def read(text: str, *, variables: Collection[str], is_paragraph: bool) -> OwnText:
+def read(text: str, *, variables: Collection[str], is_paragraph: bool) -> ShopText:
     """Read a text that may use `variables`. Raise `Mistake` with what is wrong."""
     text = clean(text)
     if not is_paragraph and "\n" in text:
@@ -75,7 +75,7 @@ def read(text: str, *, variables: Collection[str], is_paragraph: bool) -> OwnTex
             raise Mistake(f"{{{name}}} is no variable of this sentence. Use {listed or 'none'}.")
     if len(used) > VARIABLES_LIMIT:
         raise Mistake(f"It has {len(used)} variables. Use at most {VARIABLES_LIMIT}.")
-    own = OwnText(set(used))
+    own = ShopText(set(used))
     lines, texts = [], []
     for source in re.split(r"\s*\n\s*", text):
         pieces = list(_pieces(source)) if is_paragraph else [(_filled(source), "", "")]

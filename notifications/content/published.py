@@ -14,7 +14,7 @@ import structlog
 from django.db.models import F
 
 from notifications.content import own_text
-from notifications.content.own_text import OwnText
+from notifications.content.own_text import ShopText
 from notifications.content.sentences import LAYOUT, original, read_keys, sentences_of
 from notifications.content.template_files import NO_WORDS, Key, Words
 from notifications.models import EmailText, EmailTextVersion
@@ -52,7 +52,7 @@ class Version:
 
     id: str
     entries: Mapping[Key, TextEntry]
-    own: Mapping[Key, OwnText]
+    own: Mapping[Key, ShopText]
 
 
 def entry_of(key: Key, text: str, original: str) -> TextEntry:
@@ -96,14 +96,14 @@ def merge(
     source: str,
     event_type: str,
     language: str,
-    draft: Mapping[tuple[str, str], Mapping[Key, OwnText]] | None = None,
+    draft: Mapping[tuple[str, str], Mapping[Key, ShopText]] | None = None,
 ) -> Words:
     """Return the own texts of an e-mail: those of every shop below those of its profile.
 
     `draft` has own texts to try in place of published ones, by source and event.
     """
     cached = versions.get()
-    own: dict[Key, OwnText] = {}
+    own: dict[Key, ShopText] = {}
     ids = []
     for document in (LAYOUT, event_type):
         for shop in dict.fromkeys(("", source)):
@@ -118,7 +118,7 @@ def merge(
 
 def read_entries(
     entries: Iterable[TextEntry], *, event_type: str, language: str
-) -> tuple[dict[Key, OwnText], dict[Key, str]]:
+) -> tuple[dict[Key, ShopText], dict[Key, str]]:
     """Return the own texts that can be used, and for the others why not."""
     sentences, by_key = sentences_of(event_type), read_keys(event_type, language)
     own, mistakes = {}, {}

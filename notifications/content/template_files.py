@@ -34,7 +34,7 @@ from jinja2.runtime import Context
 from jinja2.utils import missing
 from markupsafe import Markup
 
-from notifications.content.own_text import OwnText
+from notifications.content.own_text import ShopText
 
 CATALOGUES = Path(__file__).parent.parent / "locale"
 #: The prefix of a project's file that a shop's file replaces.
@@ -63,7 +63,7 @@ class Key(NamedTuple):
 class Words:
     """The own texts of an e-mail's shop and language, and the ids of the versions that have them."""
 
-    own: Mapping[Key, OwnText] = field(default_factory=dict)
+    own: Mapping[Key, ShopText] = field(default_factory=dict)
     versions: tuple[str, ...] = ()
 
 
@@ -71,7 +71,7 @@ NO_WORDS = Words()
 
 # Django's gettext finds the language again for each sentence, which takes a fifth of an e-mail's rendering.
 _catalogue: ContextVar[gettext.NullTranslations] = ContextVar("catalogue")
-_own: ContextVar[Mapping[Key, OwnText]] = ContextVar("own")
+_own: ContextVar[Mapping[Key, ShopText]] = ContextVar("own")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from web.admin.acts import record_download
 from web.admin.base import AgeFilter, TriageAdmin
 from web.admin.csv import csv_response, rows_by_key
 from web.admin.menu import MenuItem
-from web.admin.turns import takes_turn
+from web.admin.page_limits import limit_page
 
 ACTS = {1: "added", 2: "changed", 3: "deleted"}
 
@@ -102,7 +102,7 @@ class AuditAdmin(TriageAdmin[LogEntry]):
         page = self.admin_site.admin_view(self.csv_view)
         return [path("csv/", page, name="admin_logentry_csv"), *super().get_urls()]
 
-    @takes_turn("download")
+    @limit_page("download")
     def csv_view(self, request: HttpRequest) -> HttpResponseBase:
         """Answer with the filtered list as CSV."""
         if not self.has_view_permission(request):

@@ -29,7 +29,7 @@ from runtime.models import BulkJob
 from web.admin.acts import record_act
 from web.admin.base import ChoiceFilter, TriageAdmin, pill, show_time
 from web.admin.menu import MenuItem
-from web.admin.turns import takes_turn
+from web.admin.page_limits import limit_page
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
 
@@ -167,7 +167,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             )
         return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
 
-    @takes_turn("download")
+    @limit_page("download")
     def result_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Answer with the result of the user's own job as a file, and record the download."""
         job = self._job(request, id)

@@ -45,7 +45,7 @@ from orders.parcels import shown_in_preview
 from runtime.database.ids import parse_uuid
 from web.admin.base import TriageAdmin, show_time
 from web.admin.menu import MenuItem
-from web.admin.turns import TURNS, takes_turn
+from web.admin.page_limits import TURNS, limit_page
 
 EDIT = "notifications.edit_texts"
 #: So many orders and versions are offered.
@@ -179,7 +179,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         texts = {key_of(entry): entry["text"] for entry in entries}
         return self._show(request, page, row, texts, number=number)
 
-    @takes_turn("preview", is_newest_wanted=True)
+    @limit_page("preview", is_newest_wanted=True)
     def preview_view(self, request: HttpRequest, event_type: str, language: str) -> HttpResponse:
         """Answer with the preview of texts that are not saved, for the script of the page."""
         if request.method != "POST" or not request.user.has_perm(EDIT):

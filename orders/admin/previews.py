@@ -25,7 +25,7 @@ from orders.parcels import shown_in_preview
 from runtime.addresses import NotAnAddress, read_address
 from runtime.personal_data import address_hash
 from web.admin.acts import record_act
-from web.admin.turns import TURNS, takes_turn
+from web.admin.page_limits import TURNS, limit_page
 
 
 class TemplateForm(forms.Form):
@@ -67,7 +67,7 @@ class PreviewPages(admin.ModelAdmin[Order]):
         }
         return TemplateResponse(request, "admin/orders/order/emails.html", context)
 
-    @takes_turn("preview", is_newest_wanted=True)
+    @limit_page("preview", is_newest_wanted=True)
     def preview_body(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Answer with the HTML part, which the page shows in a frame."""
         order, _, email = self._rendered(request, id)

@@ -189,13 +189,13 @@ BODIES = {
 }
 
 
-def own_id(*, source: str, id: str) -> uuid.UUID:
+def our_id(*, source: str, id: str) -> uuid.UUID:
     """Return our id for another system's id: the same id if it is a UUID, or else a UUIDv5 of it.
 
     A UUIDv5 is hashed again. Otherwise one system could compute the id of another system's order and use it
     first.
 
-    >>> own_id(source="shop-a", id="A-1001")
+    >>> our_id(source="shop-a", id="A-1001")
     UUID('818375b7-e7f5-5eff-a7ef-46bead490c2f')
     """
     own = parse_uuid(id)
@@ -267,9 +267,9 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
         raise Rejected(f"data.status: After this event an order is {' or '.join(statuses)}.")
     report = {key: values.pop(key) for key in DETAILS if key in values}
     foreign_id, work = values.pop("order_id"), context.current()
-    id = own_id(source=source, id=foreign_id)
+    id = our_id(source=source, id=foreign_id)
     user_id = values.pop("user_id", None)
-    values["user_id"] = uuid.uuid5(id, source) if user_id is None else own_id(source=source, id=user_id)
+    values["user_id"] = uuid.uuid5(id, source) if user_id is None else our_id(source=source, id=user_id)
     if str(id) != foreign_id.lower():
         values.setdefault("reference", foreign_id)
     values.setdefault("locale", default_locale(source=source))

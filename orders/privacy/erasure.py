@@ -26,7 +26,13 @@ from notifications.services import withdraw_emails
 from notifications.states.transitions import UNFINISHED, Status
 from orders import services
 from orders.models import Order
-from orders.privacy.persons import DIRECT, check_address, orders_without_address, own_emails, own_orders
+from orders.privacy.persons import (
+    DIRECT,
+    check_address,
+    orders_of_person,
+    orders_without_address,
+    platform_emails,
+)
 from orders.privacy.stored_answers import erase_answers, erase_copies
 from orders.privacy.typed_texts import erase_reasons, erase_texts_with_address
 from retention.cold_files.archive import cold_partitions
@@ -72,14 +78,14 @@ class StillSending(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ErasureReport:
+class ErasureResult:
     """The number of changed rows by table, and the names of the cold files that are still to be rewritten."""
 
     counts: dict[str, int]
     cold_files: list[str]
 
 
-def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureReport:
+def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureResult:
     """Erase a person's addresses, names, subjects and bodies, also those in errors and stored answers.
 
     Audit columns stay. The first rollover of next month rewrites the cold files, or `rewrite_cold_files`
@@ -122,7 +128,7 @@ def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureR
             "person erased", address_hash=address_hash(email), changed=changed, cold_files=cold_files
         )
     )
-    return ErasureReport(changed, cold_files)
+    return ErasureResult(changed, cold_files)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ class _PersonRows:
 
 
 def _find(email: str) -> _PersonRows:
-    owned, emails = frozenset(own_orders(email).values_list("id", flat=True)), own_emails(email)
+    owned, emails = frozenset(orders_of_person(email).values_list("id", flat=True)), platform_emails(email)
     return _PersonRows(
         owned=owned,
         without_address=frozenset(orders_without_address(email).values_list("id", flat=True)),
@@ -151,13 +157,13 @@ def _find(email: str) -> _PersonRows:
 
 def check_not_in_flight(email: str) -> None:
     """Raise `NotFinished` if the person has orders or e-mails that are not finished."""
-    emails = own_emails(email).filter(status__in=UNFINISHED).order_by("id")
+    emails = platform_emails(email).filter(status__in=UNFINISHED).order_by("id")
     columns = list(emails.values_list("event_type", "order_id")[: MOST_NAMED + 1])
     # A join would let PostgreSQL read all orders.
     of = Order.objects.filter(id__in={id for _, id in columns}).values_list("id", "reference")
     references = dict(of)
     unsent = [f"{event} of {references.get(id) or id}" for event, id in columns]
-    orders = _names(own_orders(email).in_flight())
+    orders = _names(orders_of_person(email).in_flight())
     if orders or unsent:
         raise NotFinished(orders, unsent)
 
@@ -238,13 +244,13 @@ def _erase_live(email: str, ids: list[uuid.UUID], force: bool) -> Counter[str]:
     """
     with transaction.atomic():
         orders = list(Order.objects.filter(id__in=ids).order_by("id").select_for_update())
-        owned = set(own_orders(email).filter(id__in=ids).values_list("id", flat=True))
+        owned = set(orders_of_person(email).filter(id__in=ids).values_list("id", flat=True))
         mine = [order.id for order in orders if order.id in owned]
         if not force and (unfinished := _names(Order.objects.in_flight().filter(id__in=mine))):
             raise NotFinished(unfinished, [])
         erased = [order.id for order in orders if order.email == ERASED_ADDRESS]
         person = Person.of(email, frozenset([*mine, *erased]))
-        emails = own_emails(email).filter(order_id__in=ids)
+        emails = platform_emails(email).filter(order_id__in=ids)
         # Also of e-mails about their orders to others, such as a copy to a colleague.
         about = EmailNotification.objects.filter(order_id__in=[*mine, *erased]).values_list("id", flat=True)
         counts = erase_reasons(ids=[*mine, *erased, *about, *emails.values_list("id", flat=True)])
@@ -265,12 +271,12 @@ def _erase_late(email: str, report: Report, force: bool) -> Counter[str]:
     deadline = time.monotonic() + one_send
     counts: Counter[str] = Counter()
     while True:
-        settled = own_emails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
+        settled = platform_emails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
         for chunk in _chunks(set(settled)):
             erased = _erase_chunk(email, chunk, force, report)
             counts.update(erased)
             report("erased", rows=erased.total())
-        left = own_emails(email).count()
+        left = platform_emails(email).count()
         if not left:
             return counts
         report("waiting", emails=left)

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from orders.models import OrderRefund, Shipment, UnexpectedPayment
-from orders.privacy.persons import DIRECT, check_address, own_orders
+from orders.privacy.persons import DIRECT, check_address, orders_of_person
 from orders.privacy.stored_answers import export_answers
 from retention.cold_files.archive import cold_partitions
 from retention.models import DetachedPartition
@@ -32,7 +32,7 @@ def export_person(*, email: str, report: Report) -> dict[str, Any]:
     """
     email = check_address(email)
     with no_statement_timeout(using="default"):
-        orders = list(own_orders(email).order_by("created_at", "id").values())
+        orders = list(orders_of_person(email).order_by("created_at", "id").values())
     report("read", table="orders", rows=len(orders))
     person = Person.of(email, frozenset(order["id"] for order in orders))
     document: dict[str, Any] = {"email": email, "orders": orders}

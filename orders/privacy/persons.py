@@ -33,7 +33,7 @@ def check_address(email: str) -> str:
     return stored
 
 
-def own_orders(email: str) -> OrderQuerySet:
+def orders_of_person(email: str) -> OrderQuerySet:
     return Order.objects.filter(Q(email__iexact=email) | _without_address(email))
 
 
@@ -42,7 +42,7 @@ def orders_without_address(email: str) -> OrderQuerySet:
     return Order.objects.filter(_without_address(email))
 
 
-def own_emails(email: str) -> QuerySet[EmailNotification]:
+def platform_emails(email: str) -> QuerySet[EmailNotification]:
     """Return the e-mails to a person, the shop copies of them, and those without an address."""
     copies = ~Q(customer_email="") & Q(customer_email__iexact=email)  # the index needs both
     theirs = Q(recipient_email__iexact=email) | copies

@@ -47,22 +47,22 @@ def lock_row(model: type[Row], id: uuid.UUID) -> tuple[Row | None, dt.datetime]:
 
 
 def lock_row_and_ask(
-    model: type[Row], id: uuid.UUID, *, question: str = "NULL", values: Sequence[Any] = ()
+    model: type[Row], id: uuid.UUID, *, also_select: str = "NULL", values: Sequence[Any] = ()
 ) -> tuple[Row | None, dt.datetime, Any]:
-    """Lock a row as `lock_row` does, and return a third value: the answer to a `question` about other rows.
+    """Lock a row as `lock_row` does, and return a third value: that of `also_select`.
 
-    The question is an expression in SQL with the parameters `values`. Its answer is from before the wait.
+    This is an expression in SQL about other rows, with the parameters `values`, from before the wait.
     """
     require_transaction(f"a lock of {model._meta.db_table}")
     columns = _columns(model)
     held = _held()
     if held is not None and held.is_of(model, id) and held.row is not None:
         with connection.cursor() as cursor:
-            cursor.execute(_ask(question), values)
+            cursor.execute(_ask(also_select), values)
             now, answer = cursor.fetchone()
         return cast("Row", held.row), now, answer
     with _waiting(id), connection.cursor() as cursor:
-        cursor.execute(_lock(columns, question), [*values, id])
+        cursor.execute(_lock(columns, also_select), [*values, id])
         now, answer, exists, *row = cursor.fetchone()
     if exists is None:
         return None, now, answer
@@ -237,20 +237,20 @@ def _columns(model: type[models.Model]) -> _Columns:
 
 
 @functools.cache
-def _lock(columns: _Columns, question: str) -> Prepared:
+def _lock(columns: _Columns, also_select: str) -> Prepared:
     # The clock is outside of the subquery, and is read after the lock was taken.
     names = ", ".join(f"locked.{name}" for name in columns.names)
     return Prepared(
         f"""
-        SELECT clock_timestamp(), {question}, locked.id, {names} FROM (VALUES (1)) AS always
+        SELECT clock_timestamp(), {also_select}, locked.id, {names} FROM (VALUES (1)) AS always
         LEFT JOIN (SELECT * FROM {columns.table} WHERE id = %s FOR UPDATE) AS locked ON true
         """  # noqa: S608 - names of a model's columns, and our own questions
     )
 
 
 @functools.cache
-def _ask(question: str) -> Prepared:
-    return Prepared(f"SELECT clock_timestamp(), {question}")
+def _ask(also_select: str) -> Prepared:
+    return Prepared(f"SELECT clock_timestamp(), {also_select}")
 
 
 def _literal(field: models.Field[Any, Any]) -> tuple[object, str] | None:

@@ -24,7 +24,7 @@ def _enqueue() -> None:
 waker = Waker(_enqueue, target="work")
 
 
-class Work(NamedTuple):
+class BackgroundStep(NamedTuple):
     """A kind of work."""
 
     #: Whether something is to be done. Each poll asks, by one statement.
@@ -35,10 +35,10 @@ class Work(NamedTuple):
     waits_for_others: bool = False
 
 
-_work: list[Work] = []
+_work: list[BackgroundStep] = []
 
 
-def register_work(*kinds: Work) -> None:
+def register_work(*kinds: BackgroundStep) -> None:
     _work.extend(kinds)
 
 

@@ -52,14 +52,14 @@ from web.admin.base import (
 from web.admin.menu import MenuItem
 from web.admin.tiles import bounded, count_each
 
-S = ShopConnection.State
+State = ShopConnection.State
 #: How many e-mails of the trial a page shows, and seconds between two refreshes of an open page.
 SHOWN_EMAILS, REFRESH_SECONDS = 20, 5
 #: How many missing orders a page names.
 SHOWN_MISSING = 50
 #: The form of `datetime-local`.
 MINUTE = "%Y-%m-%dT%H:%M"
-COLOURS = {S.WAITING: "pending", S.TRIAL: "processing", S.LIVE: "sent", S.OFF: "discarded"}
+COLOURS = {State.WAITING: "pending", State.TRIAL: "processing", State.LIVE: "sent", State.OFF: "discarded"}
 _PART = "admin/connections/shopconnection/_state.html"
 
 
@@ -169,7 +169,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, shop: ShopConnection) -> SafeString:
-        return pill(COLOURS[S(shop.state)], shop.get_state_display())
+        return pill(COLOURS[State(shop.state)], shop.get_state_display())
 
     @admin.display(description="last post")
     def last_post(self, shop: ShopConnection) -> SafeString | str:
@@ -309,17 +309,17 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             _show_secret(request, replace_secret(id=shop.id, seen=request.POST.get("seen", "")))
             return "Made another secret."
         if action == "repair":
-            if shop.state == S.OFF:
+            if shop.state == State.OFF:
                 raise ShopRefusal("The connection is off, and nothing of it is processed.")
             count = repair(source=shop.source)
             posts.wake()
             return f"Process {count} missing orders."
-        if action not in (S.LIVE, S.TRIAL, S.OFF):
+        if action not in (State.LIVE, State.TRIAL, State.OFF):
             raise Http404
         changed = change_state(id=shop.id, to=action, live_at=_time(request.POST.get("live_at", "")))
         if changed.live_at is not None:
             return f"Live from {format_time(changed.live_at)} UTC."
-        return {S.OFF: "Turned off."}.get(S(changed.state), "Back in its trial.")
+        return {State.OFF: "Turned off."}.get(State(changed.state), "Back in its trial.")
 
 
 def _try_key(request: HttpRequest, shop: ShopConnection) -> None:
@@ -358,6 +358,6 @@ def _to_turn_off(shop: ShopConnection) -> list[tuple[str, str]]:
     """Return the shop's own e-mails that ours replace, each with the first event of ours."""
     named: dict[str, str] = {}
     for event in settings.NOTIFY_ON:
-        if own := platform_of(shop).own_emails.get(event):
+        if own := platform_of(shop).platform_emails.get(event):
             named[own] = ", ".join(filter(None, (named.get(own), event)))
     return list(named.items())

@@ -16,7 +16,7 @@ from runtime.models import BulkJob
 from tests.kit.orders import make_order
 from tests.kit.waiting import PATIENCE, until
 from web.admin.base import TriageAdmin
-from web.admin.turns import MOST, TURNS, Refused, Turns
+from web.admin.page_limits import MOST, TURNS, Refused, Turns
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tests.kit.orders import make_order
 from tests.kit.people import staff_client
 from tests.kit.races import together
 from tests.kit.waiting import PATIENCE, until
-from web.admin.turns import TURNS
+from web.admin.page_limits import TURNS
 from web.front import admission
 from web.front.admission import Admission
 from web.front.callers import Caller

@@ -22,7 +22,7 @@ from tests.kit.words import (
     InboundDeadLetter,
     Order,
     ProcessedEvent,
-    own_id,
+    our_id,
     replay_next,
     subscriptions,
 )
@@ -64,7 +64,7 @@ def test_an_order_with_the_id_of_an_email_does_not_show_what_people_did_to_it(bo
 def test_a_source_can_neither_take_nor_probe_the_computed_ids_of_another(bound):
     tell("paid", "A-1002", 1, source=OTHER)
     answers = [
-        bound.post(URL, told("placed", str(own_id(source=OTHER, id=number)), 1)).status_code
+        bound.post(URL, told("placed", str(our_id(source=OTHER, id=number)), 1)).status_code
         for number in ("A-1002", "A-1003")
     ]
     assert answers == [200, 200]
@@ -90,8 +90,8 @@ def test_ids_that_are_no_uuids_never_meet():
         "00000000-0000-0000-0000-000000000000",
         "886313e1-3b8a-5372-9b90-0c9aee199e5d",
     ):
-        assert own_id(source=OTHER, id=id) != own_id(source=SHOP, id=id)
-        assert own_id(source=OTHER, id=str(own_id(source=SHOP, id=id))) != own_id(source=SHOP, id=id)
+        assert our_id(source=OTHER, id=id) != our_id(source=SHOP, id=id)
+        assert our_id(source=OTHER, id=str(our_id(source=SHOP, id=id))) != our_id(source=SHOP, id=id)
 
 
 def test_an_event_id_that_another_source_used_swallows_no_event_and_tells_nothing(bound):

@@ -20,7 +20,7 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.words import OrderBody
 from web.api.fields import cached_serializer
 
-#: What `config.pages.api_past_pages` leads requests of the API past.
+#: What `config.pages.skip_page_middleware` leads requests of the API past.
 OF_PAGES = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -21,7 +21,7 @@ from shop_connections.encryption import _keys
 from tests.kit.shop import Shop
 from tests.kit.waiting import PATIENCE
 from tests.kit.woocommerce import FakeShop, Post
-from tests.kit.words import own_id
+from tests.kit.words import our_id
 from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL
 
 pytestmark = pytest.mark.flow
@@ -129,7 +129,7 @@ def compare(shop: Shop, fake: FakeShop) -> None:
         emails.setdefault(id, Counter())[event] += 1
     wrong = {}
     for id in fake.orders:
-        truth, own = fake.truth(id), own_id(source=SOURCE, id=str(id))
+        truth, own = fake.truth(id), our_id(source=SOURCE, id=str(id))
         has = emails.get(own, Counter())
         owed = Counter(truth.owed)
         # A parcel whose first post was lost may be first seen once it arrived.

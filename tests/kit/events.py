@@ -49,9 +49,9 @@ def received(topic: str, value: Any, key: str = "k", written_at: dt.datetime | N
     return Received(topic, key, body, None, written_at)
 
 
-def handle(message: Received, own_topics: Collection[str] = ()) -> str:
+def handle(message: Received, published_topics: Collection[str] = ()) -> str:
     opened = inbox.open_message(message)
-    return inbox.process(opened, consumer=NAME, handlers=HANDLERS, own_topics=own_topics)
+    return inbox.process(opened, consumer=NAME, handlers=HANDLERS, published_topics=published_topics)
 
 
 def give_about(topic: str, order: Order | uuid.UUID, **data: Any) -> str:

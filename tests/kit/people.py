@@ -158,7 +158,7 @@ def export(email: str) -> dict[str, Any]:
     return person_export.export_person(email=email, report=Steps())
 
 
-def erase(email: str, *, force: bool = False, cold_files_now: bool = False) -> erasure.ErasureReport:
+def erase(email: str, *, force: bool = False, cold_files_now: bool = False) -> erasure.ErasureResult:
     done = erasure.erase_person(email=email, report=Steps(), force=force)
     if cold_files_now:
         erasure.rewrite_cold_files(report=Steps())

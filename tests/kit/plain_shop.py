@@ -86,7 +86,7 @@ PLAIN = Platform(
     read_order_id=read_order_id,
     translate=translate,
     read_orders=lambda **_: (),
-    own_emails={"order.paid": "Paid"},
+    platform_emails={"order.paid": "Paid"},
 )
 
 

@@ -66,7 +66,7 @@ from orders.bodies import OrderBody
 from orders.corrections import send_copy
 from orders.emails import SAMPLE, SAMPLES, email_context
 from orders.events import EMAILS, EVENTS
-from orders.inbound.external import own_id
+from orders.inbound.external import our_id
 from orders.models import NEWEST_FIRST, Order
 from orders.privacy import erasure
 from orders.privacy import export as person_export
@@ -80,7 +80,7 @@ from orders.timeline import read_timeline
 from orders.transitions import Action, InvalidTransition, allowed_actions
 from outbox import cdc, drain, tasks
 from outbox.claim import claim, claim_untried, next_due_in, recover
-from outbox.drain import Drain, DrainReport
+from outbox.drain import Drain, DrainResult
 from outbox.gate import breaker
 from outbox.gate.breaker import Breaker, BreakerState, Rules
 from outbox.gate.gate import Capacity, Gate

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from tests.kit.commands import provider, sent, stopped_when
 from tests.kit.jobs import resending, started
 from tests.kit.mails import make_mail, make_mails
-from tests.kit.words import ACTIONS, RESEND, BulkJob, DrainReport
+from tests.kit.words import ACTIONS, RESEND, BulkJob, DrainResult
 from tests.kit.words import drain as delivery
 
 __all__ = ["provider"]  # a fixture
@@ -73,9 +73,9 @@ def test_a_row_that_becomes_due_between_two_polls_is_drained_without_a_poll(prov
     """A poll reads everything, so a loop that polled for each due row would cost more than the rows."""
     settings.POLL_INTERVAL = 3600.0
     polls: list[int] = []
-    poll: Callable[[], DrainReport | None] = delivery.poll
+    poll: Callable[[], DrainResult | None] = delivery.poll
 
-    def counted() -> DrainReport | None:
+    def counted() -> DrainResult | None:
         polls.append(sent())
         return poll()
 

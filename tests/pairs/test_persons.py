@@ -26,7 +26,7 @@ from tests.kit.words import (
     Order,
     claim,
     erase_person,
-    own_id,
+    our_id,
 )
 
 pytestmark = [
@@ -188,5 +188,5 @@ class TestALateEventOfAnErasedPerson:
     def test_over_a_broker_is_the_same(self):
         erase(ANN)
         assert tell("paid", "A-9", 1, email=ANN) == "done"
-        assert Order.objects.get(id=own_id(source=SHOP, id="A-9")).email == ERASED_ADDRESS
+        assert Order.objects.get(id=our_id(source=SHOP, id="A-9")).email == ERASED_ADDRESS
         assert not InboundDeadLetter.objects.exists()

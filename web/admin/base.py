@@ -33,9 +33,9 @@ from runtime.database.ids import parse_uuid
 from web.admin import reading
 from web.admin.acts import record_download
 from web.admin.csv import csv_response, rows_by_key
+from web.admin.page_limits import TURNS, limit_page
 from web.admin.reading import rendered
 from web.admin.search import HELP, Term
-from web.admin.turns import TURNS, takes_turn
 
 log = structlog.get_logger(__name__)
 
@@ -172,7 +172,7 @@ class TriageAdmin(ListAdmin[Row]):
 
         return TURNS.answer(request, "search", read) if request.GET.get(SEARCH_VAR) else read()
 
-    @takes_turn("download")
+    @limit_page("download")
     def csv_view(self, request: HttpRequest) -> HttpResponseBase:
         """Answer with all rows of the filtered list as a CSV file."""
         if not (self.csv_columns and self.has_view_permission(request)):

@@ -17,7 +17,7 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.db.models import Sum
 from django.http import HttpRequest
 
-from web.admin.turns import Refused
+from web.admin.page_limits import Refused
 from web.proxies import client_address, counts_as
 
 #: Wrong passwords from an address, for any names, before it must pause.

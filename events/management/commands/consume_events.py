@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 
 from events import transports
 from events.consuming import consumer
-from events.consuming import handlers as handed_in
+from events.consuming.handlers import subscription
 from runtime.process.cached_rows import keep_fresh
 from runtime.process.loop import stop_on_signals
 from runtime.process.presence import keep_beating
@@ -26,12 +26,12 @@ class Command(BaseCommand):
         wait_for_postgres(pause=stopped.wait)
         keep_fresh()
         member = transports.member_name()
-        subscription = handed_in.subscription()
-        handlers = subscription.read()
+        registered = subscription()
+        handlers = registered.read()
         consumer.run(
             connect=lambda: transports.consumer(topics=sorted(handlers), group=consumer.GROUP, name=member),
-            name=subscription.name,
+            name=registered.name,
             handlers=handlers,
-            own_topics=subscription.own_topics,
+            published_topics=registered.published_topics,
             stopped=stopped,
         )

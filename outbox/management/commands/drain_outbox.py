@@ -15,7 +15,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from outbox import drain
 from outbox.claim import next_due_in
 from outbox.conditions import explain_provider
-from outbox.drain import SHORT_PAUSE_SECONDS, DrainReport
+from outbox.drain import SHORT_PAUSE_SECONDS, DrainResult
 from outbox.gate.breaker import BreakerState
 from runtime.jobs.run import run_batch
 from runtime.jobs.work import do_work
@@ -125,8 +125,8 @@ def _describe_outage() -> str:
 
 
 def _work(
-    stopped: threading.Event, send: Callable[[], DrainReport | None]
-) -> tuple[bool, DrainReport | None]:
+    stopped: threading.Event, send: Callable[[], DrainResult | None]
+) -> tuple[bool, DrainResult | None]:
     """Call `send`, which sends for at most half a minute, then do one batch of a bulk job, and other work.
 
     E-mails come first, and do not wait for a job that fails or that has a million rows. A worker or

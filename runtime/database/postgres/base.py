@@ -22,7 +22,7 @@ from django.db.utils import DatabaseError, DatabaseErrorWrapper, Error, Operatio
 from django.utils.functional import cached_property
 from psycopg.errors import ReadOnlySqlTransaction
 
-from runtime.database.postgres.connection import BoundedConnection, ConnectTurn, PoolerFound
+from runtime.database.postgres.connection import BoundedConnection, ConnectLock, PoolerFound
 from runtime.database.postgres.cursor import Last, Prepared, PreparingCursor
 
 #: An idle connection must answer its health check within this time. Otherwise it is replaced.
@@ -35,7 +35,7 @@ RECENT_SECONDS = 1.0
 ON_REQUEST = 2**31
 
 #: The turn to connect to each server, by host and port.
-_turns: defaultdict[tuple[str, str], ConnectTurn] = defaultdict(ConnectTurn)
+_turns: defaultdict[tuple[str, str], ConnectLock] = defaultdict(ConnectLock)
 
 
 #: Parameters that a server reports without a request. If one is on, the server refuses writes.

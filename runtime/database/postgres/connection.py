@@ -44,7 +44,7 @@ class PoolerFound(ImproperlyConfigured):
         )
 
 
-class ConnectTurn:
+class ConnectLock:
     """Let one thread at a time connect to a server that has just been silent.
 
     Otherwise each thread of a web process would wait for its own connect timeout, and the requests behind
@@ -121,7 +121,7 @@ class BoundedConnection(psycopg.Connection[Any]):
     deadline_seconds: float | None = None
     #: The minimum of all deadlines of this process, see `patient`.
     patience_seconds: ClassVar[float] = 0.0
-    turn: ConnectTurn
+    turn: ConnectLock
     #: For each statement that PreparingCursor prepares: its uses, its present text, and since when it has it.
     uses: dict[str, tuple[int, str, float]]
     #: Whether the present statement brings BEGIN itself.
@@ -139,7 +139,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     @classmethod
     def connect(  # type: ignore[override]  # Django's alone: by keyword
-        cls, *, deadline: float | None, turn: ConnectTurn, **params: Any
+        cls, *, deadline: float | None, turn: ConnectLock, **params: Any
     ) -> Self:
         with turn.attempt():
             connection = super().connect(**_last_first(params, last=turn.last))

@@ -15,7 +15,7 @@ from shop_connections.posts import process_waiting
 from shop_connections.translation import MOST_CHANGES
 from tests.kit.plain_shop import SOURCE, body_of, plain_shop, post
 from tests.kit.woocommerce import FakeShop
-from tests.kit.words import EmailNotification, Order, own_id
+from tests.kit.words import EmailNotification, Order, our_id
 from tests.rules.connections.test_woocommerce_posts import send, shop, state_of
 
 __all__ = ["plain_shop", "shop"]
@@ -154,7 +154,7 @@ def test_changes_that_take_too_long_are_stored_as_one(plain_shop, monkeypatch):
     post(body_of("A-1001", *names))
     monkeypatch.setattr(posts, "_CHANGES_SECONDS", -1.0)
     assert posts.process_next(SOURCE) == "done"
-    order = Order.objects.get(id=own_id(source=SOURCE, id="A-1001"))
+    order = Order.objects.get(id=our_id(source=SOURCE, id="A-1001"))
     assert order.status == "completed" and not EmailNotification.objects.exists()
     assert "changes: The post has 3 of them." in json.dumps(order.warnings)
 

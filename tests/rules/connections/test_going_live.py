@@ -14,7 +14,7 @@ from shop_connections.models import ShopConnection
 from shop_connections.posts import process_waiting
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.woocommerce import FakeShop
-from tests.kit.words import EmailNotification, own_id
+from tests.kit.words import EmailNotification, our_id
 from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL, send
 
 pytestmark = pytest.mark.django_db
@@ -47,7 +47,7 @@ def lives(shop: FakeShop, *, count: int, chance: random.Random) -> Iterator[tupl
 
 
 def ours(ids: set[int], **fields: Any) -> Sent:
-    by_order = {own_id(source=SOURCE, id=str(id)): id for id in ids}
+    by_order = {our_id(source=SOURCE, id=str(id)): id for id in ids}
     rows = EmailNotification.objects.filter(**fields).values_list("order_id", "event_type")
     return Counter((by_order[order_id], event) for order_id, event in rows)
 

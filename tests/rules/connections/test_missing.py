@@ -21,7 +21,7 @@ from shop_connections.translation import ShopUnreachable
 from shop_connections.woocommerce import translate
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.woocommerce import FakeShop
-from tests.kit.words import EmailNotification, Order, conditions, own_id
+from tests.kit.words import EmailNotification, Order, conditions, our_id
 from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL, send, state_of
 
 pytestmark = pytest.mark.django_db
@@ -82,7 +82,7 @@ def test_lost_posts_are_named_and_made_up_for_once(shop):
     assert active_codes()["ChangesMissed"] == 2
     waiting = ConnectionPost.objects.missing()
     assert {post.reference for post in waiting} == {str(lost), str(half)}
-    assert not Order.objects.filter(id=own_id(source=SOURCE, id=str(lost))).exists()
+    assert not Order.objects.filter(id=our_id(source=SOURCE, id=str(lost))).exists()
     assert repair(source=SOURCE) == 2
     process_waiting(seconds=60)
     for id in (lost, half, whole):
@@ -188,8 +188,8 @@ def test_an_order_that_nobody_foresaw_hides_no_other(shop, monkeypatch):
     monkeypatch.setattr(translate, "read_order", read_order)
     compare_all()
     reasons = dict(ConnectionPost.objects.missing().values_list("order_id", "reason"))
-    assert reasons[own_id(source=SOURCE, id=str(odd))].startswith("AssertionError")
-    assert reasons[own_id(source=SOURCE, id=str(other))] == ""
+    assert reasons[our_id(source=SOURCE, id=str(odd))].startswith("AssertionError")
+    assert reasons[our_id(source=SOURCE, id=str(other))] == ""
 
 
 def test_orders_of_the_time_before_the_connection_are_no_loss(shop):

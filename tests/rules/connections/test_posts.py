@@ -22,7 +22,7 @@ from tests.kit.events import told
 from tests.kit.plain_shop import SOURCE, body_of, connect, plain_shop, post
 from tests.kit.profiles import save_profile
 from tests.kit.races import together
-from tests.kit.words import DomainEvent, EmailNotification, Order, Pause, Status, give_up, own_id, resend
+from tests.kit.words import DomainEvent, EmailNotification, Order, Pause, Status, give_up, our_id, resend
 
 __all__ = ["plain_shop"]
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
@@ -42,11 +42,11 @@ def take(*bodies: bytes) -> None:
 
 
 def state_of(order_id: str) -> str:
-    return Order.objects.get(id=own_id(source=SOURCE, id=order_id)).status
+    return Order.objects.get(id=our_id(source=SOURCE, id=order_id)).status
 
 
 def emails_of(order_id: str) -> list[tuple[str, str]]:
-    rows = EmailNotification.objects.filter(order_id=own_id(source=SOURCE, id=order_id)).order_by("id")
+    rows = EmailNotification.objects.filter(order_id=our_id(source=SOURCE, id=order_id)).order_by("id")
     return list(rows.values_list("event_type", "status"))
 
 

@@ -14,7 +14,7 @@ from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.posts import process_waiting
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.woocommerce import FakeShop
-from tests.kit.words import EmailNotification, Order, own_id
+from tests.kit.words import EmailNotification, Order, our_id
 
 pytestmark = pytest.mark.django_db
 EVERY_EMAIL = [
@@ -39,7 +39,7 @@ def send(headers: dict[str, str], body: bytes) -> int:
 
 
 def state_of(id: int) -> tuple[str | None, int, tuple[str, ...]]:
-    order = Order.objects.filter(id=own_id(source=SOURCE, id=str(id))).first()
+    order = Order.objects.filter(id=our_id(source=SOURCE, id=str(id))).first()
     if order is None:
         return None, 0, ()
     emails = EmailNotification.objects.filter(order_id=order.id).order_by("id")

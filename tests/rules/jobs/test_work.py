@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.jobs import work
-from runtime.jobs.work import Work
+from runtime.jobs.work import BackgroundStep
 from runtime.tasks import do_work
 from tests.kit.words import wake_for_unfinished
 
@@ -23,8 +23,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         work,
         "_work",
         [
-            Work(lambda: True, lambda: note("here")),
-            Work(lambda: False, lambda: note("elsewhere"), waits_for_others=True),
+            BackgroundStep(lambda: True, lambda: note("here")),
+            BackgroundStep(lambda: False, lambda: note("elsewhere"), waits_for_others=True),
         ],
     )
     return names

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from markupsafe import Markup
 
-from notifications.content.own_text import Mistake, NotStorable, OwnText, read
+from notifications.content.own_text import Mistake, NotStorable, ShopText, read
 from tests.kit.attacks import TYPED
 
 VARIABLES = frozenset({"name", "reference"})
 
 
-def filled(own: OwnText, **values: str) -> dict[str, str]:
+def filled(own: ShopText, **values: str) -> dict[str, str]:
     """Return what each place of an e-mail shows."""
     values = {"name": "Ann", "reference": "R-1"} | values
     return {

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from notifications.content.profiles import find_profile
-from orders.privacy.persons import own_emails
+from orders.privacy.persons import platform_emails
 from runtime.process import cached_rows
 from tests.kit.mails import make_mail
 from tests.kit.orders import cancel_order, pay_order, place_order
@@ -127,7 +127,7 @@ class TestAShopCopy:
 
 def test_a_persons_emails_and_shop_copies_are_found_by_indexes(filled):
     with CaptureQueriesContext(connection) as captured:
-        list(own_emails("User7@example.com"))
+        list(platform_emails("User7@example.com"))
     assert captured.captured_queries
     for query in captured:
         assert rows_without_index(query["sql"]) == {}

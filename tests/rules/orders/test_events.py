@@ -17,7 +17,7 @@ SERVICES = {"orders/services.py", "orders/shipments.py", "orders/parcels.py"}
 SHOWS = {
     "orders/timeline.py",
     "orders/render_again.py",  # which e-mails show what only the event has
-    "shop_connections/woocommerce/own_emails.py",  # which e-mails of a shop are ours from now on
+    "shop_connections/woocommerce/platform_emails.py",  # which e-mails of a shop are ours from now on
     "orders/emails.py",  # the sample order of a preview fits its event
 }
 #: Where the event of another system is taken, too.

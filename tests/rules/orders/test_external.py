@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
-from orders.subscriptions import OWN_TOPICS
+from orders.subscriptions import PUBLISHED_TOPICS
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import (
     PAID,
@@ -43,7 +43,7 @@ from tests.kit.words import (
     InboundDeadLetter,
     Order,
     ProcessedEvent,
-    own_id,
+    our_id,
     subscribed,
 )
 
@@ -222,7 +222,7 @@ class TestOwners:
         for event in DomainEvent.objects.all():
             back = envelope(event.event_type, event.payload, source="order-service", metadata=event.metadata)
             message = received(event.event_type, back)
-            assert handle(message, own_topics=OWN_TOPICS) == "own"
+            assert handle(message, published_topics=PUBLISHED_TOPICS) == "own"
         assert Order.objects.values().get(id=order.id) == before
         assert not ProcessedEvent.objects.exists() and not InboundDeadLetter.objects.exists()
 
@@ -238,14 +238,14 @@ class TestOwners:
         tell("placed", "A-7", 1, reference=None)
         tell("paid", "A-7", 2, reference=None, userId="customer 12")
         order = Order.objects.get()
-        assert order.id == own_id(source=SHOP, id="A-7") != own_id(source="shop-b", id="A-7")
+        assert order.id == our_id(source=SHOP, id="A-7") != our_id(source="shop-b", id="A-7")
         assert (order.reference, order.status) == ("A-7", "paid")
-        assert order.user_id == own_id(source=SHOP, id="customer 12")
+        assert order.user_id == our_id(source=SHOP, id="customer 12")
 
     def test_the_topics_are_read_only_where_the_settings_ask_for_them(self, settings):
-        assert set(subscribed()) >= OWN_TOPICS
+        assert set(subscribed()) >= PUBLISHED_TOPICS
         settings.ORDER_SOURCES = []
-        assert not OWN_TOPICS & set(subscribed())
+        assert not PUBLISHED_TOPICS & set(subscribed())
 
     @pytest.mark.parametrize("action", ["pay", "confirm", "complete", "cancel", "refund"])
     def test_the_api_refuses_to_move_it_and_says_who_owns_it(self, api: Api, action):

@@ -27,7 +27,7 @@ from tests.kit.words import (
     EmailNotification,
     InboundDeadLetter,
     Order,
-    own_id,
+    our_id,
     read_timeline,
 )
 
@@ -227,7 +227,7 @@ class TestTable:
 
     def test_an_order_without_a_reference_has_the_other_systems_id(self):
         tell("paid", "A-7", 2, reference=5)
-        assert Order.objects.get(id=own_id(source=SHOP, id="A-7")).reference == "A-7"
+        assert Order.objects.get(id=our_id(source=SHOP, id="A-7")).reference == "A-7"
 
     def test_a_derived_user_is_the_same_in_every_event_of_the_order_and_no_other(self):
         first, second = new_id(), new_id()

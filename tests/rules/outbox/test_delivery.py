@@ -32,7 +32,7 @@ from tests.kit.waiting import until
 from tests.kit.words import (
     PROVIDERS,
     REGISTRY,
-    DrainReport,
+    DrainResult,
     EmailNotification,
     Heartbeat,
     Outcome,
@@ -284,7 +284,7 @@ class TestTheNextDrain:
         assert waits and all(0 < seconds <= 30 for seconds in waits)
 
     def test_waits_for_a_provider_although_emails_are_due(self, waits, monkeypatch):
-        done = DrainReport(pause_seconds=25.0, next_due_seconds=0.0)
+        done = DrainResult(pause_seconds=25.0, next_due_seconds=0.0)
         monkeypatch.setattr(drain, "drain_emails", lambda _: done)
         tasks.drain_emails()
         assert waits == [25.0]

@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from orders.privacy.persons import own_emails
+from orders.privacy.persons import platform_emails
 from tests.kit.mails import make_mail, make_mails
 from tests.kit.months import age_records, fill, make_partition, roll
 from tests.kit.orders import pay_order, place_order, refund_order
@@ -159,7 +159,7 @@ def test_a_persons_emails_are_found_in_any_case_and_by_an_index():
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE email_notifications")
     with CaptureQueriesContext(connection) as captured:
-        assert own_emails("aNN@example.com").count() == 1
+        assert platform_emails("aNN@example.com").count() == 1
         assert len(export("aNN@example.com")["email_notifications"]) == 1
         erase("aNN@example.com")
     assert mails("ann@example.com") == []

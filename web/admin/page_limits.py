@@ -129,7 +129,7 @@ class Turns:
 TURNS = Turns()
 
 
-def takes_turn(
+def limit_page(
     kind: str, *, is_newest_wanted: bool = False
 ) -> Callable[
     [Callable[Concatenate[Any, HttpRequest, Rest], Page]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OWN_EMAILS = {
+PLATFORM_EMAILS = {
     "order.placed": "Order on-hold",
     "order.paid": "Processing order",
     "order.confirmed": "Processing order",
