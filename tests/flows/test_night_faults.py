@@ -122,7 +122,12 @@ def test_a_refused_sender_is_named_until_its_first_acceptance(shop, page):
 def test_a_provider_that_fails_is_named_with_its_answer(shop, page):
     shop.sandbox.fail(kind="status", status=500, message="internal error")
     buy(shop, 6)
-    expect(shop, page, r"sendgrid fails since \d\d:\d\d \(500\): check the status page and the account")
+    # The breaker of the test before may have closed just now.
+    expect(
+        shop,
+        page,
+        r"sendgrid fails( again and again)? since \d\d:\d\d \(500\): check the status page and the account",
+    )
     shop.sandbox.heal()
     shop.until(lambda: shop.all_sent(6) and needs(shop) == [], "all is sent, and the alarm ends")
 
