@@ -129,7 +129,8 @@ def test_a_provider_that_fails_is_named_with_its_answer(shop, page):
         r"sendgrid fails( again and again)? since \d\d:\d\d \(500\): check the status page and the account",
     )
     shop.sandbox.heal()
-    shop.until(lambda: shop.all_sent(6) and needs(shop) == [], "all is sent, and the alarm ends")
+    # It ends a minute after the breaker last closed. Meanwhile events wait, since this shop has no relay.
+    shop.until(lambda: shop.all_sent(6) and "sendgrid" not in str(needs(shop)), "all is sent, the alarm ends")
 
 
 def test_a_stopped_valkey_is_named_and_its_return_is_logged(shop, page):
