@@ -279,15 +279,9 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
 
     It is not locked: repairing it compares once more.
     """
-    each = _compare_order(shop, order_id, body, now)
-    if each is None:
-        return None
-    hashes = hashes_in(body.decode("utf-8", "replace"))
-    return None if is_of_erased(our_id(source=shop.source, id=order_id), hashes) else each
-
-
-def _compare_order(shop: ShopConnection, order_id: str, body: bytes, now: dt.datetime) -> Missing | None:
-    order = Order.objects.filter(id=our_id(source=shop.source, id=order_id), source=shop.source).first()
+    id = our_id(source=shop.source, id=order_id)
+    order = Order.objects.filter(id=id, source=shop.source).first()
+    placed_at = None
     try:
         translation = platform_of(shop).translate(
             body,
@@ -300,14 +294,18 @@ def _compare_order(shop: ShopConnection, order_id: str, body: bytes, now: dt.dat
         if not isinstance(error, Rejected):
             log.exception("an order of a shop cannot be read", source=shop.source, order=order_id)
         reason = make_storable(explain(error))[:1000]
-        return Missing(order_id, order.reference if order else "", (), reason)
-    ids = [event["eventId"] for event in translation.events]
-    done = ProcessedEvent.objects.filter(event_id__in=ids, consumer=NAME, source=shop.source)
-    done_ids = {str(id) for id in done.values_list("event_id", flat=True)} if ids else set()
-    topics = tuple(
-        event["eventType"] for event in translation.events if str(event["eventId"]) not in done_ids
-    )
-    return Missing(order_id, translation.reference, topics) if topics else None
+        missing = Missing(order_id, order.reference if order else "", (), reason)
+    else:
+        ids = [event["eventId"] for event in translation.events]
+        done = ProcessedEvent.objects.filter(event_id__in=ids, consumer=NAME, source=shop.source)
+        done_ids = {str(id) for id in done.values_list("event_id", flat=True)} if ids else set()
+        left = [event for event in translation.events if str(event["eventId"]) not in done_ids]
+        if not left:
+            return None
+        placed_at = translation.placed_at
+        missing = Missing(order_id, translation.reference, tuple(event["eventType"] for event in left))
+    hashes = hashes_in(body.decode("utf-8", "replace"))
+    return None if is_of_erased(id, hashes, placed_at=placed_at) else missing
 
 
 def _store(shop: ShopConnection, order_id: str, body: bytes, missing: Missing | None) -> None:

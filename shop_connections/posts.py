@@ -7,6 +7,7 @@ effects together with its `done_at`.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import math
 import time
@@ -154,17 +155,25 @@ _ERASED = """
     SELECT EXISTS (SELECT FROM orders WHERE id = %(order_id)s AND email = %(erased)s) OR EXISTS (
         SELECT FROM erasures WHERE address_hash = ANY(%(hashes)s)
             AND coalesce(repeated_at, requested_at) > coalesce(
-                (SELECT created_at FROM orders WHERE id = %(order_id)s), '-infinity'))
+                (SELECT created_at FROM orders WHERE id = %(order_id)s), %(placed_at)s::timestamptz, '-infinity'))
     """
 
 
-def is_of_erased(order_id: uuid.UUID | None, hashes: Sequence[str]) -> bool:
+def is_of_erased(
+    order_id: uuid.UUID | None, hashes: Sequence[str], *, placed_at: dt.datetime | None = None
+) -> bool:
     """Return whether a body is about an erased person.
 
     Its order is erased, or an address in it was erased after the order was placed: a customer who came back
-    is no erased one. The time of an order that is not here is not known, and does not count.
+    is no erased one. An order that is not here was placed at `placed_at`, or before any erasure if that is
+    None.
     """
-    values = {"order_id": order_id, "hashes": list(hashes), "erased": ERASED_ADDRESS}
+    values = {
+        "order_id": order_id,
+        "hashes": list(hashes),
+        "erased": ERASED_ADDRESS,
+        "placed_at": placed_at,
+    }
     with connection.cursor() as cursor:
         cursor.execute(_ERASED, values)
         return bool(cursor.fetchone()[0])

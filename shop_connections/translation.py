@@ -52,6 +52,11 @@ class Translation:
     #: What was odd, for the order's timeline. They must not quote personal data.
     doubts: Sequence[str] = ()
 
+    @property
+    def placed_at(self) -> dt.datetime | None:
+        """When the customer placed the order, or None without an event."""
+        return dt.datetime.fromisoformat(self.events[0]["data"]["placedAt"]) if self.events else None
+
 
 class ReadOrder(NamedTuple):
     """An order of a shop's API. The body is empty if it has more bytes than a post may have."""
