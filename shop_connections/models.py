@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
@@ -172,6 +173,11 @@ class ConnectionPost(models.Model):
         indexes = [
             # the purge
             models.Index(fields=["received_at"], name="connection_posts_age"),
+            # the export and the erasure of a person
+            models.Index(
+                fields=["order_id"], name="connection_posts_order", condition=Q(order_id__isnull=False)
+            ),
+            GinIndex(fields=["address_hashes"], name="connection_posts_addresses"),
             # the next post of a connection; unusable posts, and missing orders, which are few
             models.Index(
                 fields=["source", "state", "id"],

@@ -155,7 +155,8 @@ _ERASED = """
     SELECT EXISTS (SELECT FROM orders WHERE id = %(order_id)s AND email = %(erased)s) OR EXISTS (
         SELECT FROM erasures WHERE address_hash = ANY(%(hashes)s)
             AND coalesce(repeated_at, requested_at) > coalesce(
-                (SELECT created_at FROM orders WHERE id = %(order_id)s), %(placed_at)s::timestamptz, '-infinity'))
+                (SELECT created_at FROM orders WHERE id = %(order_id)s),
+                %(placed_at)s::timestamptz, '-infinity'))
     """
 
 

@@ -8,6 +8,7 @@ import secrets
 
 from django.apps import apps
 from django.conf import settings
+from django.contrib.postgres.indexes import GinIndex
 from django.db import connections, models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -80,6 +81,11 @@ class IdempotencyKey(models.Model):
                 name="idempotency_keys_webhook_age",
                 condition=Q(scope__startswith="webhook:"),
             ),
+            # the export and the erasure of a person
+            models.Index(
+                fields=["order_id"], name="idempotency_keys_order", condition=Q(order_id__isnull=False)
+            ),
+            GinIndex(fields=["address_hashes"], name="idempotency_keys_addresses"),
         ]
 
     def __str__(self) -> str:

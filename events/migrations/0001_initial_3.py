@@ -1,3 +1,4 @@
+from django.contrib.postgres.indexes import GinIndex
 from django.db import migrations, models
 from django.db.models import Func, Q, Value
 from django.db.models.functions import Now
@@ -125,6 +126,12 @@ class Migration(migrations.Migration):
                 "permissions": [("resolve_inbounddeadletter", "Can replay and discard events")],
                 "indexes": [
                     models.Index(fields=["event_id"], name="inbound_dead_letters_event"),
+                    models.Index(
+                        fields=["order_id"],
+                        name="inbound_dead_letters_order",
+                        condition=Q(order_id__isnull=False),
+                    ),
+                    GinIndex(fields=["address_hashes"], name="inbound_dead_letters_addresses"),
                     models.Index(
                         fields=["consumer", "id"],
                         name="inbound_dead_letters_replay",

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 from django.conf import settings
+from django.contrib.postgres.indexes import GinIndex
 from django.db import connections, models, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from events.models.states import (
@@ -198,6 +200,11 @@ class InboundDeadLetter(models.Model):
         indexes = [
             # the API's question about a repeated event
             models.Index(fields=["event_id"], name="inbound_dead_letters_event"),
+            # the export and the erasure of a person
+            models.Index(
+                fields=["order_id"], name="inbound_dead_letters_order", condition=Q(order_id__isnull=False)
+            ),
+            GinIndex(fields=["address_hashes"], name="inbound_dead_letters_addresses"),
             # the consumer's query, once a second
             models.Index(
                 fields=["consumer", "id"],

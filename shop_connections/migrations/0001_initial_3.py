@@ -1,3 +1,4 @@
+from django.contrib.postgres.indexes import GinIndex
 from django.db import migrations, models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -47,6 +48,12 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "indexes": [
                     models.Index(fields=["received_at"], name="connection_posts_age"),
+                    models.Index(
+                        fields=["order_id"],
+                        name="connection_posts_order",
+                        condition=Q(order_id__isnull=False),
+                    ),
+                    GinIndex(fields=["address_hashes"], name="connection_posts_addresses"),
                     models.Index(
                         condition=Q(state__in=["waiting", "unusable", "missing"]),
                         fields=["source", "state", "id"],

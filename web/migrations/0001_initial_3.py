@@ -1,3 +1,4 @@
+from django.contrib.postgres.indexes import GinIndex
 from django.db import migrations, models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -34,6 +35,12 @@ class Migration(migrations.Migration):
                         name="idempotency_keys_webhook_age",
                         condition=Q(scope__startswith="webhook:"),
                     ),
+                    models.Index(
+                        fields=["order_id"],
+                        name="idempotency_keys_order",
+                        condition=Q(order_id__isnull=False),
+                    ),
+                    GinIndex(fields=["address_hashes"], name="idempotency_keys_addresses"),
                 ],
             },
         ),
