@@ -49,7 +49,7 @@ def export_texts(*, person: Person) -> dict[str, list[dict[str, Any]]]:
 
 
 def _rows(model: type[models.Model], person: Person) -> Iterator[dict[str, Any]]:
-    names = [field.column for field in model._meta.concrete_fields if field.column != "address_hashes"]
+    names = [field.attname for field in model._meta.concrete_fields if field.attname != "address_hashes"]
     with no_statement_timeout(using="default") as cursor:
         cursor.execute(
             f"SELECT {', '.join(names)} FROM {model._meta.db_table} WHERE {THEIRS} ORDER BY 1, 2",  # noqa: S608
