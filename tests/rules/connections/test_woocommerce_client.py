@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import gzip
 import itertools
@@ -10,9 +9,8 @@ import json
 import socket
 import ssl
 import threading
-import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -43,32 +41,6 @@ def shop() -> Iterator[FakeShop]:
     shop = FakeShop()
     with shop.serve():
         yield shop
-
-
-@pytest.fixture
-def talk() -> Iterator[Callable[..., str]]:
-    """Return a function that serves raw bytes, one piece after the other, and returns the address."""
-    servers: list[socket.socket] = []
-
-    def start(*pieces: bytes, seconds: float = 0.0, repeat: bool = False) -> str:
-        server = socket.create_server(("127.0.0.1", 0))
-        servers.append(server)
-
-        def run() -> None:
-            with contextlib.suppress(OSError):
-                connection, _ = server.accept()
-                with connection:
-                    connection.recv(65536)
-                    for piece in itertools.chain(pieces, itertools.cycle(pieces[-1:]) if repeat else ()):
-                        connection.sendall(piece)
-                        time.sleep(seconds)
-
-        threading.Thread(target=run, daemon=True).start()
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 class TestPages:
@@ -220,6 +192,15 @@ class TestPrivateAddresses:
             "::127.0.0.1",
             "::ffff:0:127.0.0.1",
             "2002:7f00:1::1",
+            "192.0.0.192",  # public to Python 3.11.7
+            "168.63.129.16",  # Azure's server of metadata, public to every Python
+            "192.88.99.1",
+            "198.18.0.1",
+            "203.0.113.9",
+            "2001:db8::1",
+            "2001:20::1",
+            "3fff::1",
+            "5f00::1",
         ],
     )
     def test_they_are_not_public(self, address):
