@@ -169,6 +169,11 @@ class TestBodies:
         address = talk(head + gzip.compress(self.PAGE), b"\0" * 65536, repeat=True)
         assert read(address) == [1]
 
+    def test_malformed_headers_write_no_log(self, talk, caplog):
+        headers = b"HTTP/1.1 200 OK\r\nno colon\r\n" + (b"x" * 60_000 + b"\r\n") * 80
+        assert read(talk(headers + b"\r\n[]")) == []
+        assert not caplog.records
+
     @pytest.mark.parametrize(
         "body",
         [NOTICE + PAGE, PAGE + NOTICE, b"\n\nWarning: Array [0] in /a.php\n" + PAGE],
