@@ -148,6 +148,8 @@ def configure(config: dict[str, str]) -> None:
     # web.api.correlation logs every answer. Django would log each 4xx again.
     logging.getLogger("django.request").setLevel(logging.ERROR)
     logging.getLogger("django.server").setLevel(logging.WARNING)
+    # It would log all headers of a shop's answer if one is malformed, up to megabytes.
+    logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
     # Celery logs two lines for each task. The work of a task has its own lines.
     for name in ("celery.app.trace", "celery.worker.strategy"):
         logging.getLogger(name).setLevel(logging.DEBUG if config["level"] == "DEBUG" else logging.WARNING)

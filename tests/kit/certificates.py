@@ -25,8 +25,8 @@ _MAY_SIGN = x509.KeyUsage(
 )
 
 
-def make_authority() -> tuple[str, str]:
-    """Return a new authority's certificate, and a key with one for 127.0.0.1 and ::1, all as PEM."""
+def make_authority(*, host: str = "shop.example") -> tuple[str, str]:
+    """Return a new authority's certificate, and a key with one for 127.0.0.1, ::1 and a host, all as PEM."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "orderpost test authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
@@ -39,7 +39,7 @@ def make_authority() -> tuple[str, str]:
         .sign(authority_key, hashes.SHA256())
     )
     addresses = map(ipaddress.ip_address, ("127.0.0.1", "::1"))
-    names = x509.SubjectAlternativeName([x509.IPAddress(address) for address in addresses])
+    names = x509.SubjectAlternativeName([x509.DNSName(host), *map(x509.IPAddress, addresses)])
     server = (
         _unsigned(subject, issuer, server_key)
         .add_extension(names, critical=False)
@@ -55,9 +55,9 @@ def make_authority() -> tuple[str, str]:
     return authority.public_bytes(pem).decode(), (key + chain).decode()
 
 
-def make_server_context(*, folder: Path) -> tuple[ssl.SSLContext, Path]:
+def make_server_context(*, folder: Path, host: str = "shop.example") -> tuple[ssl.SSLContext, Path]:
     """Return the TLS context of a server on 127.0.0.1, and the file of the authority that clients trust."""
-    authority, server = make_authority()
+    authority, server = make_authority(host=host)
     trusted, own = folder / "authority.pem", folder / "server.pem"
     trusted.write_text(authority)
     own.write_text(server)

@@ -53,6 +53,7 @@ class FakeShop:
         self.emails: dict[int, list[str]] = {}
         self.waiting: list[tuple[str, int]] = []  # topics and orders of posts to send
         self.is_active, self.failures = True, 0
+        self.most_listed = 100  # orders of a page, whatever a request asks for
         self.api_answers: list[tuple[int, dict[str, str]]] = []  # statuses and headers before the next list
         self.requests: list[str] = []
         self._ids = itertools.count(1001)
@@ -313,10 +314,10 @@ class FakeShop:
     @contextlib.contextmanager
     def serve(self, **options: Any) -> Iterator[str]:
         """Serve the orders API, and yield the shop's address."""
-        with serve(self._answer, **options) as self.address:
+        with serve(self.answer, **options) as self.address:
             yield self.address
 
-    def _answer(self, path: str, headers: Any, _: Any) -> tuple[int, Any, dict[str, str]]:
+    def answer(self, path: str, headers: Any, _: Any) -> tuple[int, Any, dict[str, str]]:
         self.requests.append(path)
         parts = urlsplit(path)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
@@ -325,11 +326,9 @@ class FakeShop:
             return status, {"code": "busy", "message": "Later", "data": {"status": status}}, more
         authorization = headers.get("Authorization", "")
         if authorization != f"Basic {base64.b64encode(f'{self.key}:{self.key_secret}'.encode()).decode()}":
-            return (
-                401,
-                {"code": "woocommerce_rest_cannot_view", "message": "Sorry", "data": {"status": 401}},
-                {},
-            )
+            code = "authentication_error" if authorization else "cannot_view"
+            refusal = {"code": f"woocommerce_rest_{code}", "message": "Sorry", "data": {"status": 401}}
+            return 401, refusal, {}
         if parts.path != "/wp-json/wc/v3/orders":
             return 404, {"code": "rest_no_route", "message": "No route", "data": {"status": 404}}, {}
         zone = dt.timedelta() if query.get("dates_are_gmt") in ("true", "1") else _ZONE
@@ -341,7 +340,7 @@ class FakeShop:
             if order["status"] != "trash"  # "any" leaves it out
             and after < dt.datetime.fromisoformat(order["date_modified_gmt"]) < before
         ]
-        size, page = min(int(query.get("per_page", "10")), 100), int(query.get("page", "1"))
+        size, page = min(int(query.get("per_page", "10")), self.most_listed), int(query.get("page", "1"))
         pages = -(-len(chosen) // size)
         more = {"X-WP-Total": str(len(chosen)), "X-WP-TotalPages": str(pages)}
         if page < pages:

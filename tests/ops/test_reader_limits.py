@@ -14,7 +14,7 @@ from notifications import suppression_files
 from notifications.providers import session, webhook
 from orders.api import events_in
 from orders.fields import MAX_ITEMS
-from shop_connections import missing, posts, translation
+from shop_connections import http, missing, posts, translation
 from shop_connections.woocommerce import client
 
 PAGE = Path(__file__).parents[2] / "docs/reference/limits.md"
@@ -28,10 +28,10 @@ READERS: dict[str, tuple[float | None, float | None, float | None, float | None]
     "read of Kafka": (None, kafka.BATCH, kafka.BATCH, None),
     "post of a connected shop": (BODY, None, translation.MOST_CHANGES, posts.MOST_SECONDS),
     "answer of a shop's API, also of what gzip makes of it": (
-        client.MOST_BYTES,
+        http.MOST_BYTES,
         client.PAGE_SIZE,
         None,
-        client.ANSWER_SECONDS,
+        http.ANSWER_SECONDS,
     ),
     "order in it": (BODY, None, 1, None),
     "comparison of a shop while others wait": (

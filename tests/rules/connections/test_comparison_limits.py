@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from shop_connections import missing
 from shop_connections.encryption import encrypt
+from shop_connections.http import ShopApi
 from shop_connections.missing import (
     COMPARED,
     EVERY,
@@ -22,7 +23,6 @@ from shop_connections.missing import (
 )
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.translation import OutOfTime
-from shop_connections.woocommerce import client
 from tests.kit.http import serve
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.races import together
@@ -64,15 +64,15 @@ def row() -> ShopConnection:
 
 def end_after(monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
     """Let the time be over after so many pages."""
-    whole, requests = client._Reader._request, []
+    whole, asked = ShopApi._ask, []
 
-    def request(self: Any, parts: Any) -> Any:
-        requests.append(parts)
-        if len(requests) > pages:
+    def ask(self: Any, url: str) -> Any:
+        asked.append(url)
+        if len(asked) > pages:
             raise OutOfTime("The time is over.")
-        return whole(self, parts)
+        return whole(self, url)
 
-    monkeypatch.setattr(client._Reader, "_request", request)
+    monkeypatch.setattr(ShopApi, "_ask", ask)
 
 
 def test_one_whose_time_is_over_stores_what_it_found_and_goes_on_there(shop, monkeypatch):
@@ -126,7 +126,9 @@ def test_an_order_with_too_many_bytes_is_named(shop):
     assert row().checked_at is not None
 
 
-@pytest.mark.parametrize("location", ["https://[::1", "/wp-json/\x01"])
+@pytest.mark.parametrize(
+    "location", ["https://[::1", "https:///orders", "https://a:99999/", "/wp-json/\x01", ""]
+)
 def test_a_shop_that_redirects_to_no_address_fails_alone(shop, location):
     with serve(lambda *_: (302, {}, {"Location": location})) as address:
         add(address, source="shop-a")
