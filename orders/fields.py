@@ -175,6 +175,24 @@ ITEM_FIELDS = (
         help="In minor units",
     ),
 )
+CHARGE_KINDS = ("shipping", "discount", "gift_card", "tax", "fee")
+#: The members of the column `details`, empty and with a sample.
+NO_DETAILS: Mapping[str, object] = {
+    "delivery_address": [],
+    "billing_address": [],
+    "delivery_method": "",
+    "payment_method": "",
+    "customer_note": "",
+    "order_url": "",
+}
+DETAIL_SAMPLES: Mapping[str, object] = {
+    "delivery_address": ["Anna Schmidt", "Dorotheenstraße 101", "10117 Berlin", "Germany"],
+    "billing_address": ["Schmidt & Söhne GmbH", "Unter den Linden 5", "10117 Berlin", "Germany"],
+    "delivery_method": "DHL parcel",
+    "payment_method": "Visa …4242",
+    "customer_note": "Please ring twice.",
+    "order_url": "https://shop.example.com/orders/42",
+}
 #: The columns with personal data, and their values after an erasure.
 ERASED_VALUES = {field.name: field.erased for field in ORDER_FIELDS if field.erased is not None}
 _ERASED_ITEM_VALUES = {field.name: field.erased for field in ITEM_FIELDS if field.erased is not None}

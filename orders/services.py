@@ -28,7 +28,7 @@ from opentelemetry.trace import SpanKind
 from events.publishing.write import new_event
 from notifications.content.new_emails import new_emails
 from notifications.states.transitions import NO_ADDRESS, Withheld
-from orders.emails import default_locale, email_context, fulfilment_before
+from orders.emails import default_locale, email_context, fulfilment_before, is_private
 from orders.events import EVENTS, event_payload
 from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
 from orders.models import TRACKING, Order, OrderRefund, RefundWay, Shipment, UnexpectedPayment
@@ -209,7 +209,8 @@ class OrderChange:
             to_name=order.name,
             locale=order.locale,
             source=order.source,
-            context=lambda: email_context(order=shown, change=change),
+            context=lambda: email_context(order=shown, event_type=event, change=change),
+            is_private=is_private(shown, event),
             interval=EVENTS[event].email_interval,
             may_exist=may_exist,
             withheld=self.withheld,
