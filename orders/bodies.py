@@ -16,8 +16,31 @@ from notifications.content.rendering import (
     nearest_locale,
     was_currency,
 )
-from orders.fields import ITEM_FIELDS, MAX_AMOUNT, ORDER_FIELDS, Kind, OrderField, Use
-from web.api.fields import Code, EmailAddress, Flag, Identifier, Integer, StrictSerializer, Text, WebAddress
+from orders.breakdown import find_rest
+from orders.details import MOST_LINES, has_card_number, hide_code
+from orders.fields import (
+    CHARGE_KINDS,
+    DETAIL_FIELDS,
+    ITEM_FIELDS,
+    LONGEST_LINE,
+    MAX_AMOUNT,
+    ORDER_FIELDS,
+    Kind,
+    OrderField,
+    Use,
+)
+from runtime.texts import one_line
+from web.api.fields import (
+    Choice,
+    Code,
+    EmailAddress,
+    Flag,
+    Identifier,
+    Integer,
+    StrictSerializer,
+    Text,
+    WebAddress,
+)
 
 Field = serializers.Field[Any, Any, Any, Any]
 Fields = dict[str, Field]
@@ -59,9 +82,44 @@ class Locale(Text):
         return value
 
 
-def _given(fields: tuple[OrderField, ...]) -> Fields:
-    """Return the fields that a shop gives, by name."""
-    return {field.name: _checked(field) for field in fields if Use.GIVEN in field.uses}
+class Line(Text):
+    """A text of a customer as one line, without invisible characters."""
+
+    def to_internal_value(self, data: Any) -> str:
+        return one_line(super().to_internal_value(data))
+
+
+class PaymentMethod(Line):
+    """How the customer paid, without the number of a card or an account."""
+
+    default_error_messages = {
+        "number": "Leave out the number of the card or account but its last four digits."
+    }
+
+    def to_internal_value(self, data: Any) -> str:
+        value = super().to_internal_value(data)
+        if has_card_number(value):
+            self.fail("number")
+        return value
+
+
+class AddressLines(serializers.ListField):
+    """The lines of a postal address."""
+
+    def __init__(self, *, longest: int | None = None, **options: Any) -> None:
+        sizes = {"min_length": 1, "max_length": MOST_LINES}
+        super().__init__(child=Line(max_length=longest), **sizes | options)
+
+
+def given(fields: tuple[OrderField, ...]) -> Fields:
+    """Return the fields that a shop gives, by name. The details of an order are flat."""
+    made: Fields = {}
+    for field in fields:
+        if field.kind is Kind.DETAILS:
+            made |= given(DETAIL_FIELDS)
+        elif Use.GIVEN in field.uses:
+            made[field.name] = _checked(field)
+    return made
 
 
 def _checked(field: OrderField) -> Field:
@@ -82,6 +140,16 @@ def _checked(field: OrderField) -> Field:
             return Integer(min_value=field.least, max_value=field.most, **options)
         case Kind.ITEMS:
             return ItemBody(many=True, **options | {"max_length": field.most})
+        case Kind.CHARGES:
+            return ChargeBody(many=True, **options | {"max_length": field.most})
+        case Kind.LINE:
+            return Line(max_length=field.most, allow_blank=True, **options)
+        case Kind.ADDRESS:
+            return AddressLines(longest=field.most, **options)
+        case Kind.PAYMENT_METHOD:
+            return PaymentMethod(max_length=field.most, allow_blank=True, **options)
+        case Kind.WEB_ADDRESS:
+            return WebAddress(allow_blank=True, **options)
         case _:
             raise ValueError(f"No shop gives a field such as {field.name}. Add the checks of its kind.")
 
@@ -91,15 +159,52 @@ class ItemBody(StrictSerializer):
     """One line of an order."""
 
     def get_fields(self) -> Fields:
-        return _given(ITEM_FIELDS)
+        """Return the fields that a shop gives, and those of a subclass, which may replace them."""
+        return given(ITEM_FIELDS) | super().get_fields()
+
+
+class ChargeBody(StrictSerializer):
+    """What the total has besides the items. A negative amount takes off."""
+
+    kind = Choice(choices=CHARGE_KINDS)
+    label = Line(  # type: ignore[assignment] # the field hides an attribute of DRF's
+        required=False,
+        allow_blank=True,
+        max_length=LONGEST_LINE,
+        help_text="Such as VAT 19 %. Of a gift card its code, whose last four characters are kept",
+    )
+    amount = Integer(min_value=-MAX_AMOUNT, max_value=MAX_AMOUNT, help_text="In minor units")
+    included = Flag(
+        required=False, help_text="True for a tax that is in the other amounts, and not added to them"
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Leave out what says nothing, so that equal charges are stored as equal."""
+        if attrs.get("included") and attrs["kind"] != "tax":
+            raise serializers.ValidationError({"included": ["Only a tax can be included."]})
+        if attrs["kind"] == "gift_card":
+            attrs["label"] = hide_code(attrs.get("label", ""))
+        return {name: value for name, value in attrs.items() if value or name == "amount"}
 
 
 class OrderBody(StrictSerializer):
-    """An order to place. The total includes shipping and tax, and may differ from the sum of the items."""
+    """An order to place. The total includes shipping and tax. Items and charges, if both are given, give it.
+
+    Without charges, it may differ from the sum of the items.
+    """
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        items, charges, total = attrs.get("items"), attrs.get("charges"), attrs["total_amount"]
+        if items and charges and (rest := find_rest(items=items, charges=charges, total=total)):
+            more = f"{abs(rest)} {'less' if rest > 0 else 'more'}"
+            raise serializers.ValidationError(
+                {"total_amount": [f"The items and charges give {total - rest}, which is {more}."]}
+            )
+        return attrs
 
     def get_fields(self) -> Fields:
         """Return the fields that a shop gives, and those of a subclass, which may replace them."""
-        return _given(ORDER_FIELDS) | super().get_fields()
+        return given(ORDER_FIELDS) | super().get_fields()
 
 
 class CompleteBody(StrictSerializer):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from orders.details import LONGEST_LINE
+
 #: Mail clients clip long e-mails, and the shop shows the whole list.
 SHOWN_ITEMS = 20
 MAX_ITEMS = 200
@@ -23,7 +25,7 @@ Charge = Mapping[str, Any]
 class Line(NamedTuple):
     name: str
     quantity: int
-    unit_amount: int | None  # None if the line is not quantity × unit
+    unit_amount: int | None  # None if it does not give the amount
     amount: int
 
 
@@ -88,7 +90,7 @@ def find_rest(*, items: Sequence[Item], charges: Sequence[Charge], total: int) -
 
 
 def has_gap(*, items: Sequence[Item], charges: Sequence[Charge], total: int) -> bool:
-    """Return whether lines and charges, of which none is missing, differ from the total by more than rounding."""
+    """Return whether an order has lines and charges, and they miss the total by more than rounding."""
     rest = find_rest(items=items, charges=charges, total=total)
     return bool(items and charges) and abs(rest) > _most_rounding(items, charges)
 
@@ -116,6 +118,38 @@ def _line(item: Item) -> Line:
     return Line(item["name"], item["quantity"], unit if unit * item["quantity"] == amount else None, amount)
 
 
+class Stored(NamedTuple):
+    """The items and charges that an order stores of what another system reports."""
+
+    items: list[Item]
+    charges: list[Charge]
+    places: Mapping[int, int]  # of the items that are stored as they are, by their places in the report
+
+    def move_lines(self, lines: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
+        """Return the lines of a parcel with the new places of their items, or none if one has no place."""
+        if any(line["item"] not in self.places for line in lines):
+            return []
+        return [{"item": self.places[line["item"]], "quantity": line["quantity"]} for line in lines]
+
+
+def as_stored(items: Sequence[Item], charges: Sequence[Charge]) -> Stored:
+    """Return what an order stores of a report. An item that takes money off becomes a discount."""
+    places = [place for place, item in enumerate(items) if amount_of(item) >= 0 <= item["unit_amount"]]
+    kept = set(places)
+    off = [_discount(item) for place, item in enumerate(items) if place not in kept]
+    folded = fold_items([items[place] for place in places])
+    apart = places if len(places) <= MAX_ITEMS else places[: MAX_ITEMS - 1]
+    return Stored(
+        items=[dict(item) for item in folded],
+        charges=[dict(charge) for charge in fold_charges([*charges, *off])],
+        places={place: number for number, place in enumerate(apart)},
+    )
+
+
+def _discount(item: Item) -> Charge:
+    return {"kind": "discount", "label": item["name"][:LONGEST_LINE], "amount": amount_of(item)}
+
+
 def fold_items(items: Sequence[Item]) -> list[Item]:
     """Return as many items as an order stores. Beyond, the rest is one item with its sum.
 
@@ -135,7 +169,7 @@ def _further(count: int, amount: int) -> Item:
 
 
 def fold_charges(charges: Sequence[Charge]) -> list[Charge]:
-    """Return as many charges as an order stores. Beyond, the rest is one charge, and the included taxes another.
+    """Return as many charges as an order stores. The rest is one charge, and its included taxes another.
 
     >>> [charge["amount"] for charge in fold_charges([{"kind": "fee", "amount": 1}] * 22)][-2:]
     [1, 3]

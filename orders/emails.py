@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from notifications.content.profiles import find_profile
 from orders.breakdown import SHOWN_ITEMS, Row, break_down
-from orders.fields import CHARGE_KINDS, DETAIL_SAMPLES, NO_DETAILS, ORDER_FIELDS, Kind
+from orders.fields import CHARGE_KINDS, DETAIL_FIELDS, NO_DETAILS, ORDER_FIELDS, Kind
 from runtime.texts import one_line
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ SAMPLE: Mapping[str, object] = {
     ],
     "included_taxes": [{"label": "VAT 19 %", "tax_amount": 1100}],
     "is_free": False,
-    **DETAIL_SAMPLES,
+    **{field.name: field.sample for field in DETAIL_FIELDS},
     "refund_amount": 1900,
     "refunded_amount": 2900,
     "remaining_amount": 3990,
@@ -155,7 +155,9 @@ PRIVATE_DETAILS = ("customer_note", "order_url")
 def shown_details(order: Order, event_type: str) -> dict[str, object]:
     """Return what the e-mail about an event shows of the order's details. The others are empty."""
     shown = _WITH_DETAILS.get(event_type, ())
-    return {name: order.details.get(name, empty) if name in shown else empty for name, empty in NO_DETAILS.items()}
+    return {
+        name: order.details.get(name, empty) if name in shown else empty for name, empty in NO_DETAILS.items()
+    }
 
 
 def is_private(order: Order, event_type: str) -> bool:

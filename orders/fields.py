@@ -11,11 +11,13 @@ import enum
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
+from orders.breakdown import MAX_CHARGES, MAX_ITEMS
+from orders.details import LONGEST_LINE, LONGEST_NOTE
 from runtime.personal_data import ERASED, ERASED_ADDRESS
 
 MAX_AMOUNT = 10**12
-MAX_ITEMS = 200
 
 
 class Kind(enum.Enum):
@@ -29,6 +31,12 @@ class Kind(enum.Enum):
     AMOUNT = enum.auto()  # in the currency's minor unit
     NUMBER = enum.auto()
     ITEMS = enum.auto()
+    CHARGES = enum.auto()
+    DETAILS = enum.auto()  # the fields of `DETAIL_FIELDS`, flat in bodies and answers
+    LINE = enum.auto()  # a customer's text as one line, without invisible characters
+    ADDRESS = enum.auto()  # such lines
+    PAYMENT_METHOD = enum.auto()  # a text without the number of a card
+    WEB_ADDRESS = enum.auto()
     STATUS = enum.auto()
     FULFILMENT = enum.auto()
     LINES = enum.auto()  # of the timeline
@@ -62,7 +70,7 @@ class OrderField:
     event_name: str = ""  # its name in events, if that is not its name in camelCase
     section: str = ""  # of the order's page in the admin; "" hides it there
     sample: object = None  # for the samples of e-mails, which get the field if it has one
-    erased: str | None = None  # replaces it when the person is erased; None if it is not personal
+    erased: object = None  # replaces it when the person is erased; None if it is not personal
 
     @property
     def json_name(self) -> str:
@@ -141,6 +149,15 @@ ORDER_FIELDS = (
         help="Language of the e-mails; if absent, that of the shop's profile, or en",
     ),
     OrderField("items", Kind.ITEMS, Use.GIVEN | Use.ANSWERS, section="Order", most=MAX_ITEMS),
+    # An answer has these only if the order has them (orders.api.serializers).
+    OrderField(
+        "charges",
+        Kind.CHARGES,
+        Use.GIVEN | Use.CSV,
+        most=MAX_CHARGES,
+        help="What the total has besides the items. Together they give the total",
+    ),
+    OrderField("details", Kind.DETAILS, Use.GIVEN | Use.CSV, section="Customer", erased={}),
     OrderField("created_at", Kind.TIME, Use.SHOWN, section="Times"),
     OrderField("updated_at", Kind.TIME, Use.SHOWN, section="Times"),
     # Only a connection writes it.
@@ -174,24 +191,46 @@ ITEM_FIELDS = (
         most=MAX_AMOUNT,
         help="In minor units",
     ),
+    OrderField(
+        "total_amount",
+        Kind.AMOUNT,
+        Use.GIVEN | Use.ANSWERS,
+        most=MAX_AMOUNT,
+        help="What the shop shows for the line, if it is not quantity × unit_amount",
+    ),
+)
+#: The members of the column `details`, all of them personal.
+DETAIL_FIELDS = (
+    OrderField(
+        "delivery_address",
+        Kind.ADDRESS,
+        Use.USUAL,
+        most=LONGEST_LINE,
+        sample=["Anna Schmidt", "Dorotheenstraße 101", "10117 Berlin", "Germany"],
+    ),
+    OrderField(
+        "billing_address",
+        Kind.ADDRESS,
+        Use.USUAL,
+        most=LONGEST_LINE,
+        sample=["Schmidt & Söhne GmbH", "Unter den Linden 5", "10117 Berlin", "Germany"],
+    ),
+    OrderField("delivery_method", Kind.LINE, Use.USUAL, most=LONGEST_LINE, sample="DHL parcel"),
+    OrderField("payment_method", Kind.PAYMENT_METHOD, Use.USUAL, most=LONGEST_LINE, sample="Visa …4242"),
+    OrderField("customer_note", Kind.LINE, Use.USUAL, most=LONGEST_NOTE, sample="Please ring twice."),
+    OrderField(
+        "order_url",
+        Kind.WEB_ADDRESS,
+        Use.USUAL,
+        help="The order's page in the shop",
+        sample="https://shop.example.com/orders/42",
+    ),
 )
 CHARGE_KINDS = ("shipping", "discount", "gift_card", "tax", "fee")
-#: The members of the column `details`, empty and with a sample.
+CHARGE_KINDS = ("shipping", "discount", "gift_card", "tax", "fee")
+#: The members of `details` without a value.
 NO_DETAILS: Mapping[str, object] = {
-    "delivery_address": [],
-    "billing_address": [],
-    "delivery_method": "",
-    "payment_method": "",
-    "customer_note": "",
-    "order_url": "",
-}
-DETAIL_SAMPLES: Mapping[str, object] = {
-    "delivery_address": ["Anna Schmidt", "Dorotheenstraße 101", "10117 Berlin", "Germany"],
-    "billing_address": ["Schmidt & Söhne GmbH", "Unter den Linden 5", "10117 Berlin", "Germany"],
-    "delivery_method": "DHL parcel",
-    "payment_method": "Visa …4242",
-    "customer_note": "Please ring twice.",
-    "order_url": "https://shop.example.com/orders/42",
+    field.name: [] if field.kind is Kind.ADDRESS else "" for field in DETAIL_FIELDS
 }
 #: The columns with personal data, and their values after an erasure.
 ERASED_VALUES = {field.name: field.erased for field in ORDER_FIELDS if field.erased is not None}
@@ -201,6 +240,18 @@ _ERASED_ITEM_VALUES = {field.name: field.erased for field in ITEM_FIELDS if fiel
 def erase_items(items: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
     """Return the column `items` of an erased order."""
     return [{**item, **_ERASED_ITEM_VALUES} for item in items]
+
+
+def erase_charges(charges: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
+    """Return the column `charges` of an erased order. A label may have a code or a name."""
+    return [{name: value for name, value in charge.items() if name != "label"} for charge in charges]
+
+
+def pack_details(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a body's values with the details that have a value in one column."""
+    details = {name: values[name] for name in NO_DETAILS if values.get(name)}
+    rest = {name: value for name, value in values.items() if name not in NO_DETAILS}
+    return rest | {"details": details} if details else rest
 
 
 def names(use: Use, fields: tuple[OrderField, ...] = ORDER_FIELDS) -> tuple[str, ...]:

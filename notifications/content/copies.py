@@ -43,7 +43,7 @@ def copy_email(
 ) -> uuid.UUID:
     """Insert a copy of an ended e-mail, to the same or another address, and return the copy's id.
 
-    If `render_public` is given, the copy of a private e-mail has what it returns, which may raise `NotCopied`.
+    If `render_public` is given, the copy of a private e-mail has what it returns. It may raise `NotCopied`.
     The caller must have locked the order, or an erasure could miss the copy. Raise
     `EmailNotification.DoesNotExist`, or `NotCopied` with the reason.
     """

@@ -73,7 +73,7 @@ class TemplateFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TemplateData:
-    """The data of an e-mail as its reader sees them: texts, numbers, lists of texts or of mappings of both."""
+    """The data of an e-mail as its reader sees them: texts, numbers, and lists of texts or of mappings."""
 
     language: str
     data: Mapping[str, object]

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from orders.breakdown import Charge, fold_charges
-from shop_connections.woocommerce.values import cut, decimal, html_text, members, scaled, text
+from shop_connections.woocommerce.values import cut, decimal, html_text, members, scaled
 
 _LONGEST_LABEL = 100
 

@@ -21,7 +21,9 @@ def read_details(document: Mapping[str, Any], *, locale: str) -> dict[str, Any]:
         "delivery_address": _address(document.get("shipping"), locale),
         "billing_address": _address(document.get("billing"), locale),
         "delivery_method": cut(delivery_method(document), LONGEST_LINE),
-        "payment_method": cut(hide_card_number(html_text(document.get("payment_method_title"))), LONGEST_LINE),
+        "payment_method": cut(
+            hide_card_number(html_text(document.get("payment_method_title"))), LONGEST_LINE
+        ),
         "customer_note": cut(text(document.get("customer_note")), LONGEST_NOTE),
     }
     return {name: value for name, value in details.items() if value}

@@ -142,7 +142,9 @@ def _read(document: Mapping[str, Any], locale: str) -> ShopOrder:
         charges=tuple(read_charges(document, currency, with_tax=with_tax)),
         details=read_details(document, locale=locale),
         parcels=read_parcels(document, items=[line.ids for line in apart]),
-        doubts=(f"total: The shop says {total} minor units of {currency}. 0 is stored.",) if total < 0 else (),
+        doubts=(f"total: The shop says {total} minor units of {currency}. 0 is stored.",)
+        if total < 0
+        else (),
     )
 
 
@@ -190,7 +192,9 @@ def _lines(document: Mapping[str, Any], currency: str, *, with_tax: bool) -> Ite
             quantity = Decimal(1)  # 2.5 kg, which a plug-in allows
         ids = [whole(line.get(key)) for key in ("variation_id", "product_id", "id")]
         sku = text(line.get("sku")) or str(next(filter(None, ids), "-"))
-        unit_amount, total_amount = (min(scaled(sum, currency), MAX_AMOUNT) for sum in (amount / quantity, amount))
+        unit_amount, total_amount = (
+            min(scaled(sum, currency), MAX_AMOUNT) for sum in (amount / quantity, amount)
+        )
         item: dict[str, Any] = {
             "sku": cut(sku, _LONGEST_ITEM_TEXT["sku"]),
             "name": cut(html_text(line.get("name")) or sku, _LONGEST_ITEM_TEXT["name"]),
