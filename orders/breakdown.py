@@ -6,6 +6,7 @@ missing between its parts and its total is a row of its own.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -123,26 +124,27 @@ class Stored(NamedTuple):
 
     items: list[Item]
     charges: list[Charge]
-    places: Mapping[int, int]  # of the items that are stored as they are, by their places in the report
+    places: Sequence[int | None]  # of each reported item; None if it is not stored as it is
 
     def move_lines(self, lines: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
         """Return the lines of a parcel with the new places of their items, or none if one has no place."""
-        if any(line["item"] not in self.places for line in lines):
-            return []
-        return [{"item": self.places[line["item"]], "quantity": line["quantity"]} for line in lines]
+        places = dict(enumerate(self.places))
+        moved = [(places.get(line["item"], line["item"]), line["quantity"]) for line in lines]
+        known = [{"item": item, "quantity": quantity} for item, quantity in moved if item is not None]
+        return known if len(known) == len(lines) else []
 
 
 def as_stored(items: Sequence[Item], charges: Sequence[Charge]) -> Stored:
     """Return what an order stores of a report. An item that takes money off becomes a discount."""
-    places = [place for place, item in enumerate(items) if amount_of(item) >= 0 <= item["unit_amount"]]
-    kept = set(places)
-    off = [_discount(item) for place, item in enumerate(items) if place not in kept]
-    folded = fold_items([items[place] for place in places])
-    apart = places if len(places) <= MAX_ITEMS else places[: MAX_ITEMS - 1]
+    is_kept = [amount_of(item) >= 0 <= item["unit_amount"] for item in items]
+    kept = [item for item, kept in zip(items, is_kept, strict=True) if kept]
+    off = [_discount(item) for item, kept in zip(items, is_kept, strict=True) if not kept]
+    apart = len(kept) if len(kept) <= MAX_ITEMS else MAX_ITEMS - 1
+    numbers = itertools.count()
     return Stored(
-        items=[dict(item) for item in folded],
+        items=[dict(item) for item in fold_items(kept)],
         charges=[dict(charge) for charge in fold_charges([*charges, *off])],
-        places={place: number for number, place in enumerate(apart)},
+        places=[number if kept and (number := next(numbers)) < apart else None for kept in is_kept],
     )
 
 

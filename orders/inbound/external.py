@@ -303,7 +303,8 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     if "shipment" in report:
         parcel = report["shipment"]
         report["shipment"], more = use_fallbacks(parcel)
-        report["shipment"]["lines"] = stored.move_lines(report["shipment"].get("lines", []))
+        if "lines" in report["shipment"]:
+            report["shipment"]["lines"] = stored.move_lines(report["shipment"]["lines"])
         warnings += [f"shipment.{warning}" for warning in more]
         for name in parcel.keys() & {"delivered_at", "returned_at"} - report["shipment"].keys():
             report["shipment"][name] = event.timestamp or timezone.now()

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from events.consuming.envelope import envelope_of
+from orders.breakdown import as_stored
 from orders.events import EVENTS
+from orders.fields import pack_details
 from orders.inbound.external import BODIES, SHIPPED
 from orders.inbound.fallbacks import use_fallbacks
 from orders.inbound.reading import read_data
@@ -101,9 +103,13 @@ class Here:
         values, warnings = use_fallbacks(read_data(body, data, strict=False))
         if "shipment" in values:
             warnings += use_fallbacks(values["shipment"])[1]
+        stored = as_stored(values["items"], values["charges"])
+        values |= {"items": stored.items, "charges": stored.charges, "details": {}}
+        values = pack_details(values)
         assert values["status"] in statuses
         assert not [line for line in warnings if not line.startswith("email")]
         columns = ("status", "total_amount", "refunded_amount", "currency", "reference", "items")
+        columns += ("charges", "details")
         row = {column: values[column] for column in columns}
         return row | {"email": values.get("email", ""), "name": values.get("name", "")}
 

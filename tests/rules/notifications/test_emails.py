@@ -87,7 +87,7 @@ def mail(
         "updated_at": CHANGED,
     }
     order = Order(**(values | fields))
-    context = email_context(order=order, change={"at": CHANGED, **details})
+    context = email_context(order=order, event_type=event_type, change={"at": CHANGED, **details})
     return render_email(event_type=event_type, locale=locale, context=context, words=words)
 
 

@@ -20,6 +20,8 @@ COLUMNS: dict[Kind, type[models.Field]] = {
     Kind.AMOUNT: models.BigIntegerField,
     Kind.NUMBER: models.PositiveIntegerField,
     Kind.ITEMS: models.JSONField,
+    Kind.CHARGES: models.JSONField,
+    Kind.DETAILS: models.JSONField,
     Kind.LINES: models.JSONField,
     Kind.TIME: models.DateTimeField,
 }
@@ -32,6 +34,8 @@ GIVEN: dict[Kind, Any] = {
     Kind.LOCALE: "de",
     Kind.AMOUNT: 4990,
     Kind.ITEMS: [{"sku": "TEA", "name": "Tea", "quantity": 1, "unit_amount": 4990}],
+    Kind.CHARGES: [],
+    Kind.DETAILS: {"customer_note": "Ring twice"},
 }
 VALUES = {field.name: GIVEN[field.kind] for field in ORDER_FIELDS if Use.GIVEN in field.uses}
 PERSON = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -100,5 +104,5 @@ def test_an_export_has_each_field_and_an_erasure_replaces_the_personal_ones():
 
 def test_an_email_gets_each_field_with_a_sample():
     names = [field.name for field in ORDER_FIELDS if field.sample is not None]
-    context = email_context(order=Order(**VALUES), change={})
+    context = email_context(order=Order(**VALUES), event_type="order.paid", change={})
     assert {name: context[name] for name in names} == {name: VALUES[name] for name in names}
