@@ -33,6 +33,7 @@ class Here:
         self.ids: set[str] = set()
         self.repeats = 0
         self.details: list[dict[str, Any]] = []
+        self.doubts: list[str] = []
 
     def take(self, body: bytes) -> list[str]:
         """Take a post, and return its e-mails and, in brackets, its events without an e-mail."""
@@ -45,6 +46,7 @@ class Here:
             mapping=self.mapping,
             received_at=dt.datetime.now(dt.UTC),
         )
+        self.doubts += translation.doubts
         told = [self.apply(event) for event in translation.events if not self.is_repeat(event)]
         if self.stored is not None:
             newest = max(filter(None, [self.stored.modified_at, translation.modified_at]))
