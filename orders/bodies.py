@@ -17,12 +17,11 @@ from notifications.content.rendering import (
     was_currency,
 )
 from orders.breakdown import find_rest
-from orders.details import MOST_LINES, has_card_number, hide_code
+from orders.details import LONGEST_LINE, MOST_LINES, has_card_number, hide_code
 from orders.fields import (
     CHARGE_KINDS,
     DETAIL_FIELDS,
     ITEM_FIELDS,
-    LONGEST_LINE,
     MAX_AMOUNT,
     ORDER_FIELDS,
     Kind,

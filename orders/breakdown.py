@@ -72,7 +72,7 @@ def break_down(
         rows.insert(0 if kind == "items" else len(rows), Row(kind, "", rest))
     return Breakdown(
         lines=[_line(item) for item in items[:most]],
-        more=sum(item.get("lines", 1) for item in items[most:]),
+        more=count_lines(items[most:]),
         more_amount=sum(map(amount_of, items[most:])),
         rows=rows,
         included=[row for row, included in zip(named, is_included, strict=True) if included],
@@ -87,7 +87,8 @@ def amount_of(item: Item) -> int:
 
 def find_rest(*, items: Sequence[Item], charges: Sequence[Charge], total: int) -> int:
     """Return what the lines and the charges lack of the total. It is negative if they are more."""
-    return total - sum(map(amount_of, items)) - sum(charge["amount"] for charge in _added(charges))
+    charged: int = sum(charge["amount"] for charge in _added(charges))
+    return total - sum(map(amount_of, items)) - charged
 
 
 def has_gap(*, items: Sequence[Item], charges: Sequence[Charge], total: int) -> bool:
@@ -107,7 +108,12 @@ def _kind_of_rest(rest: int, *, items: Sequence[Item], charges: Sequence[Charge]
 
 
 def _most_rounding(items: Sequence[Item], charges: Sequence[Charge]) -> int:
-    return sum(item.get("lines", 1) for item in items) + len(_added(charges))
+    return count_lines(items) + len(_added(charges))
+
+
+def count_lines(items: Sequence[Item]) -> int:
+    """Return for how many lines of the shop some items stand."""
+    return sum(int(item.get("lines", 1)) for item in items)
 
 
 def _added(charges: Sequence[Charge]) -> list[Charge]:

@@ -52,4 +52,4 @@ def _town(part: Mapping[str, str]) -> str:
 
 def _country(code: str, locale: str) -> str:
     language = Locale.parse(locale.replace("-", "_"))
-    return language.territories.get(code, code)
+    return str(language.territories.get(code, code))

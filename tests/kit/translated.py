@@ -110,9 +110,8 @@ class Here:
         values = pack_details(values)
         assert values["status"] in statuses
         assert not [line for line in warnings if not line.startswith("email")]
-        columns = ("status", "total_amount", "refunded_amount", "currency", "reference", "items")
-        columns += ("charges", "details")
-        row = {column: values[column] for column in columns}
+        money = ("total_amount", "refunded_amount", "currency", "items", "charges")
+        row = {column: values[column] for column in ("status", "reference", "details", *money)}
         return row | {"email": values.get("email", ""), "name": values.get("name", "")}
 
     @property

@@ -45,7 +45,7 @@ def rows(order: ShopOrder) -> list[tuple[str, str, int]]:
     parts = break_down(items=fold_items(order.items), charges=order.charges, total=order.total)
     sums = [line.amount for line in parts.lines] + [row.amount for row in parts.rows] + [parts.more_amount]
     assert sum(sums) == order.total
-    return [tuple(row) for row in (*parts.rows, *parts.included)]
+    return [(row.kind, row.label, row.amount) for row in (*parts.rows, *parts.included)]
 
 
 def test_prices_with_tax_have_it_in_all_amounts():
