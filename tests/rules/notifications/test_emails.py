@@ -80,7 +80,10 @@ VARIANTS: list[dict[str, Any]] = [
     {"event_type": "order.shipped", "change": PARCEL, "refunded_amount": 1900},
     {"event_type": "order.shipped", "change": {"shipped_at": PARCEL["shipped_at"]}},
     *({"event_type": name, **EVERYTHING} for name in CHANGES),
-    *({"event_type": name, "total_amount": 0, "items": []} for name in ("order.placed", "order.paid")),
+    *(
+        {"event_type": name, "total_amount": 0, "items": [TOWEL | {"unit_amount": 0}]}
+        for name in ("order.placed", "order.paid")
+    ),
 ]
 
 IDS = [f"{values['event_type']}-{number}" for number, values in enumerate(VARIANTS)]
