@@ -17,8 +17,8 @@ from psycopg.errors import UndefinedTable
 
 #: The migrations that no longer exist, by app. A later release never uses these names again.
 FORMER = {
-    "connections": ["0001_initial"],
-    "events": ["0001_initial", "0002_is_exact", "0003_refused_events"],
+    "connections": ["0001_initial", "0001_initial_2"],
+    "events": ["0001_initial", "0002_is_exact", "0003_refused_events", "0001_initial_2"],
     "notifications": [
         "0001_initial",
         "0002_mail_profiles",
@@ -49,7 +49,7 @@ FORMER = {
     "outbox": ["0002_retired_partitions_and_erasures"],  # the app had tables before 0.3.0
     "retention": ["0001_initial", "0002_only_the_owner_writes_records", "0003_erasure_repeated_at"],
     "runtime": ["0001_initial", "0002_bulkjob_steps", "0003_processes", "0004_bulkjob_refused_ids"],
-    "web": ["0001_initial", "0002_webhook_signatures", "0003_name_api_token"],
+    "web": ["0001_initial", "0002_webhook_signatures", "0003_name_api_token", "0001_initial_2"],
 }
 
 #: The databases that this process may use, by host, port and name.

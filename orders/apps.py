@@ -33,7 +33,7 @@ class OrdersConfig(AppConfig):
         from orders.emails import SAMPLES, sample_for
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
-        from orders.subscriptions import NAME, PUBLISHED_TOPICS, subscribed
+        from orders.subscriptions import NAME, PUBLISHED_TOPICS, order_of, subscribed
         from orders.topic_schemas import make_schemas
         from runtime.jobs.work import BackgroundStep, register_work
 
@@ -41,7 +41,9 @@ class OrdersConfig(AppConfig):
         register_overtaken({event.name: event.overtaken_by for event in EVENTS.values()})
         register_order_ids(lambda source: Order.objects.filter(source=source).values("id"))
         handlers.register_subscription(
-            handlers.Subscription(name=NAME, read=subscribed, published_topics=PUBLISHED_TOPICS)
+            handlers.Subscription(
+                name=NAME, read=subscribed, order_of=order_of, published_topics=PUBLISHED_TOPICS
+            )
         )
         register_schemas(make_schemas)
         handlers.register_topics(lambda: [event.topic for event in EVENTS.values()])

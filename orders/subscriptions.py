@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 
 from django.conf import settings
 
+from events.consuming.envelope import Envelope
 from events.consuming.handlers import Handler
 from orders.inbound import commands, external, fulfilment, payments, stock
-from orders.inbound.reading import InboundTopic
+from orders.inbound.reading import InboundTopic, order_id_of
 
 #: The consumer's name in the inbox.
 NAME = "orders"
@@ -36,6 +38,14 @@ def subscribed() -> dict[str, Handler]:
         **(_EXTERNAL if settings.ORDER_SOURCES else {}),
         **(_COMMANDS if settings.EVENT_COMMANDS else {}),
     }
+
+
+def order_of(event: Envelope) -> uuid.UUID | None:
+    """Return the order in `data.orderId`, which is another system's own id in the events of its orders."""
+    value = event.data.get("orderId")
+    if event.type in external.TOPICS and isinstance(value, str) and value:
+        return external.our_id(source=event.producer, id=value)
+    return order_id_of(event)
 
 
 def over_http() -> dict[str, Handler]:

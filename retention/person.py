@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.addresses import as_stored
-from runtime.personal_data import find_addresses, hide_addresses
+from runtime.personal_data import address_hash, find_addresses, hide_addresses
 
 #: The newest time at which the owner of an address, given as its keyed hash, asked for an erasure, or NULL.
 ERASED_AT = "(SELECT coalesce(repeated_at, requested_at) FROM erasures WHERE address_hash = %s)"
@@ -26,20 +26,17 @@ class Person:
         """Return the person who has this address."""
         return cls(as_stored(address), owner_ids)
 
-    def spellings(self) -> list[str]:
-        """Return texts, one of which is in every spelling of the address. Only its domain has several."""
-        local, at, _ = self.address.rpartition("@")
-        return [local + at] if at else []
+    @property
+    def hash(self) -> str:
+        """The keyed hash of the address."""
+        return address_hash(self.address)
 
     def has_address(self, address: str) -> bool:
         return as_stored(address).lower() == self.address.lower()
 
-    def is_named_in(self, text: str, *, orders: bool = True) -> bool:
-        """Return whether a text has the complete address or, if `orders`, one of the order ids."""
-        lower = text.lower()
-        return (orders and any(str(owner) in lower for owner in self.owner_ids)) or (
-            self.address.lower() in find_addresses(text)
-        )
+    def is_named_in(self, text: str) -> bool:
+        """Return whether a text has the complete address."""
+        return self.address.lower() in find_addresses(text)
 
     def only_their_address(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row without the addresses of other people in its texts."""

@@ -1,4 +1,4 @@
-"""Delete old rows from the tables that are not partitioned, `BATCH` rows at a time.
+"""Delete or empty old rows of the tables that are not partitioned, `BATCH` rows at a time.
 
 Each batch is a short transaction that skips locked rows. It waits for no other transaction and blocks others
 only briefly. The next purge continues a killed one.
@@ -39,7 +39,7 @@ def rules() -> list[tuple[str, PurgeRule]]:
 
 
 def purge(*, table: str, rule: PurgeRule) -> int:
-    """Delete the rows of a rule and return their number."""
+    """Delete or empty the rows of a rule and return their number."""
     name, column = (connections[OWNER_DATABASE].ops.quote_name(each) for each in (table, rule.column))
     days = rule.days() if callable(rule.days) else rule.days
     too_many = (
@@ -47,11 +47,13 @@ def purge(*, table: str, rule: PurgeRule) -> int:
         if rule.most is not None
         else ""
     )
+    sets = ", ".join(f"{column} = {value}" for column, value in (rule.erased or {}).items())
+    change = f"UPDATE {name} SET {sets}" if sets else f"DELETE FROM {name}"  # noqa: S608
     gone = 0
     while True:
         with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
             cursor.execute(
-                f"DELETE FROM {name} WHERE ctid = ANY(ARRAY("  # noqa: S608 - names are ours
+                f"{change} WHERE ctid = ANY(ARRAY("  # noqa: S608 - names are ours
                 f"SELECT ctid FROM {name}"
                 f" WHERE ({column} < statement_timestamp() - %s * interval '1 day'{too_many})"
                 f" AND NOT ({rule.keep}) ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))",

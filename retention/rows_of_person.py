@@ -56,10 +56,9 @@ def erase_chosen_texts(*, model: PartitionedModel, person: Person, using: str, t
     if chosen is None:
         return 0
 
-    def is_named(text: str) -> bool:
-        return person.is_named_in(text, orders=False)
-
-    for batch in _matching(model, chosen.column, _escaped(chosen.has_address), is_named, using, table):
+    for batch in _matching(
+        model, chosen.column, _escaped(chosen.has_address), person.is_named_in, using, table
+    ):
         with no_statement_timeout(using=using) as cursor:
             erased = {chosen.column: chosen.erased}
             changed += _update(cursor, model, table, using, erased, "id = ANY(%s)", [batch])

@@ -39,6 +39,12 @@ def address_hash(recipient_email: str) -> str:
     return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
+def hashes_in(*texts: str) -> list[str]:
+    """Return the `address_hash` of each address in some texts, for a row that keeps them as they came."""
+    addresses = {address for text in texts for address in find_addresses(text)} - {ERASED_ADDRESS}
+    return sorted(map(address_hash, addresses))
+
+
 def key_hash(key: str) -> str:
     """Return the hash of a caller's idempotency key (`sha256:` and 64 hex digits).
 

@@ -20,14 +20,11 @@ class ConnectionsConfig(AppConfig):
 
     def ready(self) -> None:
         from notifications.connected import ConnectedShops, register_shops
-        from orders.privacy.stored_answers import OtherTexts, register_texts
         from runtime.jobs.work import BackgroundStep, register_work
         from runtime.process.cached_rows import CachedRows, version_of
         from shop_connections import missing, posts
         from shop_connections.models import ShopConnection
-        from shop_connections.privacy import erase_posts, export_posts
 
-        register_texts(OtherTexts(erase_posts, export_posts))
         register_work(
             BackgroundStep(is_waiting=posts.is_waiting, do=posts.process_some),
             BackgroundStep(missing.is_due, missing.compare_all, waits_for_others=True),

@@ -31,11 +31,12 @@ from orders.inbound.external import our_id
 from orders.models import Order
 from orders.subscriptions import NAME
 from runtime.models import Heartbeat
+from runtime.personal_data import hashes_in
 from runtime.texts import make_storable
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
-from shop_connections.posts import stored_of
+from shop_connections.posts import is_of_erased, stored_of
 from shop_connections.translation import OutOfTime, ReadOrder, ShopUnreachable
 
 log = structlog.get_logger(__name__)
@@ -274,7 +275,18 @@ def _read_order_id(shop: ShopConnection, body: bytes) -> str | None:
 
 
 def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.datetime) -> Missing | None:
-    """Return what is missing of an order, or None. It is not locked: repairing it compares once more."""
+    """Return what is missing of an order, or None, also for that of an erased person.
+
+    It is not locked: repairing it compares once more.
+    """
+    each = _compare_order(shop, order_id, body, now)
+    if each is None:
+        return None
+    hashes = hashes_in(body.decode("utf-8", "replace"))
+    return None if is_of_erased(our_id(source=shop.source, id=order_id), hashes) else each
+
+
+def _compare_order(shop: ShopConnection, order_id: str, body: bytes, now: dt.datetime) -> Missing | None:
     order = Order.objects.filter(id=our_id(source=shop.source, id=order_id), source=shop.source).first()
     try:
         translation = platform_of(shop).translate(
@@ -300,7 +312,7 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
 
 def _store(shop: ShopConnection, order_id: str, body: bytes, missing: Missing | None) -> None:
     """Replace what was stored of an order before, or only delete it if nothing is missing."""
-    id = our_id(source=shop.source, id=order_id)
+    id, text = our_id(source=shop.source, id=order_id), make_storable(body.decode("utf-8", "replace"))
     with transaction.atomic(), connection.cursor() as cursor:
         # Two comparisons at once: the later one replaces what the earlier one stored.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('missing'), hashtext(%s))", [shop.source])
@@ -308,7 +320,8 @@ def _store(shop: ShopConnection, order_id: str, body: bytes, missing: Missing | 
         if missing is not None:
             ConnectionPost.objects.create(
                 source=shop.source,
-                body=make_storable(body.decode("utf-8", "replace")),
+                body=text,
+                address_hashes=hashes_in(text),
                 state=PostState.MISSING,
                 reason=missing.reason,
                 order_id=id,

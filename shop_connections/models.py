@@ -7,12 +7,14 @@ from urllib.parse import urlsplit
 
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from notifications.changes.age import describe_old_news
 from notifications.states.transitions import EndedBy, Status, Withheld
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
+from runtime.personal_data import ERASED
 from shop_connections.encryption import Unreadable, decrypt
 
 #: The state of an e-mail of a trial.
@@ -122,6 +124,10 @@ class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
     def unusable(self) -> ConnectionPostQuerySet:
         return self.filter(state=PostState.UNUSABLE)
 
+    def erase(self) -> int:
+        """Empty the posts, which are then done. Return their number."""
+        return self.update(**{name: RawSQL(sql, []) for name, sql in ConnectionPost.erased_texts.items()})  # noqa: S611
+
     def missing(self) -> ConnectionPostQuerySet:
         """Return the orders that the shop's API has otherwise than they are here."""
         return self.filter(state=PostState.MISSING)
@@ -145,10 +151,19 @@ class ConnectionPost(models.Model):
     state = models.CharField(
         max_length=20, choices=PostState, default=PostState.WAITING, db_default="waiting", editable=False
     )
-    # Our id of the order, and its number as the shop shows it, once the post was read.
+    # Our id of the order, and the keyed hash of each address in the body.
     order_id = models.UUIDField(null=True, editable=False)
+    address_hashes = models.JSONField(default=list, db_default=[], editable=False)
+    # The number as the shop shows it, once the post was read.
     reference = models.CharField(max_length=100, default="", db_default="", editable=False)
 
+    #: Nothing is left to process of an erased post, so it is done.
+    erased_texts = {
+        "body": f"'{ERASED}'",
+        "reason": "''",
+        "state": "'done'",
+        "done_at": "coalesce(done_at, statement_timestamp())",
+    }
     purge_rules = (PurgeRule("received_at", KEPT_DAYS),)
 
     objects = ConnectionPostQuerySet.as_manager()

@@ -31,6 +31,7 @@ from runtime.database.save import lock_row, write_once
 from runtime.database.transactions import after_commit
 from runtime.jobs.work import waker
 from runtime.models import Pause
+from runtime.personal_data import ERASED_ADDRESS
 from runtime.process import cached_rows
 from runtime.texts import make_storable
 from shop_connections import metrics
@@ -125,6 +126,8 @@ def process_next(source: str) -> Step:
             post.state, post.reason = PostState.UNUSABLE, make_storable(explain(error))[:1000]
         post.save(update_fields=["state", "done_at", "reason", "order_id", "reference"])
         result: Step = "done" if post.state == PostState.DONE else "unusable"
+        if is_of_erased(post.order_id, post.address_hashes):
+            ConnectionPost.objects.filter(id=post.id).erase()
         after_commit(lambda: _tell(post, result))
     return result
 
@@ -136,6 +139,35 @@ def retry(*, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
         changed = list(rows.values_list("id", flat=True))
         ConnectionPost.objects.filter(id__in=changed).update(state=PostState.WAITING, reason="")
     return changed
+
+
+def find_order_id(shop: ShopConnection, body: bytes) -> uuid.UUID | None:
+    """Return our id of the order in a post, or None if it is about something else or cannot be read."""
+    try:
+        order_id = platform_of(shop).read_order_id(body)
+    except Rejected:
+        return None
+    return None if order_id is None else our_id(source=shop.source, id=order_id)
+
+
+_ERASED = """
+    SELECT EXISTS (SELECT FROM orders WHERE id = %(order_id)s AND email = %(erased)s) OR EXISTS (
+        SELECT FROM erasures WHERE address_hash = ANY(%(hashes)s)
+            AND coalesce(repeated_at, requested_at) > coalesce(
+                (SELECT created_at FROM orders WHERE id = %(order_id)s), '-infinity'))
+    """
+
+
+def is_of_erased(order_id: uuid.UUID | None, hashes: Sequence[str]) -> bool:
+    """Return whether a body is about an erased person.
+
+    Its order is erased, or an address in it was erased after the order was placed: a customer who came back
+    is no erased one. The time of an order that is not here is not known, and does not count.
+    """
+    values = {"order_id": order_id, "hashes": list(hashes), "erased": ERASED_ADDRESS}
+    with connection.cursor() as cursor:
+        cursor.execute(_ERASED, values)
+        return bool(cursor.fetchone()[0])
 
 
 def _lock(source: str) -> bool:

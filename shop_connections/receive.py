@@ -7,6 +7,7 @@ off after a few refusals, and repeat nothing. Headers only carry the signature: 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 import uuid
@@ -23,6 +24,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from notifications.webhooks import UNSIGNED, refusal
 from runtime.database.ids import new_id
+from runtime.personal_data import hashes_in
 from runtime.process.cached_rows import CachedRows
 from runtime.texts import make_storable
 from shop_connections import metrics, posts
@@ -57,8 +59,8 @@ UNREADABLE = declare_type(
 #: Also note the time of the post, though not of each in a busy second, and begin the trial with the first.
 _STORE = """
     WITH stored AS (
-        INSERT INTO connection_posts (id, source, body)
-        SELECT %(id)s, %(source)s::varchar, %(body)s WHERE (
+        INSERT INTO connection_posts (id, source, body, order_id, address_hashes)
+        SELECT %(id)s, %(source)s::varchar, %(body)s, %(order_id)s::uuid, %(hashes)s::jsonb WHERE (
             SELECT count(*) FROM (
                 SELECT FROM connection_posts
                 WHERE source = %(source)s::varchar AND state = 'waiting'
@@ -136,11 +138,15 @@ def _note_refusal(connection: ShopConnection) -> None:
 
 def store_post(connection: ShopConnection, body: bytes) -> bool:
     """Store a post in a commit of its own. Return False if too many are waiting."""
+    text = make_storable(
+        body.decode("utf-8", "replace")
+    )  # JSON is UTF-8. What else was signed stays readable.
     values: dict[str, Any] = {
         "id": new_id(),
         "source": connection.source,
-        # JSON is UTF-8. What else was signed stays readable for a person.
-        "body": make_storable(body.decode("utf-8", "replace")),
+        "body": text,
+        "order_id": posts.find_order_id(connection, body),
+        "hashes": json.dumps(hashes_in(text)),
         "most": MOST_WAITING,
         "connection": connection.id,
         "every": ShopConnection.EVERY,

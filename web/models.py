@@ -51,8 +51,19 @@ class IdempotencyKey(models.Model):
     answer_status = models.PositiveSmallIntegerField(null=True)
     answer_body = models.TextField(default="")  # as sent, byte for byte
     answer_location = models.TextField(default="")
+    # The order that the answer is about, and the keyed hash of each address in it.
+    order_id = models.UUIDField(null=True)
+    address_hashes = models.JSONField(default=list, db_default=[])
     created_at = models.DateTimeField(db_default=Now())
 
+    #: Of an erased answer only the ids stay.
+    erased_texts = {
+        "answer_body": r"""(
+            SELECT coalesce(jsonb_object_agg(name, value), '{}')::text
+            FROM jsonb_each(nullif(answer_body, '')::jsonb) AS member (name, value)
+            WHERE name = 'id' OR name LIKE '%%\_id'
+        )"""
+    }
     purge_rules = (
         PurgeRule("created_at", lambda: settings.IDEMPOTENCY_DAYS),
         PurgeRule("created_at", SIGNATURE_SECONDS / 86_400, keep="scope NOT LIKE 'webhook:%%'"),

@@ -6,6 +6,7 @@ This package does not import the apps above it. Each app registers its topics he
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Callable, Iterable
 
 from events.consuming.envelope import Envelope
@@ -16,10 +17,14 @@ Handler = Callable[[Envelope], None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """The consumer `name` with its handlers by topic. `read` reads the settings, which choose the topics."""
+    """The consumer `name` with its handlers by topic. `read` reads the settings, which choose the topics.
+
+    `order_of` returns the order that an event is about, or None if it names none.
+    """
 
     name: str
     read: Callable[[], dict[str, Handler]]
+    order_of: Callable[[Envelope], uuid.UUID | None]
     published_topics: frozenset[str] = frozenset()  # those to which orderpost publishes, too
 
 

@@ -34,7 +34,7 @@ from events.consuming.envelope import (
     read_envelope,
     read_json,
 )
-from events.consuming.handlers import Handler
+from events.consuming.handlers import Handler, subscription
 from events.event_ids import event_ids
 from events.models import InboundDeadLetter, ProcessedEvent
 from events.models.inbox import EventKey, Receipt
@@ -45,6 +45,7 @@ from runtime.database.away import is_lock_timeout
 from runtime.database.ids import id_time
 from runtime.database.save import broken_constraint, save_together
 from runtime.database.transactions import after_commit, require_transaction
+from runtime.personal_data import hashes_in
 from runtime.process import cached_rows
 from runtime.telemetry import context, tracing
 from runtime.texts import make_storable
@@ -276,6 +277,8 @@ def dead_letter(*, message: InboundMessage, consumer: str, reason: str) -> Liter
             envelope=text,
             is_exact=is_exact,
             error=reason,
+            order_id=subscription().order_of(envelope),
+            address_hashes=hashes_in(text, received.key, reason),
         )
         write_event(
             aggregate_type="event",

@@ -23,6 +23,7 @@ from events.models.states import (
 from runtime.database.ids import new_id
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.purge_rules import PurgeRule
+from runtime.personal_data import ERASED
 
 #: A person decided to replay the dead letter, and its consumer is paused or stopped.
 _REPLAY_WAITS = "replay_requested_at IS NOT NULL AND replayed_at IS NULL AND discarded_at IS NULL"
@@ -159,6 +160,9 @@ class InboundDeadLetter(models.Model):
         " again.",
     )
     error = models.TextField()
+    # The order that the event is about, if it could be read, and the keyed hash of each address in its texts.
+    order_id = models.UUIDField(null=True, editable=False)
+    address_hashes = models.JSONField(default=list, db_default=[], editable=False)
     failed_at = models.DateTimeField(db_default=Now(), editable=False)
     replay_requested_at = models.DateTimeField(null=True, editable=False)
     replayed_at = models.DateTimeField(null=True, editable=False)
@@ -166,9 +170,26 @@ class InboundDeadLetter(models.Model):
 
     objects = InboundDeadLetterQuerySet.as_manager()
 
-    #: Days until it is deleted, also undecided.
-    KEPT_DAYS = 90
-    purge_rules = (PurgeRule("failed_at", KEPT_DAYS, keep=_REPLAY_WAITS),)
+    #: Nothing is left to replay of an erased letter, so it is discarded.
+    erased_texts = {
+        "key": "''",
+        "envelope": f"'{ERASED}'",
+        "error": f"'{ERASED}'",
+        "discarded_at": """CASE WHEN replayed_at IS NULL
+            THEN coalesce(discarded_at, statement_timestamp()) ELSE discarded_at END""",
+    }
+    #: Days until it is deleted, also undecided, and until one loses its texts whose order is not known: its
+    #: person could be found by an address alone.
+    KEPT_DAYS, UNREAD_DAYS = 90, 7
+    purge_rules = (
+        PurgeRule("failed_at", KEPT_DAYS, keep=_REPLAY_WAITS),
+        PurgeRule(
+            "failed_at",
+            UNREAD_DAYS,
+            keep=f"order_id IS NOT NULL OR envelope = '{ERASED}' OR {_REPLAY_WAITS}",
+            erased=erased_texts,
+        ),
+    )
 
     class Meta:
         db_table = "inbound_dead_letters"

@@ -133,20 +133,22 @@ class DiscardNotification(ApiView):
         return answer_once(view=self, work=lambda: _discard(notification_id, token))
 
 
-def _resend(notification_id: uuid.UUID, token: ApiToken) -> HttpResponse:
+def _resend(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, uuid.UUID]:
     before = _find(notification_id, token)
     _, refusals = services.resend(ids=[notification_id])
     for refusal in refusals:
         raise _conflict(NOT_RESENDABLE, f"It is not sent again: {refusal.text}.", before, refusal)
-    return json_response(present(NotificationSerializer, _find(notification_id, token)), status=202)
+    return json_response(
+        present(NotificationSerializer, _find(notification_id, token)), status=202
+    ), before.order_id
 
 
-def _discard(notification_id: uuid.UUID, token: ApiToken) -> HttpResponse:
+def _discard(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, uuid.UUID]:
     before = _find(notification_id, token)
     _, refusals = services.give_up(ids=[notification_id])
     for refusal in refusals:
         raise _conflict(NOT_DISCARDABLE, f"It is not given up: {refusal.text}.", before, refusal)
-    return json_response(present(NotificationSerializer, _find(notification_id, token)))
+    return json_response(present(NotificationSerializer, _find(notification_id, token))), before.order_id
 
 
 def _conflict(type: ProblemType, detail: str, before: EmailNotification, refusal: Refusal) -> Problem:

@@ -88,7 +88,9 @@ class Copies(ApiView):
         return answer_once(view=self, work=lambda: _copy(notification_id, token, values))
 
 
-def _copy(notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]) -> HttpResponse:
+def _copy(
+    notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]
+) -> tuple[HttpResponse, uuid.UUID]:
     try:
         copy_id = send_copy(notification_id=notification_id, **values)
     except (EmailNotification.DoesNotExist, Order.DoesNotExist):
@@ -101,4 +103,4 @@ def _copy(notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]) -
         ) from None
     copy = with_columns(visible(EmailNotification.objects.filter(id=copy_id), token)).get()
     location = reverse("notification", kwargs={"id": copy_id})
-    return json_response(present(NotificationSerializer, copy), status=201, location=location)
+    return json_response(present(NotificationSerializer, copy), status=201, location=location), copy.order_id

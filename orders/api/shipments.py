@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import uuid
 from collections.abc import Callable, Iterator
 
 from django.http import HttpResponse
@@ -66,14 +67,14 @@ class ShipmentView(ApiView):
         if self.first_read.token.source:
             find_order_id(order_id, self.first_read.token)
 
-        def work() -> HttpResponse:
+        def work() -> tuple[HttpResponse, uuid.UUID]:
             with refusals_as_problems(), _refusals_as_problems():
                 change, shipment = service(**ids, **values)
             path = {"id": order_id, "shipment_id": shipment.id}
             location = reverse("shipment", kwargs=path) if status == 201 else ""
             answer = json_response(present(ShipmentSerializer, shipment), status=status, location=location)
             change.save()
-            return answer
+            return answer, ids["order_id"]
 
         return answer_once(view=self, work=work)
 

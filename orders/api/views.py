@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -135,12 +136,12 @@ class Orders(ApiView):
                 source=source,
             )
 
-        def work() -> HttpResponse:
+        def work() -> tuple[HttpResponse, uuid.UUID]:
             change = services.place(now=self.first_read.now, **values)
             location = reverse("order", kwargs={"id": change.order.id})
             answer = json_response(present(OrderSerializer, change.order), status=201, location=location)
             change.save()
-            return answer
+            return answer, change.order.id
 
         return answer_once(view=self, work=work)
 
@@ -188,14 +189,14 @@ class ChangeView(ApiView):
         if self.first_read.token.source:
             find_order_id(id, self.first_read.token)
 
-        def work() -> HttpResponse:
+        def work() -> tuple[HttpResponse, uuid.UUID]:
             with refusals_as_problems():
                 change = service(order_id=order_id, **values)
             answer = present(OrderSerializer, change.order)
             if change.warnings:
                 answer["warnings"] = change.warnings
             change.save()
-            return json_response(answer)
+            return json_response(answer), order_id
 
         return answer_once(view=self, work=work)
 

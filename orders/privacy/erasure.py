@@ -26,6 +26,7 @@ from notifications.services import withdraw_emails
 from notifications.states.transitions import UNFINISHED, Status
 from orders import services
 from orders.models import Order
+from orders.privacy.dead_events import erase_copies
 from orders.privacy.persons import (
     DIRECT,
     check_address,
@@ -33,7 +34,6 @@ from orders.privacy.persons import (
     orders_without_address,
     platform_emails,
 )
-from orders.privacy.stored_answers import erase_answers, erase_copies
 from orders.privacy.typed_texts import erase_reasons, erase_texts_with_address
 from retention.cold_files.archive import cold_partitions
 from retention.models import Erasure
@@ -48,6 +48,7 @@ from retention.rows_of_person import (
     ids_about,
     side_tables,
 )
+from retention.texts_of_person import erase_texts
 from runtime.database.away import is_lock_timeout
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS, address_hash
@@ -218,7 +219,8 @@ def _erase_everywhere(email: str, of_person: _PersonRows, report: Report, force:
 
 def _erase_texts(person: Person) -> Counter[str]:
     """Erase a person from stored answers, dead events, callers' keys in live events, and typed texts."""
-    counts = erase_answers(person=person) + erase_texts_with_address(person=person)
+    counts = erase_texts(person=person) + erase_texts_with_address(person=person)
+    counts["outbox_events"] += erase_copies(person=person, using="default", table="outbox_events")
     counts["outbox_events"] += erase_chosen_texts(model=DomainEvent, person=person, using="default")
     return counts
 

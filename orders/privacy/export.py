@@ -9,13 +9,13 @@ import structlog
 
 from orders.models import OrderRefund, Shipment, UnexpectedPayment
 from orders.privacy.persons import DIRECT, check_address, orders_of_person
-from orders.privacy.stored_answers import export_answers
 from retention.cold_files.archive import cold_partitions
 from retention.models import DetachedPartition
 from retention.partitioned import PartitionedModel, partitioned_models
 from retention.partitions.locks import Report, no_statement_timeout
 from retention.person import Person
 from retention.rows_of_person import cold_rows, side_tables, table_rows
+from retention.texts_of_person import export_texts
 from runtime.personal_data import address_hash
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ def export_person(*, email: str, report: Report) -> dict[str, Any]:
     for model in partitioned_models():
         document[model._meta.db_table] = list(_export_rows(model, person, report, left_out))
     document["cold_files_left_out"] = left_out
-    document |= export_answers(person=person)
+    document |= export_texts(person=person)
     names = [part["cold_file"] for part in left_out]
     log.info("person exported", address_hash=address_hash(email), left_out=names)
     return document

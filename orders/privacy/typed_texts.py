@@ -6,7 +6,6 @@ import uuid
 from collections import Counter
 from collections.abc import Collection
 
-from orders.privacy.stored_answers import json_patterns
 from retention.partitions.locks import no_statement_timeout
 from retention.person import Person
 from runtime.personal_data import ERASED
@@ -31,10 +30,9 @@ def erase_texts_with_address(*, person: Person) -> Counter[str]:
             with no_statement_timeout(using="default") as cursor:
                 cursor.execute(
                     f"SELECT {key}, {column} FROM {table}"  # noqa: S608 - all from `_TEXTS`
-                    f" WHERE {column} ~* ANY(%s) ORDER BY {key} FOR UPDATE",
-                    [json_patterns(person.spellings())],
+                    f" WHERE strpos({column}, '@') > 0 ORDER BY {key} FOR UPDATE"
                 )
-                keys = [key for key, text in cursor.fetchall() if person.is_named_in(text, orders=False)]
+                keys = [key for key, text in cursor.fetchall() if person.is_named_in(text)]
                 update = f"UPDATE {table} SET {column} = %s WHERE {key} = ANY(%s)"  # noqa: S608
                 cursor.execute(update, [ERASED, keys])
                 counts[table] += cursor.rowcount
@@ -49,10 +47,10 @@ def _erase_logins(person: Person) -> int:
     """
     with no_statement_timeout(using="default") as cursor:
         cursor.execute(
-            "SELECT id, username FROM axes_accessattempt WHERE username ~* ANY(%s) ORDER BY id FOR UPDATE",
-            [json_patterns(person.spellings())],
+            "SELECT id, username FROM axes_accessattempt"
+            " WHERE strpos(username, '@') > 0 ORDER BY id FOR UPDATE"
         )
-        ids = [id for id, name in cursor.fetchall() if person.is_named_in(name, orders=False)]
+        ids = [id for id, name in cursor.fetchall() if person.is_named_in(name)]
         cursor.execute("DELETE FROM axes_accessattempt WHERE id = ANY(%s)", [ids])
         return int(cursor.rowcount)
 

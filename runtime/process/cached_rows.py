@@ -64,10 +64,11 @@ def version_of(table: str, *, where: str = "true") -> str:
 
 def refresh() -> None:
     """Load the rows whose version changed. On an error keep the values. Raise the database's errors."""
+    cached = list(CACHED)  # a module that another thread imports meanwhile adds its own
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(rows.version for rows in CACHED)}")  # only the apps' own SQL
+        cursor.execute(f"SELECT {', '.join(rows.version for rows in cached)}")  # only the apps' own SQL
         versions = cursor.fetchone()
-    for rows, version in zip(CACHED, versions, strict=True):
+    for rows, version in zip(cached, versions, strict=True):
         if rows.value is not None and rows.loaded_version == version:
             continue
         try:

@@ -81,10 +81,14 @@ def until_all_work(shop: Shop, customers: Customers, stage: str) -> None:
 
 
 def complaints(shop: Shop) -> list[str]:
-    """Return the lines of logs with a traceback, such as those of a task that the receiver does not know."""
-    return [
-        f"{log.name}: {line[:2000]}"
-        for log in sorted(shop.folder.glob("*.log"))
-        for line in log.read_text(errors="replace").splitlines()
-        if "Traceback" in line or "unregistered task" in line
-    ]
+    """Return the tracebacks in logs, and the lines of a task that the receiver does not know.
+
+    Each one comes with the 60 lines after it, because a traceback may be written line by line.
+    """
+    found = []
+    for log in sorted(shop.folder.glob("*.log")):
+        lines = log.read_text(errors="replace").splitlines()
+        for number, line in enumerate(lines):
+            if "Traceback" in line or "unregistered task" in line:
+                found.append(f"{log.name}: " + "\n".join(part[:2000] for part in lines[number : number + 60]))
+    return found

@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
+from runtime.database.ids import parse_uuid
 from tests.kit.months import Steps, age_records, fill, make_partition, roll, states
 from tests.kit.orders import complete_order, pay_order, place_order
 from tests.kit.words import (
@@ -22,6 +23,7 @@ from tests.kit.words import (
     InboundDeadLetter,
     Order,
     erasure,
+    hashes_in,
     id_floor,
     key_hash,
     new_id,
@@ -55,13 +57,34 @@ def bought(email: str = ADDRESS, *, done: bool = True) -> Order:
             last_error=f"550 <{email}> unknown",
             errors=[{"at": "2026-01-01", "code": "550", "text": f"<{email.upper()}> is unknown"}],
         )
-    IdempotencyKey.objects.create(
-        scope="token:1",
-        key=key_hash(f"{email}-{order.id}"),
-        answer_status=201,
-        answer_body=json.dumps({"id": str(order.id), "email": email, "name": "Anna Example", "items": []}),
+    keep_answer(
+        key_hash(f"{email}-{order.id}"),
+        order_id=order.id,
+        body={"id": str(order.id), "email": email, "name": "Anna Example", "items": []},
     )
     return order
+
+
+def keep_answer(key: str, *, body: dict[str, Any], order_id: uuid.UUID | None = None) -> None:
+    """Store an answer about an order, as the API does."""
+    text = json.dumps(body, ensure_ascii=False)
+    IdempotencyKey.objects.create(
+        scope="token:1",
+        key=key,
+        answer_status=200,
+        answer_body=text,
+        order_id=order_id,
+        address_hashes=hashes_in(text),
+    )
+
+
+def keep_letter(text: str, *, key: str = "", error: str = "", **columns: Any) -> InboundDeadLetter:
+    """Store a dead letter, as a consumer does that can read which order it is about."""
+    order_id = parse_uuid(json.loads(text).get("data", {}).get("orderId", ""))
+    columns = {"topic": PAYMENT, "event_id": new_id(), "consumer": "c", "order_id": order_id} | columns
+    return InboundDeadLetter.objects.create(
+        key=key, envelope=text, error=error, address_hashes=hashes_in(text, key, error), **columns
+    )
 
 
 def grep(text: str) -> list[str]:
@@ -117,10 +140,7 @@ def everywhere() -> Order:
 def dead_event(text: str, when: dt.datetime | None = None) -> None:
     """Write what a consumer keeps and publishes of an event that it cannot process."""
     when = when or dt.datetime.now(dt.UTC)
-    event_id = new_id()
-    InboundDeadLetter.objects.create(
-        topic=PAYMENT, key="k", event_id=event_id, consumer="c", envelope=text, error=f"no: {text}"
-    )
+    event_id = keep_letter(text, key="k", error=f"no: {text}").event_id
     DomainEvent.objects.create(
         id=uuid.UUID(int=id_floor(when).int | (new_id().int & ((1 << 76) - 1))),
         created_at=when,

@@ -111,7 +111,7 @@ from runtime.jobs.start import waker as job_waker
 from runtime.models import BulkJob, Heartbeat, Pause, TrafficSum
 from runtime.models import jobs as job_times
 from runtime.models.jobs import RETRIES
-from runtime.personal_data import ERASED, ERASED_ADDRESS, AddressGiven, address_hash, key_hash
+from runtime.personal_data import ERASED, ERASED_ADDRESS, AddressGiven, address_hash, hashes_in, key_hash
 from runtime.process import loop
 from runtime.process.redis_client import make_client
 from runtime.telemetry import context, health, metrics

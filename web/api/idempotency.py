@@ -19,6 +19,7 @@ import functools
 import hashlib
 import json
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -30,6 +31,7 @@ from rest_framework.request import Request
 
 from runtime.database.away import is_lock_timeout
 from runtime.database.save import MOST_WAITING, broken_constraint, has_failed_check, save_together
+from runtime.personal_data import hashes_in
 from runtime.process import cached_rows
 from runtime.telemetry import context
 from web.api.first_read import HEADER, LIVE, FirstRead, read_key
@@ -42,9 +44,10 @@ REPLAYED = "Idempotency-Replayed"
 _LIVE_TOKEN = f"EXISTS (SELECT FROM api_tokens AS token WHERE token.id = %s AND {LIVE})"
 
 
-def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpResponse:
+def answer_once(*, view: ApiView, work: Callable[[], tuple[HttpResponse, uuid.UUID]]) -> HttpResponse:
     """Do `work` in a transaction and store its answer, or return the answer that is stored for the key.
 
+    `work` returns the answer and the id of the order that it is about, by which an erasure finds it.
     An error of `work` rolls back and stores nothing. Raise the problems of `IdempotentRequest`.
     """
     request, is_recalled = IdempotentRequest(view), view.first_read.is_recalled
@@ -53,9 +56,11 @@ def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpRespo
     cached_rows.load()  # the work must read nothing while it holds a lock
     try:
         with request.in_progress(), request.taking_key(), transaction.atomic(durable=True):
-            answer = work()
+            answer, order_id = work()
             # The token may have been revoked since it was read.
-            save_together(*request.rows(answer), check=_LIVE_TOKEN, values=[view.first_read.token.id])
+            save_together(
+                *request.rows(answer, order_id), check=_LIVE_TOKEN, values=[view.first_read.token.id]
+            )
         return answer
     except (Problem, OperationalError) as error:  # an equal request may have been first
         is_refused = isinstance(error, Problem) or is_lock_timeout(error)
@@ -121,7 +126,7 @@ class IdempotentRequest:
                 if not _counts[place]:
                     del _counts[place]
 
-    def rows(self, answer: HttpResponse) -> list[IdempotencyKey]:
+    def rows(self, answer: HttpResponse, order_id: uuid.UUID) -> list[IdempotencyKey]:
         """Return the answer of the work under the key, to be saved with it.
 
         It must be inserted and not updated: if another request took the key, the insert fails and undoes the
@@ -130,14 +135,17 @@ class IdempotentRequest:
         self._is_worked = True
         if self.key is None:
             return []
+        body = answer.content.decode()
         return [
             IdempotencyKey(
                 scope=self._scope,
                 key=self.key,
                 request_hash=self._request_hash,
                 answer_status=answer.status_code,
-                answer_body=answer.content.decode(),
+                answer_body=body,
                 answer_location=answer.headers.get("Location", ""),
+                order_id=order_id,
+                address_hashes=hashes_in(body),
             )
         ]
 

@@ -27,7 +27,17 @@ from tests.kit.events import handle, received
 from tests.kit.mails import statuses
 from tests.kit.months import Steps, dying_environment, files, fill, make_partition, roll, states
 from tests.kit.orders import cancel_order, pay_order, place_order, refund_order
-from tests.kit.people import ADDRESS, BOB, bought, dead_event, erase, everywhere, grep, grep_cold_files
+from tests.kit.people import (
+    ADDRESS,
+    BOB,
+    bought,
+    dead_event,
+    erase,
+    everywhere,
+    grep,
+    grep_cold_files,
+    keep_answer,
+)
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     ERASED,
@@ -304,8 +314,8 @@ class TestErase:
         order = bought()
 
         def answer() -> None:
-            named = json.dumps({"id": str(order.id), "email": BOB, "name": "Anna Example"})
-            IdempotencyKey.objects.create(scope="token:1", key="k", answer_status=200, answer_body=named)
+            named = {"id": str(order.id), "email": BOB, "name": "Anna Example"}
+            keep_answer("k", body=named, order_id=order.id)
 
         later = once(answer)
         # Without detached tables, the first rows that are erased are those of answers and texts.
@@ -433,7 +443,7 @@ POINTS = [
     "erase_rows",
     "erase_copies",
     "erase_chosen_texts",
-    "erase_answers",
+    "erase_texts",
     "erase_from_cold_file",
     *map(str, range(1, 9)),
 ]
@@ -454,7 +464,7 @@ def test_an_erasure_killed_at_any_point_is_ended_by_the_next(point, tmp_path):
     assert states(DomainEvent)[day.name] == "detached"
     dead_event(text)
     by_id = {"id": str(order.id), "email": BOB, "name": "Anna Example"}  # before its address was corrected
-    IdempotencyKey.objects.create(scope="token:1", key="k", answer_status=200, answer_body=json.dumps(by_id))
+    keep_answer("k", body=by_id, order_id=order.id)
     command = [sys.executable, "-c", DYING, point, ADDRESS]
     died = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE)
     assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)

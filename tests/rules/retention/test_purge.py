@@ -136,13 +136,32 @@ def test_keeps_a_pause_until_it_ends():
     assert Pause.objects.exists()
 
 
+def dead_letter(days: float, **columns: object) -> None:
+    event = {"topic": str(days), "event_id": new_id(), "consumer": "c", "envelope": "{}", "error": "no"}
+    InboundDeadLetter.objects.create(**event, failed_at=ago(days=days), **columns)
+
+
 def test_keeps_inbound_dead_letters_for_90_days_also_undecided_ones():
     for days in (InboundDeadLetter.KEPT_DAYS - 1, InboundDeadLetter.KEPT_DAYS + 1):
-        InboundDeadLetter.objects.create(
-            topic=str(days), event_id=new_id(), consumer="c", envelope="", error="", failed_at=ago(days=days)
-        )
+        dead_letter(days, order_id=new_id())
     assert run()["inbound_dead_letters"] == 1
     assert InboundDeadLetter.objects.get().topic == "89"
+
+
+def test_empties_an_inbound_dead_letter_of_an_unknown_order_after_7_days():
+    dead_letter(6)
+    dead_letter(8)
+    dead_letter(8.5, order_id=new_id())
+    dead_letter(9, replay_requested_at=ago(days=1))  # its consumer is paused
+    for _ in range(2):
+        run()
+        rows = InboundDeadLetter.objects.order_by("-failed_at")
+        assert [(row.topic, row.envelope, bool(row.discarded_at)) for row in rows] == [
+            ("6", "{}", False),
+            ("8", "[erased]", True),
+            ("8.5", "{}", False),
+            ("9", "{}", False),
+        ]
 
 
 def test_deletes_in_batches(monkeypatch):

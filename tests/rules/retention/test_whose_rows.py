@@ -26,6 +26,8 @@ from tests.kit.people import (
     export,
     grep,
     grep_cold_files,
+    keep_answer,
+    keep_letter,
     mails,
     send_all,
 )
@@ -108,13 +110,9 @@ class TestNamesakes:
             f"\\u{ord(character):04X}" if character in escaped else character for character in address
         )
         text = f'{{"data": {{"payer": "{written}", "note": "\\n{written}\\t"}}}}'
-        InboundDeadLetter.objects.create(
-            topic="t", key=address, event_id=uuid.uuid4(), consumer="c", envelope=text, error=f"no: {text}"
-        )
+        keep_letter(text, key=address, error=f"no: {text}")
         answer = {"id": str(uuid.uuid4()), "email": address, "name": "Jo", "last_error": f"<{address}>?"}
-        IdempotencyKey.objects.create(
-            scope="token:1", key=key_hash(address), answer_status=200, answer_body=json.dumps(answer)
-        )
+        keep_answer(key_hash(address), body=answer)
 
     def kept(self) -> tuple[list[Any], list[Any]]:
         events = InboundDeadLetter.objects.order_by("id").values_list("key", "envelope", "discarded_at")
@@ -338,9 +336,8 @@ class TestCopies:
 
 
 class TestStoredAnswers:
-    def answer(self, key: str, **fields: Any) -> None:
-        body = json.dumps(fields, ensure_ascii=False)
-        IdempotencyKey.objects.create(scope="token:1", key=key, answer_status=201, answer_body=body)
+    def answer(self, order: Order, key: str, **fields: Any) -> None:
+        keep_answer(key, body=fields, order_id=order.id)
 
     def body(self, key: str) -> dict[str, Any]:
         body: dict[str, Any] = json.loads(IdempotencyKey.objects.get(key=key).answer_body)
@@ -349,10 +346,11 @@ class TestStoredAnswers:
     def both(self) -> Order:
         """Store the answers to a placing with Bob's address and to a later copy to Ann's."""
         order = corrected()
-        self.answer("place", id=str(order.id), email=BOB, name="Ann Example", items=[{"name": "Tea"}])
-        self.answer("copy", id=str(new_id()), order_id=str(order.id), recipient_email=ANN, subject="Paid")
+        self.answer(order, "place", id=str(order.id), email=BOB, name="Ann Example", items=[{"name": "Tea"}])
+        copied = {"id": str(new_id()), "order_id": str(order.id), "recipient_email": ANN, "subject": "Paid"}
+        self.answer(order, "copy", **copied)
         self.answer(
-            "resend", id=str(new_id()), order_id=str(order.id), recipient_email=BOB, subject="Paid",
+            order, "resend", id=str(new_id()), order_id=str(order.id), recipient_email=BOB, subject="Paid",
             last_error="550",
         )  # fmt: skip
         return order
@@ -375,7 +373,7 @@ class TestStoredAnswers:
 
     def test_are_exported_without_the_address_of_somebody_else(self):
         order = self.both()
-        self.answer("pay", id=str(order.id), email=ANN, name="Ann")
+        self.answer(order, "pay", id=str(order.id), email=ANN, name="Ann")
         for email, other, count in ((BOB, ANN, 2), (ANN, BOB, 4)):
             answers = export(email)["idempotency_keys"]
             assert len(answers) == count

@@ -112,6 +112,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("error", models.TextField()),
+                ("order_id", models.UUIDField(editable=False, null=True)),
+                ("address_hashes", models.JSONField(default=list, db_default=[], editable=False)),
                 ("failed_at", models.DateTimeField(db_default=Now(), editable=False)),
                 ("replay_requested_at", models.DateTimeField(null=True, editable=False)),
                 ("replayed_at", models.DateTimeField(null=True, editable=False)),

@@ -21,6 +21,8 @@ class Migration(migrations.Migration):
                 ("answer_status", models.PositiveSmallIntegerField(null=True)),
                 ("answer_body", models.TextField(default="")),
                 ("answer_location", models.TextField(default="")),
+                ("order_id", models.UUIDField(null=True)),
+                ("address_hashes", models.JSONField(default=list, db_default=[])),
                 ("created_at", models.DateTimeField(db_default=Now())),
             ],
             options={

@@ -36,6 +36,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("order_id", models.UUIDField(editable=False, null=True)),
+                ("address_hashes", models.JSONField(default=list, db_default=[], editable=False)),
                 ("reference", models.CharField(db_default="", default="", editable=False, max_length=100)),
             ],
             options={
