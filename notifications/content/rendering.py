@@ -250,6 +250,8 @@ def _money(amount: int, currency: str, locale: Locale) -> str:
 
 def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> object:
     match value:
+        case "":
+            return value
         case str():
             if key.endswith("_url"):
                 return _safe_url(value)

@@ -38,25 +38,11 @@ class FactBody(StrictSerializer):
 
     identity: ClassVar[str] = ""
 
-    def to_internal_value(self, data: Any) -> dict[str, Any]:
-        """Return the checked values, with an `Unusable` in place of each that has a fallback."""
-        if not isinstance(data, Mapping):
-            raise serializers.ValidationError("This must be an object.")
-        values: dict[str, Any] = {}
-        errors: dict[str, Any] = {}
-        for name, field in self.fields.items():
-            try:
-                values[name] = field.run_validation(data.get(name, serializers.empty))
-            except serializers.SkipField:
-                continue
-            except serializers.ValidationError as error:
-                if name in FALLBACKS and name != self.identity:
-                    values[name] = replace(name, field, data.get(name), error)
-                else:
-                    errors[name] = error.detail
-        if errors:
-            raise serializers.ValidationError(errors)
-        return values
+    def replace(self, name: str, value: Any, error: serializers.ValidationError) -> Any:
+        """Return an `Unusable` if the field has a fallback."""
+        if name not in FALLBACKS or name == self.identity:
+            raise error
+        return replace(name, self.fields[name], None if value is serializers.empty else value, error)
 
 
 def _first_fault(detail: Any) -> str:

@@ -76,14 +76,26 @@ class StrictSerializer(serializers.Serializer[Any]):
         errors: dict[str, Any] = {
             key: [unknown_field(allowed=self.fields)] for key in data.keys() - self.fields.keys()
         }
-        try:
-            values = super().to_internal_value(data)
-        except serializers.ValidationError as error:
-            assert isinstance(error.detail, dict)
-            errors |= error.detail
+        values: dict[str, Any] = {}
+        for name, field in self.fields.items():
+            # DRF's own loop raises and catches an exception for each field that is absent.
+            if name not in data and not field.required and field.default is serializers.empty:
+                continue
+            value = data.get(name, serializers.empty)
+            try:
+                values[name] = field.run_validation(value)
+            except serializers.ValidationError as error:
+                try:
+                    values[name] = self.replace(name, value, error)
+                except serializers.ValidationError as refused:
+                    errors[name] = refused.detail
         if errors:
             raise serializers.ValidationError(errors)
         return values
+
+    def replace(self, name: str, value: Any, error: serializers.ValidationError) -> Any:
+        """Return what is used instead of a value that its field refuses, or raise the error."""
+        raise error
 
 
 class Nothing(StrictSerializer):
