@@ -154,8 +154,10 @@ _WITH_DETAILS = dict.fromkeys(
 PRIVATE_DETAILS = ("customer_note", "order_url")
 
 
-def shown_details(order: Order, event_type: str) -> dict[str, object]:
+def shown_details(order: Order, event_type: str) -> Mapping[str, object]:
     """Return what the e-mail about an event shows of the order's details. The others are empty."""
+    if not order.details:
+        return NO_DETAILS
     shown = _WITH_DETAILS.get(event_type, ())
     return {
         name: order.details.get(name, empty) if name in shown else empty for name, empty in NO_DETAILS.items()
