@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -88,6 +89,9 @@ class Line(Text):
         return one_line(super().to_internal_value(data))
 
 
+@extend_schema_field(
+    {"type": "string", "maxLength": LONGEST_LINE, "pattern": r"^(?!.*[0-9]([^0-9A-Za-z_]{0,2}[0-9]){11})"}
+)
 class PaymentMethod(Line):
     """How the customer paid, without the number of a card or an account."""
 
@@ -148,7 +152,7 @@ def _checked(field: OrderField) -> Field:
         case Kind.PAYMENT_METHOD:
             return PaymentMethod(max_length=field.most, allow_blank=True, **options)
         case Kind.WEB_ADDRESS:
-            return WebAddress(allow_blank=True, **options)
+            return WebAddress(**options)
         case _:
             raise ValueError(f"No shop gives a field such as {field.name}. Add the checks of its kind.")
 
@@ -184,6 +188,17 @@ class ChargeBody(StrictSerializer):
         if attrs["kind"] == "gift_card":
             attrs["label"] = hide_code(attrs.get("label", ""))
         return {name: value for name, value in attrs.items() if value or name == "amount"}
+
+
+class _ChargeBodyInDocument(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """The schema of `ChargeBody`, with what `validate` asks. drf-spectacular registers the class."""
+
+    target_class = ChargeBody
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        included = {"properties": {"included": {"const": True}}, "required": ["included"]}
+        return {**schema, "if": included, "then": {"properties": {"kind": {"const": "tax"}}}}
 
 
 class OrderBody(StrictSerializer):

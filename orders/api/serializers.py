@@ -66,8 +66,12 @@ def _documented(field: OrderField) -> Field:
 
 
 class ItemSerializer(serializers.Serializer[Any]):
+    total_amount = serializers.IntegerField(
+        required=False, help_text="What the shop shows for the line. Absent if it gave none"
+    )
+
     def get_fields(self) -> Fields:
-        return _answered(ITEM_FIELDS)
+        return _answered(ITEM_FIELDS) | super().get_fields()
 
 
 class OrderSerializer(serializers.Serializer[Order]):
