@@ -1,4 +1,4 @@
-"""The bodies of requests, which are also the data of inbound events, with the checks of orders.fields."""
+"""The bodies of requests, which are also the data of inbound events."""
 
 from __future__ import annotations
 
@@ -17,18 +17,9 @@ from notifications.content.rendering import (
     nearest_locale,
     was_currency,
 )
-from orders.breakdown import find_rest
-from orders.details import LONGEST_LINE, MOST_LINES, has_card_number, hide_code
-from orders.fields import (
-    CHARGE_KINDS,
-    DETAIL_FIELDS,
-    ITEM_FIELDS,
-    MAX_AMOUNT,
-    ORDER_FIELDS,
-    Kind,
-    OrderField,
-    Use,
-)
+from orders.breakdown import MAX_CHARGES, MAX_ITEMS, find_rest
+from orders.details import LONGEST_LINE, LONGEST_NOTE, MOST_LINES, has_card_number, hide_code
+from orders.fields import CHARGE_KINDS, MAX_AMOUNT, NO_DETAILS
 from runtime.texts import one_line
 from web.api.fields import (
     Choice,
@@ -37,9 +28,12 @@ from web.api.fields import (
     Flag,
     Identifier,
     Integer,
+    Moment,
+    Schema,
     StrictSerializer,
     Text,
     WebAddress,
+    cached_serializer,
 )
 
 Field = serializers.Field[Any, Any, Any, Any]
@@ -53,6 +47,9 @@ FOREIGN_ID = re.compile(r"[^@\x00-\x1f\x7f]{1,100}")
 @extend_schema_field({"type": "string", "enum": sorted(currencies())})
 class Currency(Text):
     """The ISO 4217 code of a currency in use."""
+
+    def schema(self, is_open: bool) -> Schema:
+        return {"type": "string", "pattern": "^[A-Z]{3}$"}  # currencies come and go
 
     def run_validation(self, data: Any = serializers.empty) -> str:
         value = str(super().run_validation(data))
@@ -109,61 +106,25 @@ class PaymentMethod(Line):
 class AddressLines(serializers.ListField):
     """The lines of a postal address."""
 
-    def __init__(self, *, longest: int | None = None, **options: Any) -> None:
-        sizes = {"min_length": 1, "max_length": MOST_LINES}
-        super().__init__(child=Line(max_length=longest), **sizes | options)
-
-
-def given(fields: tuple[OrderField, ...]) -> Fields:
-    """Return the fields that a shop gives, by name. The details of an order are flat."""
-    made: Fields = {}
-    for field in fields:
-        if field.kind is Kind.DETAILS:
-            made |= given(DETAIL_FIELDS)
-        elif Use.GIVEN in field.uses:
-            made[field.name] = _checked(field)
-    return made
-
-
-def _checked(field: OrderField) -> Field:
-    """Return the field of a body, with the checks of its kind."""
-    options: dict[str, Any] = {"required": field.is_required, "help_text": field.help or None}
-    match field.kind:
-        case Kind.ID:
-            return Identifier(**options)
-        case Kind.EMAIL:
-            return EmailAddress(**options)
-        case Kind.CURRENCY:
-            return Currency(max_length=field.most, **options)
-        case Kind.LOCALE:
-            return Locale(max_length=field.most, **options)
-        case Kind.TEXT:
-            return Text(max_length=field.most, allow_blank=not field.is_required, **options)
-        case Kind.AMOUNT | Kind.NUMBER:
-            return Integer(min_value=field.least, max_value=field.most, **options)
-        case Kind.ITEMS:
-            return ItemBody(many=True, **options | {"max_length": field.most})
-        case Kind.CHARGES:
-            return ChargeBody(many=True, **options | {"max_length": field.most})
-        case Kind.LINE:
-            return Line(max_length=field.most, allow_blank=True, **options)
-        case Kind.ADDRESS:
-            return AddressLines(longest=field.most, **options)
-        case Kind.PAYMENT_METHOD:
-            return PaymentMethod(max_length=field.most, allow_blank=True, **options)
-        case Kind.WEB_ADDRESS:
-            return WebAddress(**options)
-        case _:
-            raise ValueError(f"No shop gives a field such as {field.name}. Add the checks of its kind.")
+    def __init__(self, **options: Any) -> None:
+        child = Line(max_length=LONGEST_LINE)
+        super().__init__(child=child, min_length=1, max_length=MOST_LINES, **options)
 
 
 # /api/schema shows the docstrings of these classes.
 class ItemBody(StrictSerializer):
     """One line of an order."""
 
-    def get_fields(self) -> Fields:
-        """Return the fields that a shop gives, and those of a subclass, which may replace them."""
-        return given(ITEM_FIELDS) | super().get_fields()
+    sku = Text(max_length=100)
+    name = Text(max_length=200)
+    quantity = Integer(min_value=1, max_value=10**6)
+    unit_amount = Integer(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units")
+    total_amount = Integer(
+        required=False,
+        min_value=0,
+        max_value=MAX_AMOUNT,
+        help_text="What the shop shows for the line, if it is not quantity × unit_amount",
+    )
 
 
 class ChargeBody(StrictSerializer):
@@ -207,6 +168,32 @@ class OrderBody(StrictSerializer):
     Without charges, it may differ from the sum of the items.
     """
 
+    user_id = Identifier()
+    email = EmailAddress()
+    name = Text(required=False, allow_blank=True, max_length=200)
+    reference = Text(required=False, allow_blank=True, max_length=100, help_text="The shop's own number")
+    total_amount = Integer(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, such as cents")
+    currency = Currency(required=False, max_length=3, help_text="ISO 4217; USD if absent")
+    locale = Locale(
+        required=False,
+        max_length=20,
+        help_text="Language of the e-mails; if absent, that of the shop's profile, or en",
+    )
+    items = ItemBody(many=True, required=False, max_length=MAX_ITEMS)
+    charges = ChargeBody(
+        many=True,
+        required=False,
+        max_length=MAX_CHARGES,
+        help_text="What the total has besides the items. Together they give the total",
+    )
+    # The members of the column `details` (orders.fields).
+    delivery_address = AddressLines(required=False)
+    billing_address = AddressLines(required=False)
+    delivery_method = Line(required=False, allow_blank=True, max_length=LONGEST_LINE)
+    payment_method = PaymentMethod(required=False, allow_blank=True, max_length=LONGEST_LINE)
+    customer_note = Line(required=False, allow_blank=True, max_length=LONGEST_NOTE)
+    order_url = WebAddress(required=False, help_text="The order's page in the shop")
+
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         items, charges, total = attrs.get("items"), attrs.get("charges"), attrs["total_amount"]
         if items and charges and (rest := find_rest(items=items, charges=charges, total=total)):
@@ -216,9 +203,15 @@ class OrderBody(StrictSerializer):
             )
         return attrs
 
-    def get_fields(self) -> Fields:
-        """Return the fields that a shop gives, and those of a subclass, which may replace them."""
-        return given(ORDER_FIELDS) | super().get_fields()
+
+#: The columns that a shop gives.
+GIVEN_COLUMNS = (*(name for name in OrderBody().fields if name not in NO_DETAILS), "details")
+
+
+def longest(name: str, body: type[StrictSerializer] = OrderBody) -> int:
+    """Return the length of the longest text of a body's field."""
+    most = cached_serializer(body).fields[name].max_length  # type: ignore[attr-defined] # a text
+    return int(most)
 
 
 class CompleteBody(StrictSerializer):
@@ -266,7 +259,7 @@ class ShipmentBody(StrictSerializer):
     carrier = Text(required=False, max_length=MAX_TRACKING)
     tracking_number = Text(required=False, max_length=MAX_TRACKING)
     tracking_url = WebAddress(required=False)
-    shipped_at = serializers.DateTimeField(
+    shipped_at = Moment(
         required=False, help_text="By default now. Not in the future, nor over a year before the order"
     )
 

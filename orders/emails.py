@@ -11,19 +11,27 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from notifications.content.profiles import find_profile
+from orders.bodies import OrderBody
 from orders.breakdown import SHOWN_ITEMS, Row, break_down
-from orders.fields import CHARGE_KINDS, DETAIL_FIELDS, NO_DETAILS, ORDER_FIELDS, Kind
+from orders.fields import CHARGE_KINDS, DETAILS, NO_DETAILS, ORDER_FIELDS
 from runtime.texts import one_line
+from web.api.fields import Text
 
 if TYPE_CHECKING:
     from orders.models import Order
 
 #: The columns that every e-mail shows.
-_SHOWN = {field.name: field for field in ORDER_FIELDS if field.sample is not None}
+_SHOWN = {field.name: field.sample for field in ORDER_FIELDS if field.sample is not None}
 _values = operator.attrgetter(*_SHOWN)
+#: The longest texts of those that are texts of any form.
+_TEXTS = {
+    name: field.max_length or 0
+    for name, field in OrderBody().fields.items()
+    if name in _SHOWN and type(field) is Text
+}
 #: A value of each variable that docs/guides/templates.md lists, except those that every shop's setting gives.
 SAMPLE: Mapping[str, object] = {
-    **{name: field.sample for name, field in _SHOWN.items()},
+    **_SHOWN,
     "items": [
         {"name": "Ceramic mug", "quantity": 2, "unit_amount": 1900, "line_amount": 3800},
         {"name": "Tea towel", "quantity": 1, "unit_amount": 2500, "line_amount": 2500},
@@ -36,7 +44,7 @@ SAMPLE: Mapping[str, object] = {
     ],
     "included_taxes": [{"label": "VAT 19 %", "tax_amount": 1100}],
     "is_free": False,
-    **{field.name: field.sample for field in DETAIL_FIELDS},
+    **DETAILS,
     "has_details": True,
     "refund_amount": 1900,
     "refunded_amount": 2900,
@@ -61,7 +69,7 @@ SAMPLE: Mapping[str, object] = {
 #: The same with as little data as possible. An order without a reference shows the end of its id.
 _BARE: Mapping[str, object] = {
     **SAMPLE,
-    **{name: "" for name, field in _SHOWN.items() if field.kind is Kind.TEXT},
+    **dict.fromkeys(_TEXTS, ""),
     "reference": SAMPLE["reference"],
     **dict.fromkeys(("reason", "carrier", "tracking_number", "tracking_url"), ""),
     **NO_DETAILS,
@@ -75,7 +83,7 @@ _BARE: Mapping[str, object] = {
 #: The same with the longest texts and the most items.
 _LONG: Mapping[str, object] = {
     **SAMPLE,
-    **{name: "W" * (field.most or 100) for name, field in _SHOWN.items() if field.kind is Kind.TEXT},
+    **{name: "W" * most for name, most in _TEXTS.items()},
     "items": [
         {"name": "W" * 200, "quantity": 999, "unit_amount": 999_999_99, "line_amount": 999_999_99}
         for _ in range(SHOWN_ITEMS)

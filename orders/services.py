@@ -28,10 +28,11 @@ from opentelemetry.trace import SpanKind
 from events.publishing.write import new_event
 from notifications.content.new_emails import new_emails
 from notifications.states.transitions import NO_ADDRESS, Withheld
+from orders.bodies import GIVEN_COLUMNS
 from orders.breakdown import find_rest, has_gap
 from orders.emails import default_locale, email_context, fulfilment_before, is_private
 from orders.events import EVENTS, event_payload
-from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_charges, erase_items, names, pack_details
+from orders.fields import ERASED_VALUES, erase_charges, erase_items, pack_details
 from orders.models import TRACKING, Order, OrderRefund, RefundWay, Shipment, UnexpectedPayment
 from orders.parcels import ENDS, SHIPPABLE, compute_fulfilment, event_details, read_shipments, shown
 from orders.refunds import describe_doubt, may_be_one, read_similar
@@ -84,7 +85,7 @@ class NothingUnexpected(ChangeRefused):
 
 #: The columns of an order of another system that the event with the highest sequence decides. `version` is
 #: that sequence.
-REPORTED_COLUMNS = ("status", "version", "refunded_amount", *names(Use.GIVEN))
+REPORTED_COLUMNS = ("status", "version", "refunded_amount", *GIVEN_COLUMNS)
 #: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
 REPORTED_TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
 #: Why the e-mails to an order's address are withheld.
@@ -94,7 +95,7 @@ MOST_TOLD = 100
 #: An order keeps the newest warnings.
 MOST_WARNINGS = 100
 #: The fields of an item in the event.
-_LINE = names(Use.EVENTS, ITEM_FIELDS)
+_LINE = ("sku", "quantity")
 
 
 class OrderChange:

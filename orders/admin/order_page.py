@@ -19,7 +19,7 @@ from notifications.models import OWN_ORDERS, EmailNotification
 from orders.admin.addresses import may_correct
 from orders.admin.search import orders_of
 from orders.breakdown import Row, break_down
-from orders.fields import NO_DETAILS, ORDER_FIELDS, Use, names
+from orders.fields import NO_DETAILS, ORDER_FIELDS
 from orders.models import NEWEST_FIRST, STUCK, Order, UnexpectedPayment
 from orders.parcels import count_left, read_shipments
 from orders.timeline import name_lines, read_timeline, say_money
@@ -145,7 +145,7 @@ class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "owner", "state", "shipped", "total", "refunded", "email", "created"]
     list_filter = [OrderStatusFilter, FulfilmentFilter, OrderShopFilter, StuckFilter, PlacedAge, PlacedPeriod]
     ordering = list(NEWEST_FIRST)
-    csv_columns = names(Use.CSV)
+    csv_columns = tuple(field.name for field in ORDER_FIELDS if field.in_csv)
     search_fields = ["reference"]
     search_help_text = HELP
     fieldsets = [

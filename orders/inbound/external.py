@@ -24,11 +24,11 @@ from notifications.connected import ConnectedShop
 from notifications.content.rendering import nearest_locale
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
-from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, Locale, OrderBody
+from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, Locale, OrderBody, longest
 from orders.breakdown import as_stored
 from orders.emails import default_locale
 from orders.events import EVENTS
-from orders.fields import MAX_AMOUNT, longest, pack_details
+from orders.fields import MAX_AMOUNT, pack_details
 from orders.inbound.fallbacks import FactBody, use_fallbacks
 from orders.inbound.fulfilment import ParcelData
 from orders.inbound.reading import CURRENCY_FORM, InboundTopic, read_data, save_change
@@ -39,7 +39,7 @@ from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context
-from web.api.fields import Choice, Code, Flag, Integer, Text
+from web.api.fields import Choice, Code, Flag, Integer, Moment, Text
 
 S = Order.Status
 LARGEST_SEQUENCE = 2**31 - 1
@@ -107,7 +107,7 @@ class ExternalOrder(FactBody, OrderBody):
     refunded_amount = Integer(
         required=False, min_value=0, max_value=MAX_AMOUNT, default=0, help_text="In minor units; 0 if absent"
     )
-    placed_at = serializers.DateTimeField(help_text="When the customer placed the order")
+    placed_at = Moment(help_text="When the customer placed the order")
     notify = Flag(
         required=False,
         default=True,
@@ -157,8 +157,8 @@ class Refund(ExternalOrder):
 class ReportedParcel(ParcelData):
     """A parcel as it is after the change."""
 
-    delivered_at = serializers.DateTimeField(required=False)
-    returned_at = serializers.DateTimeField(required=False)
+    delivered_at = Moment(required=False)
+    returned_at = Moment(required=False)
 
 
 class Shipped(ExternalOrder):

@@ -12,9 +12,8 @@ from rest_framework import serializers
 
 from notifications.content.rendering import nearest_locale
 from orders.details import hide_card_number
-from orders.fields import camel, longest
 from runtime.texts import one_line
-from web.api.fields import StrictSerializer
+from web.api.fields import StrictSerializer, camel
 
 Field = serializers.Field[Any, Any, Any, Any]
 _LEFT_OUT = "It was left out."
@@ -112,7 +111,8 @@ def _cut_item(parts: Mapping[str, Field], item: Any) -> Any:
 
 
 def _near_locale(field: Field, value: Any) -> tuple[str | None, str]:
-    near = nearest_locale(value, longest=longest("locale")) if isinstance(value, str) else None
+    most = getattr(field, "max_length", 0)
+    near = nearest_locale(value, longest=most) if isinstance(value, str) else None
     return near, f"It became {near}." if near else "It became the default of the shop's profile."
 
 

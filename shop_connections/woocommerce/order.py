@@ -12,8 +12,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from events.consuming.envelope import DEEPEST, Rejected
+from orders.bodies import ItemBody, longest
 from orders.breakdown import MAX_ITEMS, Charge, Item
-from orders.fields import ITEM_FIELDS, MAX_AMOUNT, longest
+from orders.fields import MAX_AMOUNT
 from runtime.addresses import NotAnAddress, read_address
 from shop_connections.woocommerce.charges import line_amount, read_charges
 from shop_connections.woocommerce.details import read_details
@@ -24,7 +25,6 @@ from web.api.bodies import NotStrict, parse_json
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _STATUS = re.compile(r"[a-z0-9][a-z0-9_-]{0,49}")
 _CODE = re.compile(r"[a-z0-9_]{1,80}")
-_LONGEST_ITEM_TEXT = {field.name: field.most for field in ITEM_FIELDS}
 _MOST_ITEMS_OF_LINE = 10**6
 
 
@@ -196,8 +196,8 @@ def _lines(document: Mapping[str, Any], currency: str, *, with_tax: bool) -> Ite
             min(scaled(sum, currency), MAX_AMOUNT) for sum in (amount / quantity, amount)
         )
         item: dict[str, Any] = {
-            "sku": cut(sku, _LONGEST_ITEM_TEXT["sku"]),
-            "name": cut(html_text(line.get("name")) or sku, _LONGEST_ITEM_TEXT["name"]),
+            "sku": cut(sku, longest("sku", ItemBody)),
+            "name": cut(html_text(line.get("name")) or sku, longest("name", ItemBody)),
             "quantity": int(quantity),
             "unit_amount": unit_amount,
         }

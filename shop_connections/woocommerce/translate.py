@@ -23,13 +23,13 @@ from django.conf import settings
 from events.consuming.envelope import Rejected
 from orders.breakdown import fold_items
 from orders.emails import default_locale
-from orders.fields import camel
 from orders.models import Order
 from orders.parcels import SHIPPABLE
 from runtime.personal_data import ERASED_ADDRESS
 from shop_connections.translation import MOST_CHANGES, Stored, StoredShipment, Translation
 from shop_connections.woocommerce.order import ShopOrder, ShopRefund, read_order
 from shop_connections.woocommerce.parcels import Parcel
+from web.api.fields import camel
 
 S = Order.Status
 #: Our status for each of WooCommerce's own; "" leaves the order unchanged. A connection may override it.

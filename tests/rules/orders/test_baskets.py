@@ -8,11 +8,11 @@ import pytest
 
 from notifications.content.parts import RenderedEmail
 from orders.breakdown import break_down
-from orders.fields import camel
 from tests.kit.api import api, assert_problem, order_body
 from tests.kit.baskets import BASKETS, LINES, Basket, add_up
 from tests.kit.events import give, told
 from tests.kit.words import EmailNotification, Order
+from web.api.fields import camel
 
 __all__ = ["api"]  # a fixture
 

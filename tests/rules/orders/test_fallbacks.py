@@ -17,7 +17,6 @@ from django.test.utils import CaptureQueriesContext
 
 from local.machine import PROJECT
 from orders.api import events_in
-from orders.fields import camel
 from orders.inbound.fallbacks import FALLBACKS
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import PLACED_AT, SHOP, envelope, give, new_id, tell, told, topic_of
@@ -30,6 +29,7 @@ from tests.kit.words import (
     our_id,
     read_timeline,
 )
+from web.api.fields import camel
 
 pytestmark = pytest.mark.django_db(transaction=True)
 URL = "/api/v1/events"
