@@ -168,19 +168,21 @@ class OrderBody(StrictSerializer):
     Without charges, it may differ from the sum of the items.
     """
 
-    user_id = Identifier()
+    user_id: Field = Identifier()  # a fact's are of other classes
     email = EmailAddress()
     name = Text(required=False, allow_blank=True, max_length=200)
     reference = Text(required=False, allow_blank=True, max_length=100, help_text="The shop's own number")
     total_amount = Integer(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, such as cents")
-    currency = Currency(required=False, max_length=3, help_text="ISO 4217; USD if absent")
+    currency: Field = Currency(required=False, max_length=3, help_text="ISO 4217; USD if absent")
     locale = Locale(
         required=False,
         max_length=20,
         help_text="Language of the e-mails; if absent, that of the shop's profile, or en",
     )
-    items = ItemBody(many=True, required=False, max_length=MAX_ITEMS)
-    charges = ChargeBody(
+    items = ItemBody(  # type: ignore[call-arg] # the stubs do not know the sizes of lists
+        many=True, required=False, max_length=MAX_ITEMS
+    )
+    charges = ChargeBody(  # type: ignore[call-arg]
         many=True,
         required=False,
         max_length=MAX_CHARGES,
@@ -205,13 +207,13 @@ class OrderBody(StrictSerializer):
 
 
 #: The columns that a shop gives.
-GIVEN_COLUMNS = (*(name for name in OrderBody().fields if name not in NO_DETAILS), "details")
+GIVEN_COLUMNS = (*(name for name in OrderBody().get_fields() if name not in NO_DETAILS), "details")
 
 
 def longest(name: str, body: type[StrictSerializer] = OrderBody) -> int:
     """Return the length of the longest text of a body's field."""
-    most = cached_serializer(body).fields[name].max_length  # type: ignore[attr-defined] # a text
-    return int(most)
+    text: Any = cached_serializer(body).fields[name]
+    return int(text.max_length)
 
 
 class CompleteBody(StrictSerializer):

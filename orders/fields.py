@@ -1,7 +1,5 @@
-"""The columns of an order, and what only this table says of each.
+"""The columns of an order: their sections in the admin, samples in e-mails, and what an erasure leaves.
 
-That is its section of the admin, its sample in e-mails, its place in the CSV file, and what is left of it
-after an erasure.
 orders.bodies, orders.api.serializers and orders.events name the fields that shops give, that answers show
 and that events publish. A test compares them with this table and with the model. The settings import this
 module, which must therefore import no models.

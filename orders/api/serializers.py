@@ -10,11 +10,10 @@ from typing import Any
 from django.db import models
 from rest_framework import serializers
 
-from orders.bodies import AddressLines, ChargeBody, Line, PaymentMethod, longest
-from orders.details import LONGEST_LINE, LONGEST_NOTE
-from orders.fields import NO_DETAILS
+from orders.bodies import longest
+from orders.fields import CHARGE_KINDS, NO_DETAILS
 from orders.models import Order, Shipment
-from web.api.fields import Choice, EmailAddress, Identifier, Text, WebAddress
+from web.api.fields import Choice, EmailAddress, Identifier, Text
 from web.api.pages import PageQuery, PeriodQuery, cursor_field
 from web.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
 
@@ -37,7 +36,16 @@ class ItemSerializer(serializers.Serializer[Any]):
     quantity = serializers.IntegerField()
     unit_amount = serializers.IntegerField()
     total_amount = serializers.IntegerField(
-        required=False, help_text="What the shop shows for the line. Absent if it gave none"
+        required=False, help_text="What the shop shows for the line, if it is not quantity × unit_amount"
+    )
+
+
+class ChargeSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=CHARGE_KINDS)
+    label = serializers.CharField(required=False)  # type: ignore[assignment] # hides an attribute of DRF's
+    amount = serializers.IntegerField(help_text="In minor units. A negative one takes off")
+    included = serializers.BooleanField(
+        required=False, help_text="True for a tax that is in the other amounts, and not added to them"
     )
 
 
@@ -59,17 +67,17 @@ class OrderSerializer(serializers.Serializer[Order]):
     items = ItemSerializer(many=True)
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
-    delivery_address = AddressLines(required=False)
-    billing_address = AddressLines(required=False)
-    delivery_method = Line(required=False, allow_blank=True, max_length=LONGEST_LINE)
-    payment_method = PaymentMethod(required=False, allow_blank=True, max_length=LONGEST_LINE)
-    customer_note = Line(required=False, allow_blank=True, max_length=LONGEST_NOTE)
-    order_url = WebAddress(required=False, help_text="The order's page in the shop")
+    charges = ChargeSerializer(many=True, required=False, help_text="Absent if the order has none")
+    # Each of these is absent if the order has none.
+    delivery_address = serializers.ListField(child=serializers.CharField(), required=False)
+    billing_address = serializers.ListField(child=serializers.CharField(), required=False)
+    delivery_method = serializers.CharField(required=False)
+    payment_method = serializers.CharField(required=False)
+    customer_note = serializers.CharField(required=False)
+    order_url = serializers.CharField(required=False, help_text="The order's page in the shop")
     source = serializers.CharField(  # type: ignore[assignment] # the field hides an attribute of DRF's
         required=False, help_text="The system that owns the order. Absent if this system owns it"
     )
-
-    charges = ChargeBody(many=True, required=False, help_text="Absent if the order has none")
     unexpected_payment_at = serializers.DateTimeField(
         required=False,
         help_text="When a payment came that must be returned. Absent if none must",

@@ -130,11 +130,11 @@ class ExternalOrder(FactBody, OrderBody):
         return attrs
 
 
-class Completed(CompleteBody, ExternalOrder):
+class Completed(ExternalOrder, CompleteBody):
     pass
 
 
-class Cancelled(CancelBody, ExternalOrder):
+class Cancelled(ExternalOrder, CancelBody):
     was_paid = Flag()
 
 
