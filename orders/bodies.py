@@ -79,7 +79,7 @@ class Locale(Text):
         return value
 
 
-class Line(Text):
+class CustomerText(Text):
     """A text of a customer as one line, without invisible characters."""
 
     def to_internal_value(self, data: Any) -> str:
@@ -89,7 +89,7 @@ class Line(Text):
 @extend_schema_field(
     {"type": "string", "maxLength": LONGEST_LINE, "pattern": r"^(?!.*[0-9]([^0-9A-Za-z_]{0,2}[0-9]){11})"}
 )
-class PaymentMethod(Line):
+class PaymentMethod(CustomerText):
     """How the customer paid, without the number of a card or an account."""
 
     default_error_messages = {
@@ -107,7 +107,7 @@ class AddressLines(serializers.ListField):
     """The lines of a postal address."""
 
     def __init__(self, **options: Any) -> None:
-        child = Line(max_length=LONGEST_LINE)
+        child = CustomerText(max_length=LONGEST_LINE)
         super().__init__(child=child, min_length=1, max_length=MOST_LINES, **options)
 
 
@@ -131,7 +131,7 @@ class ChargeBody(StrictSerializer):
     """What the total has besides the items. A negative amount takes off."""
 
     kind = Choice(choices=CHARGE_KINDS)
-    label = Line(  # type: ignore[assignment] # the field hides an attribute of DRF's
+    label = CustomerText(  # type: ignore[assignment] # the field hides an attribute of DRF's
         required=False,
         allow_blank=True,
         max_length=LONGEST_LINE,
@@ -191,9 +191,9 @@ class OrderBody(StrictSerializer):
     # The members of the column `details` (orders.fields).
     delivery_address = AddressLines(required=False)
     billing_address = AddressLines(required=False)
-    delivery_method = Line(required=False, allow_blank=True, max_length=LONGEST_LINE)
+    delivery_method = CustomerText(required=False, allow_blank=True, max_length=LONGEST_LINE)
     payment_method = PaymentMethod(required=False, allow_blank=True, max_length=LONGEST_LINE)
-    customer_note = Line(required=False, allow_blank=True, max_length=LONGEST_NOTE)
+    customer_note = CustomerText(required=False, allow_blank=True, max_length=LONGEST_NOTE)
     order_url = WebAddress(required=False, help_text="The order's page in the shop")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

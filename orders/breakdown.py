@@ -23,7 +23,7 @@ Item = Mapping[str, Any]
 Charge = Mapping[str, Any]
 
 
-class Line(NamedTuple):
+class ShownLine(NamedTuple):
     name: str
     quantity: int
     unit_amount: int | None  # None if it does not give the amount
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 class Breakdown(NamedTuple):
     """An order's total in its parts: the sum of `lines`, `more_amount` and `rows` is the total."""
 
-    lines: Sequence[Line]
+    lines: Sequence[ShownLine]
     more: int  # further lines, and what they cost together
     more_amount: int
     rows: Sequence[Row]
@@ -120,12 +120,14 @@ def _added(charges: Sequence[Charge]) -> list[Charge]:
     return [charge for charge in charges if not charge.get("included")]
 
 
-def _line(item: Item) -> Line:
+def _line(item: Item) -> ShownLine:
     amount, unit = amount_of(item), item["unit_amount"]
-    return Line(item["name"], item["quantity"], unit if unit * item["quantity"] == amount else None, amount)
+    return ShownLine(
+        item["name"], item["quantity"], unit if unit * item["quantity"] == amount else None, amount
+    )
 
 
-class Stored(NamedTuple):
+class StoredParts(NamedTuple):
     """The items and charges that an order stores of what another system reports."""
 
     items: list[Item]
@@ -136,18 +138,18 @@ class Stored(NamedTuple):
         """Return the lines of a parcel with the new places of their items, or none if one has no place."""
         places = dict(enumerate(self.places))
         moved = [(places.get(line["item"], line["item"]), line["quantity"]) for line in lines]
-        known = [{"item": item, "quantity": quantity} for item, quantity in moved if item is not None]
-        return known if len(known) == len(lines) else []
+        there = [{"item": item, "quantity": quantity} for item, quantity in moved if item is not None]
+        return there if len(there) == len(lines) else []
 
 
-def as_stored(items: Sequence[Item], charges: Sequence[Charge]) -> Stored:
+def as_stored(items: Sequence[Item], charges: Sequence[Charge]) -> StoredParts:
     """Return what an order stores of a report. An item that takes money off becomes a discount."""
     is_kept = [amount_of(item) >= 0 <= item["unit_amount"] for item in items]
     kept = [item for item, kept in zip(items, is_kept, strict=True) if kept]
     off = [_discount(item) for item, kept in zip(items, is_kept, strict=True) if not kept]
     apart = len(kept) if len(kept) <= MAX_ITEMS else MAX_ITEMS - 1
     numbers = itertools.count()
-    return Stored(
+    return StoredParts(
         items=[dict(item) for item in fold_items(kept)],
         charges=[dict(charge) for charge in fold_charges([*charges, *off])],
         places=[number if kept and (number := next(numbers)) < apart else None for kept in is_kept],

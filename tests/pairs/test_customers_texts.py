@@ -90,12 +90,12 @@ def test_a_hostile_text_is_one_plain_line_everywhere(api, admin_client):
 
 
 def test_an_answer_has_each_detail_that_was_given_and_no_other(api):
-    given = {**DETAILS, "order_url": LINK, "customer_note": "Ring twice"}
-    answer = api.post("/api/v1/orders", order_body(**given)).json()
-    clean = json.loads(json.dumps(given).replace(json.dumps(HOSTILE), json.dumps(ONE_LINE)))
-    assert {name: answer[name] for name in given} == clean
+    details = {**DETAILS, "order_url": LINK, "customer_note": "Ring twice"}
+    answer = api.post("/api/v1/orders", order_body(**details)).json()
+    clean = json.loads(json.dumps(details).replace(json.dumps(HOSTILE), json.dumps(ONE_LINE)))
+    assert {name: answer[name] for name in details} == clean
     plain = api.post("/api/v1/orders", order_body()).json()
-    assert not plain.keys() & {*given, "charges"}
+    assert not plain.keys() & {*details, "charges"}
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ class TestWhoMayGetIt:
 
 
 def test_each_is_exported_erased_and_in_no_event(api):
-    given = {**DETAILS, "customer_note": "Ring twice", "order_url": LINK, "charges": CHARGES}
-    email = place_and_pay(api, email="ann@example.com", **given)
+    details = {**DETAILS, "customer_note": "Ring twice", "order_url": LINK, "charges": CHARGES}
+    email = place_and_pay(api, email="ann@example.com", **details)
     assert not any(
         "Ring" in str(event.payload) or "evil" in str(event.payload) for event in DomainEvent.objects.all()
     )
