@@ -63,19 +63,18 @@ def break_down(
     >>> parts.lines[0].unit_amount, [(row.kind, row.amount) for row in parts.rows]
     (None, [('shipping', 590), ('rounding', 1)])
     """
-    named = [Row(charge["kind"], charge.get("label", ""), charge["amount"]) for charge in charges]
-    is_included = [bool(charge.get("included")) for charge in charges]
-    rows = [row for row, included in zip(named, is_included, strict=True) if not included]
+    rows = [_row(charge) for charge in _added(charges)]
     rest = find_rest(items=items, charges=charges, total=total) if items or charges else 0
     if rest:
         kind = _kind_of_rest(rest, items=items, charges=charges)
         rows.insert(0 if kind == "items" else len(rows), Row(kind, "", rest))
+    further = items[most:]
     return Breakdown(
         lines=[_line(item) for item in items[:most]],
-        more=count_lines(items[most:]),
-        more_amount=sum(map(amount_of, items[most:])),
+        more=count_lines(further),
+        more_amount=sum(map(amount_of, further)),
         rows=rows,
-        included=[row for row, included in zip(named, is_included, strict=True) if included],
+        included=[_row(charge) for charge in charges if charge.get("included")],
     )
 
 
@@ -118,6 +117,10 @@ def count_lines(items: Sequence[Item]) -> int:
 
 def _added(charges: Sequence[Charge]) -> list[Charge]:
     return [charge for charge in charges if not charge.get("included")]
+
+
+def _row(charge: Charge) -> Row:
+    return Row(charge["kind"], charge.get("label", ""), charge["amount"])
 
 
 def _line(item: Item) -> ShownLine:

@@ -113,6 +113,10 @@ _FREE: Mapping[str, object] = {
 SAMPLES = (SAMPLE, _BARE, _LONG, _FREE)
 
 
+#: The e-mails that show all details of an order, and those that show some.
+_WITH_DETAILS = dict.fromkeys(
+    ("order.placed", "order.paid", "order.confirmed", "order.completed"), tuple(NO_DETAILS)
+) | {"order.shipped": ("delivery_address",)}
 #: The variables that only some events have.
 _OF_EVENTS = {
     "order.part_refunded": ("refund_amount", "refunded_amount", "remaining_amount", "refunded_before"),
@@ -134,6 +138,9 @@ def sample_for(event_type: str) -> Mapping[str, object]:
     shown = _OF_EVENTS.get(event_type, ())
     some = {name for names in (*_OF_EVENTS.values(), _RARE) for name in names}
     sample = {**SAMPLE, **{name: _BARE[name] for name in some.difference(shown)}}
+    with_details = _WITH_DETAILS.get(event_type, ())
+    sample |= {name: empty for name, empty in NO_DETAILS.items() if name not in with_details}
+    sample["has_details"] = bool(with_details)
     if event_type == "order.refunded":
         sample |= dict.fromkeys(shown, SAMPLE["total_amount"])
     return sample
@@ -154,10 +161,6 @@ def preview_context(*, order: Order, event_type: str, shipment: Mapping[str, obj
     }
 
 
-#: The e-mails that show all details of an order, and those that show some.
-_WITH_DETAILS = dict.fromkeys(
-    ("order.placed", "order.paid", "order.confirmed", "order.completed"), tuple(NO_DETAILS)
-) | {"order.shipped": ("delivery_address",)}
 #: What only the order's own address may get: a link may need no login.
 PRIVATE_DETAILS = ("customer_note", "order_url")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.kit.months import Steps
 from tests.kit.words import (
     DomainEvent,
     EmailNotification,
+    IdempotencyKey,
     Order,
     Status,
     erase_person,
@@ -202,19 +204,27 @@ class TestWhoMayGetIt:
         assert not shipped.is_private and not refunded.is_private
 
 
+def stored_answer() -> str:
+    return str(IdempotencyKey.objects.values().get())
+
+
 def test_each_is_exported_erased_and_in_no_event(api):
     details = {**DETAILS, "customer_note": "Ring twice", "order_url": LINK, "charges": CHARGES}
     email = place_and_pay(api, email="ann@example.com", **details)
+    body = order_body(email="ann@example.com", **details)
+    assert api.post("/api/v1/orders", body, key="once").status_code == 201
+    assert "Ring twice" in stored_answer()
     assert not any(
         "Ring" in str(event.payload) or "evil" in str(event.payload) for event in DomainEvent.objects.all()
     )
-    (exported,) = export_person(email="ann@example.com", report=Steps())["orders"]
+    exported, _ = export_person(email="ann@example.com", report=Steps())["orders"]
     assert (
         exported["details"]["customer_note"] == "Ring twice" and exported["charges"][0]["label"] == ONE_LINE
     )
     erase_person(email="ann@example.com", report=Steps(), force=True)
-    order = Order.objects.get()
-    assert (order.details, order.charges) == ({}, [{"kind": "fee", "amount": 10}])
+    for order in Order.objects.all():
+        assert (order.details, order.charges) == ({}, [{"kind": "fee", "amount": 10}])
+    assert not re.search("Ring|wc_order|evil", stored_answer())
     email.refresh_from_db()
     assert "Ring" not in email.body + email.body_text
 
