@@ -424,6 +424,7 @@ SPECTACULAR_SETTINGS = {
     # No validatorUrl: the badge would send a request to a server on the internet.
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": True, "validatorUrl": None},
     "ENUM_NAME_OVERRIDES": {
+        "ChargeKind": "orders.fields.CHARGE_KINDS",
         "OrderStatus": "orders.models.Order.Status",
         "NotificationStatus": "notifications.states.transitions.Status",
     },

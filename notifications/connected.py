@@ -17,6 +17,9 @@ from notifications.states.transitions import Withheld
 class ConnectedShop(Protocol):
     """A shop that connected itself and is not turned off."""
 
+    def has_host(self, url: str) -> bool:
+        """Return whether a link leads to the shop."""
+
     def withheld(self, at: dt.datetime) -> Withheld | None:
         """Return the state of the e-mail about a change at this time by the shop's clock, if none is sent."""
 

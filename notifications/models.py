@@ -230,6 +230,8 @@ class EmailNotification(Partitioned):
     reply_to = models.CharField(max_length=320, default="", db_default="", blank=True)
     # The list of the ids of each `EmailTextVersion` that the e-mail was made from; NULL for none.
     text_versions = models.JSONField(null=True, editable=False)
+    # It shows the customer's note or the link to the order, which only the order's address may get.
+    is_private = models.BooleanField(default=False, db_default=False, editable=False)
     # A shop copy has the id of the customer's e-mail, and the customer's address, so that an export and an
     # erasure of the customer find it.
     shop_copy_of = models.UUIDField(null=True, editable=False)

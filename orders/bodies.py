@@ -1,10 +1,11 @@
-"""The bodies of requests, which are also the data of inbound events, with the checks of orders.fields."""
+"""The bodies of requests, which are also the data of inbound events."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -16,8 +17,24 @@ from notifications.content.rendering import (
     nearest_locale,
     was_currency,
 )
-from orders.fields import ITEM_FIELDS, MAX_AMOUNT, ORDER_FIELDS, Kind, OrderField, Use
-from web.api.fields import Code, EmailAddress, Flag, Identifier, Integer, StrictSerializer, Text, WebAddress
+from orders.breakdown import MAX_CHARGES, MAX_ITEMS, find_rest
+from orders.details import LONGEST_LINE, LONGEST_NOTE, MOST_LINES, has_card_number, hide_code
+from orders.fields import CHARGE_KINDS, MAX_AMOUNT, NO_DETAILS
+from runtime.texts import one_line
+from web.api.fields import (
+    Choice,
+    Code,
+    EmailAddress,
+    Flag,
+    Identifier,
+    Integer,
+    Moment,
+    Schema,
+    StrictSerializer,
+    Text,
+    WebAddress,
+    cached_serializer,
+)
 
 Field = serializers.Field[Any, Any, Any, Any]
 Fields = dict[str, Field]
@@ -30,6 +47,9 @@ FOREIGN_ID = re.compile(r"[^@\x00-\x1f\x7f]{1,100}")
 @extend_schema_field({"type": "string", "enum": sorted(currencies())})
 class Currency(Text):
     """The ISO 4217 code of a currency in use."""
+
+    def schema(self, is_open: bool) -> Schema:
+        return {"type": "string", "pattern": "^[A-Z]{3}$"}  # currencies come and go
 
     def run_validation(self, data: Any = serializers.empty) -> str:
         value = str(super().run_validation(data))
@@ -59,47 +79,141 @@ class Locale(Text):
         return value
 
 
-def _given(fields: tuple[OrderField, ...]) -> Fields:
-    """Return the fields that a shop gives, by name."""
-    return {field.name: _checked(field) for field in fields if Use.GIVEN in field.uses}
+class CustomerText(Text):
+    """A text of a customer as one line, without invisible characters."""
+
+    def to_internal_value(self, data: Any) -> str:
+        return one_line(super().to_internal_value(data))
 
 
-def _checked(field: OrderField) -> Field:
-    """Return the field of a body, with the checks of its kind."""
-    options: dict[str, Any] = {"required": field.is_required, "help_text": field.help or None}
-    match field.kind:
-        case Kind.ID:
-            return Identifier(**options)
-        case Kind.EMAIL:
-            return EmailAddress(**options)
-        case Kind.CURRENCY:
-            return Currency(max_length=field.most, **options)
-        case Kind.LOCALE:
-            return Locale(max_length=field.most, **options)
-        case Kind.TEXT:
-            return Text(max_length=field.most, allow_blank=not field.is_required, **options)
-        case Kind.AMOUNT | Kind.NUMBER:
-            return Integer(min_value=field.least, max_value=field.most, **options)
-        case Kind.ITEMS:
-            return ItemBody(many=True, **options | {"max_length": field.most})
-        case _:
-            raise ValueError(f"No shop gives a field such as {field.name}. Add the checks of its kind.")
+@extend_schema_field(
+    {"type": "string", "maxLength": LONGEST_LINE, "pattern": r"^(?!.*[0-9]([^0-9A-Za-z_]{0,2}[0-9]){11})"}
+)
+class PaymentMethod(CustomerText):
+    """How the customer paid, without the number of a card or an account."""
+
+    default_error_messages = {
+        "number": "Leave out the number of the card or account but its last four digits."
+    }
+
+    def to_internal_value(self, data: Any) -> str:
+        value = super().to_internal_value(data)
+        if has_card_number(value):
+            self.fail("number")
+        return value
+
+
+class AddressLines(serializers.ListField):
+    """The lines of a postal address."""
+
+    def __init__(self, **options: Any) -> None:
+        child = CustomerText(max_length=LONGEST_LINE)
+        super().__init__(child=child, min_length=1, max_length=MOST_LINES, **options)
 
 
 # /api/schema shows the docstrings of these classes.
 class ItemBody(StrictSerializer):
     """One line of an order."""
 
-    def get_fields(self) -> Fields:
-        return _given(ITEM_FIELDS)
+    sku = Text(max_length=100)
+    name = Text(max_length=200)
+    quantity = Integer(min_value=1, max_value=10**6)
+    unit_amount = Integer(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units")
+    total_amount = Integer(
+        required=False,
+        min_value=0,
+        max_value=MAX_AMOUNT,
+        help_text="What the shop shows for the line, if it is not quantity × unit_amount",
+    )
+
+
+class ChargeBody(StrictSerializer):
+    """What the total has besides the items. A negative amount takes off."""
+
+    kind = Choice(choices=CHARGE_KINDS)
+    label = CustomerText(  # type: ignore[assignment] # the field hides an attribute of DRF's
+        required=False,
+        allow_blank=True,
+        max_length=LONGEST_LINE,
+        help_text="Such as VAT 19 %. Of a gift card its code, whose last four characters are kept",
+    )
+    amount = Integer(min_value=-MAX_AMOUNT, max_value=MAX_AMOUNT, help_text="In minor units")
+    included = Flag(
+        required=False, help_text="True for a tax that is in the other amounts, and not added to them"
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Leave out what says nothing, so that equal charges are stored as equal."""
+        if attrs.get("included") and attrs["kind"] != "tax":
+            raise serializers.ValidationError({"included": ["Only a tax can be included."]})
+        if attrs["kind"] == "gift_card":
+            attrs["label"] = hide_code(attrs.get("label", ""))
+        return {name: value for name, value in attrs.items() if value or name == "amount"}
+
+
+class _ChargeBodyInDocument(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """The schema of `ChargeBody`, with what `validate` asks. drf-spectacular registers the class."""
+
+    target_class = ChargeBody
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        included = {"properties": {"included": {"const": True}}, "required": ["included"]}
+        return {**schema, "if": included, "then": {"properties": {"kind": {"const": "tax"}}}}
 
 
 class OrderBody(StrictSerializer):
-    """An order to place. The total includes shipping and tax, and may differ from the sum of the items."""
+    """An order to place. The total includes shipping and tax. Items and charges, if both are given, give it.
 
-    def get_fields(self) -> Fields:
-        """Return the fields that a shop gives, and those of a subclass, which may replace them."""
-        return _given(ORDER_FIELDS) | super().get_fields()
+    Without charges, it may differ from the sum of the items.
+    """
+
+    user_id: Field = Identifier()  # a fact's are of other classes
+    email = EmailAddress()
+    name = Text(required=False, allow_blank=True, max_length=200)
+    reference = Text(required=False, allow_blank=True, max_length=100, help_text="The shop's own number")
+    total_amount = Integer(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, such as cents")
+    currency: Field = Currency(required=False, max_length=3, help_text="ISO 4217; USD if absent")
+    locale = Locale(
+        required=False,
+        max_length=20,
+        help_text="Language of the e-mails; if absent, that of the shop's profile, or en",
+    )
+    items = ItemBody(  # type: ignore[call-arg] # the stubs do not know the sizes of lists
+        many=True, required=False, max_length=MAX_ITEMS
+    )
+    charges = ChargeBody(  # type: ignore[call-arg]
+        many=True,
+        required=False,
+        max_length=MAX_CHARGES,
+        help_text="What the total has besides the items. Together they give the total",
+    )
+    # The members of the column `details` (orders.fields).
+    delivery_address = AddressLines(required=False)
+    billing_address = AddressLines(required=False)
+    delivery_method = CustomerText(required=False, allow_blank=True, max_length=LONGEST_LINE)
+    payment_method = PaymentMethod(required=False, allow_blank=True, max_length=LONGEST_LINE)
+    customer_note = CustomerText(required=False, allow_blank=True, max_length=LONGEST_NOTE)
+    order_url = WebAddress(required=False, help_text="The order's page in the shop")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        items, charges, total = attrs.get("items"), attrs.get("charges"), attrs["total_amount"]
+        if items and charges and (rest := find_rest(items=items, charges=charges, total=total)):
+            more = f"{abs(rest)} {'less' if rest > 0 else 'more'}"
+            raise serializers.ValidationError(
+                {"total_amount": [f"The items and charges give {total - rest}, which is {more}."]}
+            )
+        return attrs
+
+
+#: The columns that a shop gives.
+GIVEN_COLUMNS = (*(name for name in OrderBody().get_fields() if name not in NO_DETAILS), "details")
+
+
+def longest(name: str, body: type[StrictSerializer] = OrderBody) -> int:
+    """Return the length of the longest text of a body's field."""
+    text: Any = cached_serializer(body).fields[name]
+    return int(text.max_length)
 
 
 class CompleteBody(StrictSerializer):
@@ -147,7 +261,7 @@ class ShipmentBody(StrictSerializer):
     carrier = Text(required=False, max_length=MAX_TRACKING)
     tracking_number = Text(required=False, max_length=MAX_TRACKING)
     tracking_url = WebAddress(required=False)
-    shipped_at = serializers.DateTimeField(
+    shipped_at = Moment(
         required=False, help_text="By default now. Not in the future, nor over a year before the order"
     )
 

@@ -11,24 +11,41 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from notifications.content.profiles import find_profile
-from orders.fields import ORDER_FIELDS, Kind
+from orders.bodies import OrderBody
+from orders.breakdown import SHOWN_ITEMS, Row, break_down
+from orders.fields import CHARGE_KINDS, DETAILS, NO_DETAILS, ORDER_FIELDS
 from runtime.texts import one_line
+from web.api.fields import Text
 
 if TYPE_CHECKING:
     from orders.models import Order
 
 #: The columns that every e-mail shows.
-_SHOWN = {field.name: field for field in ORDER_FIELDS if field.sample is not None}
+_SHOWN = {field.name: field.sample for field in ORDER_FIELDS if field.sample is not None}
 _values = operator.attrgetter(*_SHOWN)
+#: The longest texts of those that are texts of any form.
+_TEXTS = {
+    name: field.max_length or 0
+    for name, field in OrderBody().fields.items()
+    if name in _SHOWN and type(field) is Text
+}
 #: A value of each variable that docs/guides/templates.md lists, except those that every shop's setting gives.
 SAMPLE: Mapping[str, object] = {
-    **{name: field.sample for name, field in _SHOWN.items()},
+    **_SHOWN,
     "items": [
         {"name": "Ceramic mug", "quantity": 2, "unit_amount": 1900, "line_amount": 3800},
         {"name": "Tea towel", "quantity": 1, "unit_amount": 2500, "line_amount": 2500},
     ],
     "more_items": 1,
-    "charges_amount": 590,
+    "more_items_amount": 400,
+    "charges": [
+        {"kind": "discount", "label": "SPRING", "charge_amount": -400},
+        {"kind": "shipping", "label": "DHL", "charge_amount": 590},
+    ],
+    "included_taxes": [{"label": "VAT 19 %", "tax_amount": 1100}],
+    "is_free": False,
+    **DETAILS,
+    "has_details": True,
     "refund_amount": 1900,
     "refunded_amount": 2900,
     "remaining_amount": 3990,
@@ -52,30 +69,54 @@ SAMPLE: Mapping[str, object] = {
 #: The same with as little data as possible. An order without a reference shows the end of its id.
 _BARE: Mapping[str, object] = {
     **SAMPLE,
-    **{name: "" for name, field in _SHOWN.items() if field.kind is Kind.TEXT},
+    **dict.fromkeys(_TEXTS, ""),
     "reference": SAMPLE["reference"],
     **dict.fromkeys(("reason", "carrier", "tracking_number", "tracking_url"), ""),
-    **dict.fromkeys(("charges_amount", "refund_amount", "refunded_amount", "remaining_amount", "shipped_at")),
+    **NO_DETAILS,
+    "has_details": False,
+    **dict.fromkeys(("more_items_amount", "refund_amount", "refunded_amount", "remaining_amount")),
+    "shipped_at": None,
     **dict.fromkeys(("refunded_before", "was_paid", "all_shipped", "shipped_before", "corrected"), False),
-    **{name: [] for name in ("items", "parcel_items", "left_items")},
+    **{name: [] for name in ("items", "charges", "included_taxes", "parcel_items", "left_items")},
     **dict.fromkeys(("more_items", "more_parcel_items", "more_left_items"), 0),
 }
-SHOWN_ITEMS = 20  # mail clients clip long e-mails, and the shop shows the whole list
 #: The same with the longest texts and the most items.
 _LONG: Mapping[str, object] = {
     **SAMPLE,
-    **{name: "W" * (field.most or 100) for name, field in _SHOWN.items() if field.kind is Kind.TEXT},
+    **{name: "W" * most for name, most in _TEXTS.items()},
     "items": [
         {"name": "W" * 200, "quantity": 999, "unit_amount": 999_999_99, "line_amount": 999_999_99}
         for _ in range(SHOWN_ITEMS)
     ],
+    "charges": [
+        {"kind": kind, "label": "W" * 100, "charge_amount": -999_999_99}
+        for kind in ("shipping", "discount", "gift_card", "tax", "fee")
+    ],
+    "included_taxes": [{"label": "W" * 100, "tax_amount": 999_999_99}],
+    **{name: ["W" * 100] * 8 for name in ("delivery_address", "billing_address")},
     **{name: [{"name": "W" * 200, "quantity": 999}] * SHOWN_ITEMS for name in ("parcel_items", "left_items")},
     **dict.fromkeys(("carrier", "tracking_number"), "W" * 100),
     "reason": "W" * 500,
 }
-SAMPLES = (SAMPLE, _BARE, _LONG)
+#: An order whose charges have no names, and nothing to pay.
+_FREE: Mapping[str, object] = {
+    **SAMPLE,
+    "is_free": True,
+    "items": [{"name": "Tea towel", "quantity": 3, "unit_amount": None, "line_amount": 1000}],
+    "charges": [
+        {"kind": kind, "label": "", "charge_amount": -100}
+        for kind in (*CHARGE_KINDS, "items", "extras", "rounding", "other_charges", "other_reductions")
+    ],
+    "included_taxes": [{"label": "", "tax_amount": 0}],
+    "billing_address": SAMPLE["delivery_address"],
+}
+SAMPLES = (SAMPLE, _BARE, _LONG, _FREE)
 
 
+#: The e-mails that show all details of an order, and those that show some.
+_WITH_DETAILS = dict.fromkeys(
+    ("order.placed", "order.paid", "order.confirmed", "order.completed"), tuple(NO_DETAILS)
+) | {"order.shipped": ("delivery_address",)}
 #: The variables that only some events have.
 _OF_EVENTS = {
     "order.part_refunded": ("refund_amount", "refunded_amount", "remaining_amount", "refunded_before"),
@@ -97,6 +138,9 @@ def sample_for(event_type: str) -> Mapping[str, object]:
     shown = _OF_EVENTS.get(event_type, ())
     some = {name for names in (*_OF_EVENTS.values(), _RARE) for name in names}
     sample = {**SAMPLE, **{name: _BARE[name] for name in some.difference(shown)}}
+    with_details = _WITH_DETAILS.get(event_type, ())
+    sample |= {name: empty for name, empty in NO_DETAILS.items() if name not in with_details}
+    sample["has_details"] = bool(with_details)
     if event_type == "order.refunded":
         sample |= dict.fromkeys(shown, SAMPLE["total_amount"])
     return sample
@@ -110,15 +154,35 @@ def preview_context(*, order: Order, event_type: str, shipment: Mapping[str, obj
     """
     is_of_shipment = "parcel_items" in _OF_EVENTS.get(event_type, ())
     change = {**present_change(order), **(shipment if is_of_shipment else {})}
-    context = email_context(order=order, change=change)
+    context = email_context(order=order, event_type=event_type, change=change)
     sample = sample_for(event_type)
     return context | {
         name: sample[name] for name in _OF_EVENTS.get(event_type, ()) if context[name] in (None, "")
     }
 
 
-def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, object]:
-    """Return the variables of an order's e-mail: strings, ints, datetimes and lists of dicts.
+#: What only the order's own address may get: a link may need no login.
+PRIVATE_DETAILS = ("customer_note", "order_url")
+
+
+def shown_details(order: Order, event_type: str) -> Mapping[str, object]:
+    """Return what the e-mail about an event shows of the order's details. The others are empty."""
+    if not order.details:
+        return NO_DETAILS
+    shown = _WITH_DETAILS.get(event_type, ())
+    return {
+        name: order.details.get(name, empty) if name in shown else empty for name, empty in NO_DETAILS.items()
+    }
+
+
+def is_private(order: Order, event_type: str) -> bool:
+    """Return whether the e-mail about an event shows something that only the order's own address may get."""
+    shown = _WITH_DETAILS.get(event_type, ())
+    return any(order.details.get(name) for name in PRIVATE_DETAILS if name in shown)
+
+
+def email_context(*, order: Order, event_type: str, change: Mapping[str, object]) -> dict[str, object]:
+    """Return the variables of an order's e-mail about an event: strings, ints, datetimes, and lists.
 
     `order` has its state after the change. `change` may have `at` (datetime), `amount` (int: the amount of
     this refund), `reason` (str), `tracking_url` (str) and `was_paid` (bool: whether a cancelled order was
@@ -126,17 +190,29 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
     `orders.parcels.shown` returns. Amounts are in minor units. A value that the e-mail does not show is
     None.
     """
-    items = [_item(item) for item in order.items]
+    parts = break_down(items=order.items, charges=order.charges, total=order.total_amount)
     parcel, left = (_name(order, change.get(key)) for key in ("parcel_lines", "left_lines"))
-    listed = sum(int(item["quantity"]) * int(item["unit_amount"]) for item in order.items)
     refund = change.get("amount")
     refunded = order.refunded_amount
     return {
         **dict(zip(_SHOWN, _values(order), strict=True)),
         "reference": one_line(order.reference) or _short_id(order),
-        "items": items[:SHOWN_ITEMS],
-        "more_items": max(0, len(items) - SHOWN_ITEMS),
-        "charges_amount": order.total_amount - listed if 0 < listed < order.total_amount else None,
+        "items": [
+            {
+                "name": line.name,
+                "quantity": line.quantity,
+                "unit_amount": line.unit_amount,
+                "line_amount": line.amount,
+            }
+            for line in parts.lines
+        ],
+        "more_items": parts.more,
+        "more_items_amount": parts.more_amount if parts.more else None,
+        "charges": [_charge(row, "charge_amount") for row in parts.rows],
+        "included_taxes": [_charge(row, "tax_amount") for row in parts.included],
+        "is_free": not order.total_amount,
+        **(details := shown_details(order, event_type)),
+        "has_details": any(details.values()),
         "refund_amount": refund,
         "refunded_amount": refunded or None,
         "remaining_amount": order.total_amount - refunded if 0 < refunded < order.total_amount else None,
@@ -145,7 +221,7 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
         "changed_at": change.get("at", order.updated_at),
         "reason": change.get("reason", ""),
         "tracking_url": change.get("tracking_url", ""),
-        "was_paid": bool(change.get("was_paid")),
+        "was_paid": bool(change.get("was_paid")) and order.total_amount > 0,
         "parcel_items": parcel[:SHOWN_ITEMS],
         "more_parcel_items": max(0, len(parcel) - SHOWN_ITEMS),
         "left_items": left[:SHOWN_ITEMS],
@@ -181,15 +257,8 @@ def fulfilment_before(fulfilment: str) -> dict[str, bool]:
     }
 
 
-def _item(item: Mapping[str, object]) -> dict[str, object]:
-    quantity, unit_amount = item["quantity"], item["unit_amount"]
-    assert isinstance(quantity, int) and isinstance(unit_amount, int)
-    return {
-        "name": item["name"],
-        "quantity": quantity,
-        "unit_amount": unit_amount,
-        "line_amount": quantity * unit_amount,
-    }
+def _charge(row: Row, name: str) -> dict[str, object]:
+    return {"kind": row.kind, "label": row.label, name: row.amount}
 
 
 def _name(order: Order, lines: object) -> list[dict[str, object]]:

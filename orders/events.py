@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orders.fields import ORDER_FIELDS, Kind, Use
-
 if TYPE_CHECKING:
     from orders.models import Order
 
@@ -85,11 +83,19 @@ EMAILS = [event.name for event in EVENTS.values() if event.email is not Email.NO
 DEFAULT_EMAILS = [event.name for event in EVENTS.values() if event.email is Email.DEFAULT]
 
 
-_PUBLISHED = [field for field in ORDER_FIELDS if Use.EVENTS in field.uses]
-_KEYS = [field.json_name for field in _PUBLISHED]
-_values = operator.attrgetter(*(field.name for field in _PUBLISHED))
+#: The order's columns in its events, by their names there. No name, no address and no free text.
+PUBLISHED = {
+    "orderId": "id",
+    "userId": "user_id",
+    "status": "status",
+    "fulfilment": "fulfilment",
+    "totalAmount": "total_amount",
+    "refundedAmount": "refunded_amount",
+    "currency": "currency",
+}
+_values = operator.attrgetter(*PUBLISHED.values())
 #: The keys of values that are no JSON.
-_WORDS = [field.json_name for field in _PUBLISHED if field.kind in (Kind.ID, Kind.STATUS, Kind.FULFILMENT)]
+_WORDS = ("orderId", "userId", "status", "fulfilment")
 
 
 def event_payload(*, order: Order, details: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +103,7 @@ def event_payload(*, order: Order, details: dict[str, Any]) -> dict[str, Any]:
 
     The payload has no name and no address. Consumers read them from the API.
     """
-    payload = dict(zip(_KEYS, _values(order), strict=True))
+    payload = dict(zip(PUBLISHED, _values(order), strict=True))
     for key in _WORDS:
         payload[key] = str(payload[key])
     payload.update(details)

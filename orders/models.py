@@ -119,7 +119,13 @@ class Order(models.Model):
     # The system that owns the order and alone changes it (orders.inbound.external), or "" for this system.
     source = models.CharField(max_length=100, default="", db_default="", blank=True, editable=False)
 
-    items = models.JSONField(default=list, blank=True)  # of {sku, name, quantity, unit_amount}
+    # A list of {sku, name, quantity, unit_amount}, and the `total_amount` that the shop shows for a line, if
+    # it gives one. An item that stands for `lines` has their sum (orders.breakdown).
+    items = models.JSONField(default=list, blank=True)
+    # A list of {kind, amount}, with a `label` and `included` if they are given.
+    charges = models.JSONField(default=list, db_default=[], blank=True)
+    # What else the customer expects to find, by the names of orders.fields.DETAIL_FIELDS. Absent is empty.
+    details = models.JSONField(default=dict, db_default={}, blank=True)
     total_amount = models.BigIntegerField()
     refunded_amount = models.BigIntegerField(default=0)
     currency = models.CharField(max_length=3, default="USD")

@@ -5,6 +5,7 @@ A copy shows the order and its recipient as they are now, and the change as its 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime as dt
 import uuid
@@ -22,10 +23,10 @@ from notifications.models import EmailNotification
 from notifications.services import give_up
 from notifications.states.transitions import EndedBy
 from notifications.suppressions import suppressed_among
-from orders.emails import email_context, fulfilment_before
+from orders.emails import PRIVATE_DETAILS, email_context, fulfilment_before, is_private
 from orders.events import EVENTS
 from orders.models import Order, Shipment
-from orders.parcels import compute_fulfilment, shown
+from orders.parcels import compute_fulfilment, read_shipments, shown
 from runtime.database.ids import id_floor
 from runtime.database.transactions import require_transaction
 from runtime.personal_data import ERASED_ADDRESS
@@ -107,6 +108,22 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
         for change in changes
     ]
     return done, refusals + more
+
+
+def render_public(email: EmailNotification, order: Order) -> RenderedEmail:
+    """Render an e-mail without what only its order's address may get. The order is locked, and as it is now.
+
+    An e-mail whose event is not stored here has no tracking link. Raise `NotRendered`.
+    """
+    stored = EmailNotification.objects.only(*COLUMNS).get(id=email.id)
+    order = copy.copy(order)
+    order.details = {name: value for name, value in order.details.items() if name not in PRIVATE_DETAILS}
+    change: Mapping[str, object] = {"at": stored.created_at}
+    if (first := _firsts([stored]).get(email.id)) is not None:
+        payload = _payloads([first]).get(first.event)
+        with contextlib.suppress(NotRendered):
+            change = _change(stored, order, first, payload, read_shipments(order))
+    return _render_stored(email, order, change)
 
 
 def _firsts(emails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
@@ -201,7 +218,7 @@ def _render(
     payloads: Mapping[tuple[uuid.UUID, int], Payload],
     shipments: Sequence[Shipment],
 ) -> RenderedEmail:
-    """Render the e-mail, and give `email` the order's recipient and sender. Raise `NotRendered`."""
+    """Render the e-mail, and give `email` the order's recipient. Raise as `_render_stored` does."""
     if email.recipient_email == ERASED_ADDRESS:
         raise NotRendered("its data was erased")
     if email.ended_by == EndedBy.RESTORE:
@@ -222,8 +239,14 @@ def _render(
     else:
         email.recipient_email, email.to_name = order.email, order.name
     email.locale = order.locale
+    return _render_stored(email, order, change)
+
+
+def _render_stored(email: EmailNotification, order: Order, change: Mapping[str, object]) -> RenderedEmail:
+    """Render the e-mail, and give it the sender of the order's shop. Raise `NotRendered`."""
     try:
-        context = email_context(order=order, change=change)
+        context = email_context(order=order, event_type=email.event_type, change=change)
+        email.is_private = is_private(order, email.event_type)
         profile = find_profile(order.source)
         email.profile, email.from_email, email.reply_to = profile.source, profile.from_email, profile.reply_to
         return render_email(

@@ -28,9 +28,11 @@ from opentelemetry.trace import SpanKind
 from events.publishing.write import new_event
 from notifications.content.new_emails import new_emails
 from notifications.states.transitions import NO_ADDRESS, Withheld
-from orders.emails import default_locale, email_context, fulfilment_before
+from orders.bodies import GIVEN_COLUMNS
+from orders.breakdown import find_rest, has_gap
+from orders.emails import default_locale, email_context, fulfilment_before, is_private
 from orders.events import EVENTS, event_payload
-from orders.fields import ERASED_VALUES, ITEM_FIELDS, Use, erase_items, names
+from orders.fields import ERASED_VALUES, erase_charges, erase_items, pack_details
 from orders.models import TRACKING, Order, OrderRefund, RefundWay, Shipment, UnexpectedPayment
 from orders.parcels import ENDS, SHIPPABLE, compute_fulfilment, event_details, read_shipments, shown
 from orders.refunds import describe_doubt, may_be_one, read_similar
@@ -83,7 +85,7 @@ class NothingUnexpected(ChangeRefused):
 
 #: The columns of an order of another system that the event with the highest sequence decides. `version` is
 #: that sequence.
-REPORTED_COLUMNS = ("status", "version", "refunded_amount", *names(Use.GIVEN))
+REPORTED_COLUMNS = ("status", "version", "refunded_amount", *GIVEN_COLUMNS)
 #: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
 REPORTED_TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
 #: Why the e-mails to an order's address are withheld.
@@ -93,7 +95,7 @@ MOST_TOLD = 100
 #: An order keeps the newest warnings.
 MOST_WARNINGS = 100
 #: The fields of an item in the event.
-_LINE = names(Use.EVENTS, ITEM_FIELDS)
+_LINE = ("sku", "quantity")
 
 
 class OrderChange:
@@ -209,7 +211,8 @@ class OrderChange:
             to_name=order.name,
             locale=order.locale,
             source=order.source,
-            context=lambda: email_context(order=shown, change=change),
+            context=lambda: email_context(order=shown, event_type=event, change=change),
+            is_private=is_private(shown, event),
             interval=EVENTS[event].email_interval,
             may_exist=may_exist,
             withheld=self.withheld,
@@ -251,14 +254,14 @@ def lock_shipment(shipment: Shipment, shipments: list[Shipment]) -> Shipment:
 
 
 def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> OrderChange:
-    """Make a new, pending order. `values` are columns of the order. Amounts are in minor units.
+    """Make a new, pending order. `values` are its columns and details. Amounts are in minor units.
 
     `now` is the database's time.
     """
     work = context.current()
     values.setdefault("locale", default_locale(source=""))
     order = Order(
-        **values,
+        **pack_details(values),
         items=[dict(item) for item in items],
         correlation_id=work.correlation_id,
         traceparent=work.traceparent,
@@ -533,8 +536,8 @@ def erase(*, orders: Sequence[Order]) -> dict[str, int]:
     """
     require_transaction("an erasure")
     for order in orders:
-        order.items = erase_items(order.items)
-    Order.objects.bulk_update(orders, ["items"])
+        order.items, order.charges = erase_items(order.items), erase_charges(order.charges)
+    Order.objects.bulk_update(orders, ["items", "charges"])
     ids = [order.id for order in orders]
     empty = dict.fromkeys(TRACKING, "")
     parcels = Shipment.objects.filter(order_id__in=ids).exclude(**empty)
@@ -578,6 +581,7 @@ def apply_reported_state(
     if (order is None or had_no_address) and erased_at is not None and reported.created_at < erased_at:
         _erase_report(reported)
     before = (order.items, order.completed_at) if order is not None else None
+    has_told_gap = overtaken or (order is not None and _has_gap(order))
     if order is None:
         order = reported
     else:
@@ -599,7 +603,8 @@ def apply_reported_state(
     applied.withheld = withheld
     applied.has_new_address = had_no_address and bool(order.email)
     early = ["placedAt: It is in the future. The event's time is used."] if is_early else []
-    for warning in (*warnings, *early):
+    gap = [] if has_told_gap else _describe_gap(reported)
+    for warning in (*warnings, *early, *gap):
         applied.warn(warning, about=f"{event}, sequence {reported.version}")
     # Without a parcel that is away, it stays none.
     if order.fulfilment != Order.Fulfilment.NONE and before != (order.items, order.completed_at):
@@ -624,11 +629,27 @@ def apply_reported_state(
     return applied
 
 
+def _has_gap(order: Order) -> bool:
+    return has_gap(items=order.items, charges=order.charges, total=order.total_amount)
+
+
+def _describe_gap(order: Order) -> list[str]:
+    """Return a warning if the lines and charges of a report differ from its total by more than rounding."""
+    if not _has_gap(order):
+        return []
+    rest = find_rest(items=order.items, charges=order.charges, total=order.total_amount)
+    shown = "other charges" if rest > 0 else "other reductions"
+    return [
+        f"totalAmount: The items and charges give {order.total_amount - rest}, not {order.total_amount}."
+        f" E-mails show the difference of {rest} as {shown}."
+    ]
+
+
 def _erase_report(reported: Order) -> None:
     """Take the personal data out of the report of an erased person's order."""
     for name, erased in ERASED_VALUES.items():
         setattr(reported, name, erased)
-    reported.items = erase_items(reported.items)
+    reported.items, reported.charges = erase_items(reported.items), erase_charges(reported.charges)
 
 
 def _check_report(order: Order, reported: Order, *, is_history: bool) -> None:

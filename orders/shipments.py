@@ -11,7 +11,6 @@ import datetime as dt
 import uuid
 from collections.abc import Mapping, Sequence
 
-from orders.fields import camel
 from orders.models import TRACKING, Order, Shipment
 from orders.parcels import (
     ENDS,
@@ -26,6 +25,7 @@ from orders.parcels import (
 from orders.services import OrderChange, lock_order, lock_shipment
 from orders.transitions import ChangeRefused, ExternallyOwned, InvalidTransition
 from runtime.personal_data import ERASED_ADDRESS
+from web.api.fields import camel
 
 #: An own order has at most so many shipments.
 MOST_SHIPMENTS = 100

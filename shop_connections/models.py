@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from urllib.parse import urlsplit
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -92,6 +93,10 @@ class ShopConnection(models.Model):
         except Unreadable:
             return False
         return True
+
+    def has_host(self, url: str) -> bool:
+        """Return whether a link leads to the host of the shop's address."""
+        return urlsplit(url).hostname == urlsplit(self.address).hostname
 
     def withheld(self, at: dt.datetime) -> Withheld | None:
         """Return the state of the e-mail about a change at this time by the shop's clock, if none is sent.

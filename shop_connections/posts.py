@@ -227,10 +227,10 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             most=most,
         )
         post.reference = translation.reference[:100]
-        handlers = _handlers(shop, translation.doubts)
-        for document in translation.events:
+        for number, document in enumerate(translation.events):
             if time.monotonic() > until:
                 raise _TooSlow
+            handlers = _handlers(shop, () if number else translation.doubts)
             envelope = envelope_of(document, topic=str(document["eventType"]))
             apply_in_transaction(envelope, consumer=NAME, handlers=handlers)
         order = cast("Order | None", held.row)
@@ -252,6 +252,8 @@ def stored_of(order: Order) -> Stored:
         name=order.name,
         reference=order.reference,
         items=order.items,
+        charges=order.charges,
+        details=order.details,
         shipments={
             shipment.reference: StoredShipment(
                 carrier=shipment.carrier,

@@ -35,6 +35,8 @@ class Stored:
     name: str
     reference: str
     items: Sequence[Mapping[str, Any]]
+    charges: Sequence[Mapping[str, Any]]
+    details: Mapping[str, Any]
     shipments: Mapping[str, StoredShipment]  # by reference
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 from django.conf import settings
 
@@ -22,7 +23,7 @@ from runtime.telemetry import context as work_context
 #: The columns that a copy has from its original, besides its content.
 KEPT = (
     *("order_id", "source", "event_type", "recipient_email", "to_name", "locale"),
-    *("profile", "from_email", "reply_to", "shop_copy_of", "customer_email"),
+    *("profile", "from_email", "reply_to", "shop_copy_of", "customer_email", "is_private"),
 )
 
 
@@ -34,9 +35,15 @@ class NotCopied(Exception):
         self.status = status
 
 
-def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
+def copy_email(
+    *,
+    id: uuid.UUID,
+    recipient_email: str = "",
+    render_public: Callable[[EmailNotification], RenderedEmail] | None = None,
+) -> uuid.UUID:
     """Insert a copy of an ended e-mail, to the same or another address, and return the copy's id.
 
+    If `render_public` is given, the copy of a private e-mail has what it returns. It may raise `NotCopied`.
     The caller must have locked the order, or an erasure could miss the copy. Raise
     `EmailNotification.DoesNotExist`, or `NotCopied` with the reason.
     """
@@ -54,6 +61,8 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     for why in suppressed_among([email]).values():
         raise NotCopied(f"the address is suppressed: {why}", status=email.status)
     content = RenderedEmail(email.subject, email.body, email.body_text, email.text_versions or ())
+    if email.is_private and render_public is not None:
+        content, email.is_private = render_public(email), False
     return add_copy(email, content=content)
 
 

@@ -43,6 +43,7 @@ def new_emails(
     source: str,
     context: Callable[[], Mapping[str, object]],
     interval: dt.timedelta | None = None,
+    is_private: bool = False,
     may_exist: bool = False,
     withheld: Withheld | None = None,
 ) -> list[models.Model]:
@@ -86,6 +87,7 @@ def new_emails(
         "body": content.body_html,
         "body_text": content.body_text,
         "text_versions": list(content.text_versions) or None,
+        "is_private": is_private and not is_erased,
         "max_retries": settings.MAX_RETRIES,
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,

@@ -73,7 +73,7 @@ class TemplateFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TemplateData:
-    """The data of an e-mail as its reader sees them: texts, numbers, and lists of mappings of both."""
+    """The data of an e-mail as its reader sees them: texts, numbers, and lists of texts or of mappings."""
 
     language: str
     data: Mapping[str, object]
@@ -120,7 +120,7 @@ def localize(*, locale: str, context: Mapping[str, object], profile: Profile) ->
     - a string under `…_url` unchanged if it is an http(s) URL, else as an empty string;
     - a `reason`, which is the shop's, as one line without invisible characters;
     - every other string likewise, and so that mail programs link nothing in it;
-    - a list of mappings by the same rules.
+    - a list of mappings, or of strings, by the same rules.
     """
     reader = _reader(locale)
     currency = str(context.get("currency", ""))
@@ -250,6 +250,8 @@ def _money(amount: int, currency: str, locale: Locale) -> str:
 
 def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> object:
     match value:
+        case "":
+            return value
         case str():
             if key.endswith("_url"):
                 return _safe_url(value)
@@ -263,6 +265,8 @@ def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> o
         case list():
             return [
                 {k: _presentable(k, v, currency=currency, locale=locale) for k, v in entry.items()}
+                if isinstance(entry, Mapping)
+                else _presentable(key, entry, currency=currency, locale=locale)
                 for entry in value
             ]
         case _:

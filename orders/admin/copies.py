@@ -68,6 +68,7 @@ class CopyPage(admin.ModelAdmin[Order]):
             "title": "Send a copy",
             "opts": EmailNotification._meta,
             "email": email,
+            "order_address": Order.objects.filter(id=email.order_id).values_list("email", flat=True).first(),
             "form": form,
             "back": reverse("admin:notifications_emailnotification_change", args=[id]),
             "media": self.media,

@@ -18,7 +18,8 @@ from notifications.content.rendering import format_amount
 from notifications.models import OWN_ORDERS, EmailNotification
 from orders.admin.addresses import may_correct
 from orders.admin.search import orders_of
-from orders.fields import ORDER_FIELDS, Use, names
+from orders.breakdown import Row, break_down
+from orders.fields import NO_DETAILS, ORDER_FIELDS
 from orders.models import NEWEST_FIRST, STUCK, Order, UnexpectedPayment
 from orders.parcels import count_left, read_shipments
 from orders.timeline import name_lines, read_timeline, say_money
@@ -81,12 +82,19 @@ _SHOWN_BY = {
     "source": "owner",
     "total_amount": "total",
     "refunded_amount": "refunded",
-    "items": "item_table",
+    "items": "parts",
+    "details": "detail_list",
 }
 
 
 def _fields_of(section: str) -> tuple[str, ...]:
     return tuple(_SHOWN_BY.get(field.name, field.name) for field in ORDER_FIELDS if field.section == section)
+
+
+def _name(row: Row) -> str:
+    """Return what the page calls a row, such as "Shipping (DHL)"."""
+    word = row.kind.replace("_", " ").capitalize()
+    return f"{word} ({row.label})" if row.label else word
 
 
 def _emails(request: HttpRequest, order: Order) -> list[EmailState]:
@@ -137,7 +145,7 @@ class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "owner", "state", "shipped", "total", "refunded", "email", "created"]
     list_filter = [OrderStatusFilter, FulfilmentFilter, OrderShopFilter, StuckFilter, PlacedAge, PlacedPeriod]
     ordering = list(NEWEST_FIRST)
-    csv_columns = names(Use.CSV)
+    csv_columns = tuple(field.name for field in ORDER_FIELDS if field.in_csv)
     search_fields = ["reference"]
     search_help_text = HELP
     fieldsets = [
@@ -176,23 +184,32 @@ class OrderPage(admin.ModelAdmin[Order]):
     def created(self, order: Order) -> SafeString | str:
         return show_time(order.created_at)
 
-    @admin.display(description="items")
-    def item_table(self, order: Order) -> SafeString | str:
-        return (
-            format_html_join(
-                "",
-                "{} × {} ({})<br>",
-                (
-                    (
-                        item["quantity"],
-                        item["name"],
-                        format_amount(amount=item["unit_amount"], currency=order.currency, locale="en"),
-                    )
-                    for item in order.items
-                ),
-            )
-            or "none"
+    @admin.display(description="items and charges")
+    def parts(self, order: Order) -> SafeString | str:
+        """Show all lines, and the rows that e-mails show between them and the total."""
+        parts = break_down(
+            items=order.items, charges=order.charges, total=order.total_amount, most=len(order.items)
         )
+        rows = [
+            *((f"{line.quantity} × {line.name}", line.amount) for line in parts.lines),
+            *((_name(row), row.amount) for row in parts.rows),
+            *((f"includes {row.label or 'tax'}", row.amount) for row in parts.included),
+        ]
+        shown = (
+            (name, format_amount(amount=amount, currency=order.currency, locale="en"))
+            for name, amount in rows
+        )
+        return format_html_join("", "{}: {}<br>", shown) or "none"
+
+    @admin.display(description="details")
+    def detail_list(self, order: Order) -> SafeString | str:
+        details = ((name, order.details.get(name)) for name in NO_DETAILS)
+        lines = (
+            (name.replace("_", " ").capitalize(), line if isinstance(line, str) else ", ".join(line))
+            for name, line in details
+            if line
+        )
+        return format_html_join("", "{}: {}<br>", lines) or "none"
 
     def render_change_form(
         self,

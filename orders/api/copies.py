@@ -10,7 +10,6 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.urls import reverse
-from drf_spectacular.extensions import OpenApiSerializerExtension
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -24,7 +23,7 @@ from web.api.fields import EmailAddress, Flag, StrictSerializer
 from web.api.idempotency import answer_once
 from web.api.problem_types import declare_type
 from web.api.problems import Problem, not_found
-from web.api.schema import operation
+from web.api.schema import ClosedBody, operation
 from web.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 from web.models import ApiToken
 
@@ -52,13 +51,15 @@ class CopyBody(StrictSerializer):
         return attrs
 
 
-class _CopyBodyInDocument(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+class _CopyBodyInDocument(ClosedBody):  # type: ignore[no-untyped-call]
     """The schema of `CopyBody`, with what `validate` asks. drf-spectacular registers the class."""
 
     target_class = CopyBody
+    match_subclasses = False
+    priority = 0
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        schema = super().map_serializer(auto_schema, direction)
         corrects = {"properties": {"update_order": {"const": True}}, "required": ["update_order"]}
         return {**schema, "if": corrects, "then": {"required": ["recipient_email"]}}
 

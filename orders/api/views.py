@@ -125,6 +125,8 @@ class Orders(ApiView):
             "locale": "de",
             "reference": "A-1001",
             "items": [{"sku": "TEA-1", "name": "Green tea", "quantity": 2, "unit_amount": 1995}],
+            "delivery_address": ["Alice Lee", "5 High Street", "Leeds LS1 1AA"],
+            "order_url": "https://shop.example.com/orders/1001",
         },
     )
     def post(self, request: Request) -> HttpResponse:

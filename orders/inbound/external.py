@@ -24,10 +24,11 @@ from notifications.connected import ConnectedShop
 from notifications.content.rendering import nearest_locale
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
-from orders.bodies import CancelBody, CompleteBody, Locale, OrderBody
+from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, Locale, OrderBody, longest
+from orders.breakdown import as_stored
 from orders.emails import default_locale
 from orders.events import EVENTS
-from orders.fields import MAX_AMOUNT, longest
+from orders.fields import MAX_AMOUNT, pack_details
 from orders.inbound.fallbacks import FactBody, use_fallbacks
 from orders.inbound.fulfilment import ParcelData
 from orders.inbound.reading import CURRENCY_FORM, InboundTopic, read_data, save_change
@@ -38,7 +39,7 @@ from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context
-from web.api.fields import Choice, Code, Flag, Integer, Text
+from web.api.fields import Choice, Code, Flag, Integer, Moment, Text
 
 S = Order.Status
 LARGEST_SEQUENCE = 2**31 - 1
@@ -66,9 +67,27 @@ class ReportedLocale(Locale):
         return value
 
 
+class FactItem(ItemBody):
+    """One line of the order. One that takes money off becomes a discount."""
+
+    unit_amount = Integer(min_value=-MAX_AMOUNT, max_value=MAX_AMOUNT, help_text="In minor units")
+    total_amount = Integer(
+        required=False,
+        min_value=-MAX_AMOUNT,
+        max_value=MAX_AMOUNT,
+        help_text="What the shop shows for the line, if it is not quantity × unitAmount",
+    )
+
+
 class ExternalOrder(FactBody, OrderBody):
     """The order after the change."""
 
+    items = FactItem(
+        many=True, required=False, help_text="Beyond 200, the rest becomes one item with its sum"
+    )
+    charges = ChargeBody(
+        many=True, required=False, help_text="Beyond 20, the rest becomes one charge with its sum"
+    )
     order_id = Text(max_length=100, help_text="Any text. A UUID becomes the order's id here")
     user_id = Text(max_length=100, help_text="Any text, such as a UUID")
     status = Choice(choices=S.choices)
@@ -88,7 +107,7 @@ class ExternalOrder(FactBody, OrderBody):
     refunded_amount = Integer(
         required=False, min_value=0, max_value=MAX_AMOUNT, default=0, help_text="In minor units; 0 if absent"
     )
-    placed_at = serializers.DateTimeField(help_text="When the customer placed the order")
+    placed_at = Moment(help_text="When the customer placed the order")
     notify = Flag(
         required=False,
         default=True,
@@ -111,11 +130,11 @@ class ExternalOrder(FactBody, OrderBody):
         return attrs
 
 
-class Completed(CompleteBody, ExternalOrder):
+class Completed(ExternalOrder, CompleteBody):
     pass
 
 
-class Cancelled(CancelBody, ExternalOrder):
+class Cancelled(ExternalOrder, CancelBody):
     was_paid = Flag()
 
 
@@ -138,8 +157,8 @@ class Refund(ExternalOrder):
 class ReportedParcel(ParcelData):
     """A parcel as it is after the change."""
 
-    delivered_at = serializers.DateTimeField(required=False)
-    returned_at = serializers.DateTimeField(required=False)
+    delivered_at = Moment(required=False)
+    returned_at = Moment(required=False)
 
 
 class Shipped(ExternalOrder):
@@ -226,6 +245,9 @@ def apply_report(
     parcel = report.pop("shipment", None)
     if shop is not None:
         report["withheld"] = shop.withheld(event.timestamp or timezone.now())
+        if (link := reported.details.get("order_url")) and not shop.has_host(link):
+            del reported.details["order_url"]
+            report["warnings"].append("orderUrl: It leads to another host than the shop's. It was left out.")
     try:
         change = services.apply_reported_state(
             reported=reported, event=name, at=event.timestamp, sends_email=parcel is None, **report
@@ -266,6 +288,9 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     if values["status"] not in statuses:
         raise Rejected(f"data.status: After this event an order is {' or '.join(statuses)}.")
     report = {key: values.pop(key) for key in DETAILS if key in values}
+    stored = as_stored(values.get("items", []), values.get("charges", []))
+    values |= {"items": stored.items, "charges": stored.charges}
+    values = pack_details(values)
     foreign_id, work = values.pop("order_id"), context.current()
     id = our_id(source=source, id=foreign_id)
     user_id = values.pop("user_id", None)
@@ -278,6 +303,8 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     if "shipment" in report:
         parcel = report["shipment"]
         report["shipment"], more = use_fallbacks(parcel)
+        if "lines" in report["shipment"]:
+            report["shipment"]["lines"] = stored.move_lines(report["shipment"]["lines"])
         warnings += [f"shipment.{warning}" for warning in more]
         for name in parcel.keys() & {"delivered_at", "returned_at"} - report["shipment"].keys():
             report["shipment"][name] = event.timestamp or timezone.now()

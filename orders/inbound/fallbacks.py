@@ -11,8 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 from rest_framework import serializers
 
 from notifications.content.rendering import nearest_locale
-from orders.fields import camel, longest
-from web.api.fields import StrictSerializer
+from orders.details import hide_card_number
+from runtime.texts import one_line
+from web.api.fields import StrictSerializer, camel
 
 Field = serializers.Field[Any, Any, Any, Any]
 _LEFT_OUT = "It was left out."
@@ -36,25 +37,11 @@ class FactBody(StrictSerializer):
 
     identity: ClassVar[str] = ""
 
-    def to_internal_value(self, data: Any) -> dict[str, Any]:
-        """Return the checked values, with an `Unusable` in place of each that has a fallback."""
-        if not isinstance(data, Mapping):
-            raise serializers.ValidationError("This must be an object.")
-        values: dict[str, Any] = {}
-        errors: dict[str, Any] = {}
-        for name, field in self.fields.items():
-            try:
-                values[name] = field.run_validation(data.get(name, serializers.empty))
-            except serializers.SkipField:
-                continue
-            except serializers.ValidationError as error:
-                if name in FALLBACKS and name != self.identity:
-                    values[name] = replace(name, field, data.get(name), error)
-                else:
-                    errors[name] = error.detail
-        if errors:
-            raise serializers.ValidationError(errors)
-        return values
+    def replace(self, name: str, value: Any, error: serializers.ValidationError) -> Any:
+        """Return an `Unusable` if the field has a fallback."""
+        if name not in FALLBACKS or name == self.identity:
+            raise error
+        return replace(name, self.fields[name], None if value is serializers.empty else value, error)
 
 
 def _first_fault(detail: Any) -> str:
@@ -63,12 +50,12 @@ def _first_fault(detail: Any) -> str:
     return str(detail)
 
 
-def _is_valid(field: Field, value: Any) -> bool:
+def _read(field: Field, value: Any) -> Any:
+    """Return the checked value, or None if it is refused."""
     try:
-        field.run_validation(value)
+        return field.run_validation(value)
     except serializers.ValidationError:
-        return False
-    return True
+        return None
 
 
 def _cut(field: Field, value: Any) -> Any:
@@ -80,18 +67,41 @@ def _cut(field: Field, value: Any) -> Any:
 
 
 def _cut_text(field: Field, value: Any) -> tuple[str | None, str]:
-    cut = _cut(field, value)
-    return (cut, "It was cut.") if _is_valid(field, cut) else (None, _LEFT_OUT)
+    cut = _read(field, _cut(field, value))
+    return (None, _LEFT_OUT) if cut is None else (cut, "It was cut.")
+
+
+def _cut_line(field: Field, value: Any) -> tuple[str | None, str]:
+    """Return a text with only the last digits of cards and accounts, and cut to its field."""
+    hidden = hide_card_number(one_line(value)) if isinstance(value, str) else value
+    return _cut_text(field, hidden)
+
+
+def _cut_address(field: Field, value: Any) -> tuple[list[str] | None, str]:
+    """Return the lines that say something, cut to their field, as far as an address may have so many."""
+    parts: Any = field
+    cut = [_read(parts.child, _cut(parts.child, line)) for line in value] if isinstance(value, list) else []
+    lines = list(filter(None, cut))[: parts.max_length]
+    return (lines, "It was cut.") if lines else (None, _LEFT_OUT)
+
+
+def _cut_charges(field: Field, value: Any) -> tuple[list[Any], str]:
+    """Return the charges with their labels cut, or none if they are malformed in any other way."""
+    return _cut_list(field, value, "The order has no charges.")
 
 
 def _cut_items(field: Field, value: Any) -> tuple[list[Any], str]:
     """Return the items with their texts cut, or none if they are malformed in any other way."""
+    return _cut_list(field, value, "The order has no items.")
+
+
+def _cut_list(field: Field, value: Any, instead: str) -> tuple[list[Any], str]:
     if isinstance(value, list):
         parts: Mapping[str, Field] = field.child.fields  # type: ignore[attr-defined] # a list's serializer
         cut = [_cut_item(parts, item) for item in value]
-        if _is_valid(field, cut):
-            return cut, "Its texts were cut."
-    return [], "The order has no items."
+        if (usable := _read(field, cut)) is not None:
+            return usable, "Its texts were cut."
+    return [], instead
 
 
 def _cut_item(parts: Mapping[str, Field], item: Any) -> Any:
@@ -101,7 +111,8 @@ def _cut_item(parts: Mapping[str, Field], item: Any) -> Any:
 
 
 def _near_locale(field: Field, value: Any) -> tuple[str | None, str]:
-    near = nearest_locale(value, longest=longest("locale")) if isinstance(value, str) else None
+    most = getattr(field, "max_length", 0)
+    near = nearest_locale(value, longest=most) if isinstance(value, str) else None
     return near, f"It became {near}." if near else "It became the default of the shop's profile."
 
 
@@ -117,6 +128,13 @@ FALLBACKS: Mapping[str, Callable[[Field, Any], tuple[Any, str]]] = {
     "reference": _cut_text,
     "locale": _near_locale,
     "items": _cut_items,
+    "charges": _cut_charges,
+    "delivery_address": _cut_address,
+    "billing_address": _cut_address,
+    "delivery_method": _cut_text,
+    "payment_method": _cut_line,
+    "customer_note": _cut_text,
+    "order_url": _always(None, _LEFT_OUT),
     "placed_at": _always(None, "The event's time is used."),
     "carrier": _cut_text,
     "tracking_number": _always(None, _LEFT_OUT),

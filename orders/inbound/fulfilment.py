@@ -9,15 +9,13 @@ import functools
 import uuid
 from typing import Any
 
-from rest_framework import serializers
-
 from events.consuming.envelope import Envelope
 from orders import shipments
 from orders.bodies import MAX_TRACKING, Fields, LineBody, ShipmentReference
 from orders.inbound.fallbacks import FactBody, use_fallbacks
 from orders.inbound.reading import InboundTopic, order_handler, read_data
 from orders.services import OrderChange
-from web.api.fields import Text, WebAddress
+from web.api.fields import Moment, Text, WebAddress
 
 
 class ToldParcel(FactBody):
@@ -31,7 +29,7 @@ class ParcelData(ToldParcel):
     carrier = Text(required=False, max_length=MAX_TRACKING)
     tracking_number = Text(required=False, max_length=MAX_TRACKING)
     tracking_url = WebAddress(required=False)
-    shipped_at = serializers.DateTimeField(required=False, help_text="The event's time if absent")
+    shipped_at = Moment(required=False, help_text="The event's time if absent")
 
     def get_fields(self) -> Fields:
         options: Any = {
@@ -43,11 +41,11 @@ class ParcelData(ToldParcel):
 
 
 class DeliveredData(ToldParcel):
-    delivered_at = serializers.DateTimeField(required=False, help_text="The event's time if absent")
+    delivered_at = Moment(required=False, help_text="The event's time if absent")
 
 
 class ReturnedData(ToldParcel):
-    returned_at = serializers.DateTimeField(required=False, help_text="The event's time if absent")
+    returned_at = Moment(required=False, help_text="The event's time if absent")
 
 
 def shipment_created(event: Envelope, order_id: uuid.UUID) -> OrderChange:

@@ -48,17 +48,21 @@ class PaymentData(StrictSerializer):
     )
 
 
-class RefundData(PaymentData):
-    """The money that went back."""
+class RefundedAmount(Integer):
+    """An amount that some balance can be. The released schema names no maximum and must not get one."""
 
-    amount = Integer(required=False, min_value=1, help_text="In minor units")
-    refund_id = RefundId(required=False)
-
-    def validate_amount(self, value: int) -> int:
-        """Refuse what no balance can be. The released schema names no maximum and must not get one."""
+    def to_internal_value(self, data: Any) -> int:
+        value = super().to_internal_value(data)
         if value > MAX_AMOUNT:
             raise serializers.ValidationError(f"Ensure this value is less than or equal to {MAX_AMOUNT}.")
         return value
+
+
+class RefundData(PaymentData):
+    """The money that went back."""
+
+    amount = RefundedAmount(required=False, min_value=1, help_text="In minor units")
+    refund_id = RefundId(required=False)
 
 
 class FailureData(StrictSerializer):

@@ -14,11 +14,10 @@ from rest_framework.fields import Field
 
 from events.consuming.envelope import Envelope, Rejected
 from events.consuming.handlers import Handler
-from orders.fields import camel
 from orders.services import OrderChange, OrderNotFound
 from orders.transitions import ChangeRefused
 from runtime.texts import CONTROL_CHARACTERS
-from web.api.fields import StrictSerializer, cached_serializer, unknown_field
+from web.api.fields import StrictSerializer, cached_serializer, camel, unknown_field
 from web.api.problems import faults_of
 
 #: Currencies come and go, so an event's currency is checked by its form alone.

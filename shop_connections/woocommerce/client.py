@@ -23,7 +23,8 @@ _PATH = "/wp-json/wc/v3/orders"
 PAGE_SIZE = 50
 #: The fields that shop_connections.woocommerce.order reads. The shop sends nothing else about its customers.
 _FIELDS = (
-    "id,number,status,currency,total,prices_include_tax,customer_id,payment_method,billing,line_items,refunds,"
+    "id,number,status,currency,total,total_tax,prices_include_tax,customer_id,customer_note,payment_method,"
+    "payment_method_title,billing,shipping,line_items,shipping_lines,fee_lines,coupon_lines,tax_lines,refunds,"
     "meta_data,date_created_gmt,date_modified_gmt,date_paid_gmt,date_completed_gmt"
 )
 _MOST_PAGES = 2000

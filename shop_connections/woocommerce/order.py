@@ -8,24 +8,24 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterator, Mapping
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from html import unescape
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from events.consuming.envelope import DEEPEST, Rejected
-from notifications.content.rendering import minor_digits
-from orders.fields import ITEM_FIELDS, MAX_AMOUNT, MAX_ITEMS, longest
+from orders.bodies import ItemBody, longest
+from orders.breakdown import MAX_ITEMS, Charge, Item
+from orders.fields import MAX_AMOUNT
 from runtime.addresses import NotAnAddress, read_address
-from runtime.texts import one_line
+from shop_connections.woocommerce.charges import line_amount, read_charges
+from shop_connections.woocommerce.details import read_details
 from shop_connections.woocommerce.parcels import Parcel, read_parcels
+from shop_connections.woocommerce.values import cut, decimal, html_text, members, minor, scaled, text, whole
 from web.api.bodies import NotStrict, parse_json
 
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _STATUS = re.compile(r"[a-z0-9][a-z0-9_-]{0,49}")
 _CODE = re.compile(r"[a-z0-9_]{1,80}")
-_LONGEST_ITEM_TEXT = {field.name: field.most for field in ITEM_FIELDS}
 _MOST_ITEMS_OF_LINE = 10**6
-Item = Mapping[str, str | int]
 
 
 class ShopRefund(NamedTuple):
@@ -50,14 +50,20 @@ class ShopOrder(NamedTuple):
     user_id: str
     email: str  # "" if no provider would take it
     name: str
-    items: tuple[Item, ...]
+    items: tuple[Item, ...]  # all of them; an order stores fewer
+    charges: tuple[Charge, ...]
+    details: Mapping[str, Any]
     parcels: tuple[Parcel, ...]
+    doubts: tuple[str, ...]
 
 
-def read_order(body: bytes) -> ShopOrder | None:
-    """Return a body's order, or None if the body is about none. Raise `Rejected`."""
+def read_order(body: bytes, *, locale: str) -> ShopOrder | None:
+    """Return a body's order, or None if the body is about none. Raise `Rejected`.
+
+    Addresses have the names of countries in the language of `locale`.
+    """
     document = _parse(body)
-    return _read(document) if _is_order(document) else None
+    return _read(document, locale) if _is_order(document) else None
 
 
 def read_order_id(body: bytes) -> str | None:
@@ -100,42 +106,50 @@ def _is_order(document: Mapping[str, Any]) -> bool:
     return "line_items" in document and "status" in document and "billing_period" not in document
 
 
-def _read(document: Mapping[str, Any]) -> ShopOrder:
+def _read(document: Mapping[str, Any], locale: str) -> ShopOrder:
     id, currency = _id(document), document.get("currency")
     if not isinstance(currency, str) or not _CURRENCY.fullmatch(currency):
         raise Rejected("its currency is not three capital letters")
     modified_at = _time(document, "date_modified_gmt")
     if modified_at is None:
         raise Rejected("its date_modified_gmt is missing")
-    total = _minor(document.get("total"), currency)
-    if total is None or total < 0:
+    total = minor(document.get("total"), currency)
+    if total is None:
         raise Rejected("its total is not an amount")
-    customer = _whole(document.get("customer_id"))
+    customer = whole(document.get("customer_id"))
     billing = document.get("billing")
     billing = billing if isinstance(billing, dict) else {}
-    lines = list(_lines(document, currency))
+    with_tax = document.get("prices_include_tax") is True
+    lines = list(_lines(document, currency, with_tax=with_tax))
+    # The last item that is stored may stand for many.
+    apart = lines if len(lines) <= MAX_ITEMS else lines[: MAX_ITEMS - 1]
     return ShopOrder(
         id=id,
-        number=_cut(_text(document.get("number")) or id, longest("reference")),
+        number=cut(text(document.get("number")) or id, longest("reference")),
         status=_status(document),
         currency=currency,
-        total=total,
+        total=max(0, total),
         refunds=_refunds(document, currency),
         created_at=_time(document, "date_created_gmt") or modified_at,
         modified_at=modified_at,
         paid_at=_time(document, "date_paid_gmt"),
         completed_at=_time(document, "date_completed_gmt"),
-        payment_method=_text(document.get("payment_method")),
+        payment_method=text(document.get("payment_method")),
         user_id=str(customer) if customer else f"guest-{id}",
         email=_email(billing.get("email")),
         name=_name(billing),
         items=tuple(line.item for line in lines),
-        parcels=read_parcels(document, items=[line.ids for line in lines]),
+        charges=tuple(read_charges(document, currency, with_tax=with_tax)),
+        details=read_details(document, locale=locale),
+        parcels=read_parcels(document, items=[line.ids for line in apart]),
+        doubts=(f"total: The shop says {total} minor units of {currency}. 0 is stored.",)
+        if total < 0
+        else (),
     )
 
 
 def _id(document: Mapping[str, Any]) -> str:
-    id = _whole(document.get("id"))
+    id = whole(document.get("id"))
     if not id or id < 0:
         raise Rejected("its id is not a number")
     return str(id)
@@ -155,8 +169,8 @@ def _refunds(document: Mapping[str, Any], currency: str) -> tuple[ShopRefund, ..
         raise Rejected("its refunds are missing")
     amounts: dict[int, int] = {}
     for refund in listed:
-        id = _whole(refund.get("id")) if isinstance(refund, dict) else None
-        amount = _minor(refund.get("total"), currency) if id else None
+        id = whole(refund.get("id")) if isinstance(refund, dict) else None
+        amount = minor(refund.get("total"), currency) if id else None
         if id is None or amount is None:
             raise Rejected("one of its refunds has no id or no total")
         amounts[id] = abs(amount)
@@ -168,26 +182,27 @@ class _ReadLine(NamedTuple):
     ids: frozenset[int]  # of the line, its product and its variation
 
 
-def _lines(document: Mapping[str, Any], currency: str) -> Iterator[_ReadLine]:
-    """Yield the order's lines, with the tax if the shop's prices include it."""
-    listed = document.get("line_items")
-    lines = [line for line in listed if isinstance(line, dict)] if isinstance(listed, list) else []
-    with_tax = document.get("prices_include_tax") is True
-    for line in lines[:MAX_ITEMS]:
-        total, tax = _decimal(line.get("total")), _decimal(line.get("total_tax")) if with_tax else None
-        amount, quantity = (total or Decimal(0)) + (tax or Decimal(0)), _decimal(line.get("quantity"))
+def _lines(document: Mapping[str, Any], currency: str, *, with_tax: bool) -> Iterator[_ReadLine]:
+    """Yield the order's lines, but not those that take money off, which are charges."""
+    for line in members(document, "line_items"):
+        amount, quantity = line_amount(line, with_tax=with_tax), decimal(line.get("quantity"))
         if quantity is None or quantity <= 0 or amount < 0:
             continue
         if quantity != quantity.to_integral_value() or quantity > _MOST_ITEMS_OF_LINE:
             quantity = Decimal(1)  # 2.5 kg, which a plug-in allows
-        ids = [_whole(line.get(key)) for key in ("variation_id", "product_id", "id")]
-        sku = _text(line.get("sku")) or str(next(filter(None, ids), "-"))
-        item: Item = {
-            "sku": _cut(sku, _LONGEST_ITEM_TEXT["sku"]),
-            "name": _cut(_html_text(line.get("name")) or sku, _LONGEST_ITEM_TEXT["name"]),
+        ids = [whole(line.get(key)) for key in ("variation_id", "product_id", "id")]
+        sku = text(line.get("sku")) or str(next(filter(None, ids), "-"))
+        unit_amount, total_amount = (
+            min(scaled(sum, currency), MAX_AMOUNT) for sum in (amount / quantity, amount)
+        )
+        item: dict[str, Any] = {
+            "sku": cut(sku, longest("sku", ItemBody)),
+            "name": cut(html_text(line.get("name")) or sku, longest("name", ItemBody)),
             "quantity": int(quantity),
-            "unit_amount": min(_scaled(amount / quantity, currency), MAX_AMOUNT),
+            "unit_amount": unit_amount,
         }
+        if unit_amount * int(quantity) != total_amount:
+            item["total_amount"] = total_amount
         yield _ReadLine(item, frozenset(id for id in ids if id))
 
 
@@ -199,47 +214,8 @@ def _email(value: object) -> str:
 
 
 def _name(billing: Mapping[str, Any]) -> str:
-    parts = [_text(billing.get(key)) for key in ("first_name", "last_name")]
-    return _cut(" ".join(filter(None, parts)) or _text(billing.get("company")), longest("name"))
-
-
-def _text(value: object) -> str:
-    return one_line(value) if isinstance(value, str) else ""
-
-
-def _html_text(value: object) -> str:
-    return _text(unescape(value)) if isinstance(value, str) else ""
-
-
-def _cut(text: str, most: int | None) -> str:
-    return text if most is None or len(text) <= most else f"{text[: most - 1].rstrip()}…"
-
-
-def _whole(value: object) -> int | None:
-    """Return a whole number, also one that a plug-in wrote as text."""
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
-        return int(value)
-    return value if type(value) is int else None
-
-
-def _decimal(value: object) -> Decimal | None:
-    if not isinstance(value, str | int | float) or isinstance(value, bool) or len(str(value)) > 40:
-        return None
-    try:
-        number = Decimal(str(value).strip())
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() and abs(number) < 10**16 else None
-
-
-def _minor(value: object, currency: str) -> int | None:
-    """Return an amount in minor units. The shop may write fewer or more decimals than the currency has."""
-    number = _decimal(value)
-    return None if number is None else _scaled(number, currency)
-
-
-def _scaled(number: Decimal, currency: str) -> int:
-    return int(number.scaleb(minor_digits(currency)).quantize(Decimal(1), ROUND_HALF_UP))
+    parts = [text(billing.get(key)) for key in ("first_name", "last_name")]
+    return cut(" ".join(filter(None, parts)) or text(billing.get("company")), longest("name"))
 
 
 def _time(document: Mapping[str, Any], key: str) -> dt.datetime | None:

@@ -21,12 +21,15 @@ from typing import Any
 from django.conf import settings
 
 from events.consuming.envelope import Rejected
+from orders.breakdown import fold_items
+from orders.emails import default_locale
 from orders.models import Order
 from orders.parcels import SHIPPABLE
 from runtime.personal_data import ERASED_ADDRESS
 from shop_connections.translation import MOST_CHANGES, Stored, StoredShipment, Translation
 from shop_connections.woocommerce.order import ShopOrder, ShopRefund, read_order
 from shop_connections.woocommerce.parcels import Parcel
+from web.api.fields import camel
 
 S = Order.Status
 #: Our status for each of WooCommerce's own; "" leaves the order unchanged. A connection may override it.
@@ -79,16 +82,16 @@ def translate(
     `stored` is the order as it is here, under its lock. `mapping` has the meanings of the shop's statuses, if
     they are not those of `STATUSES`: one of ours, or "" to leave the order's.
     """
-    order = read_order(body)
+    order = read_order(body, locale=default_locale(source=source))
     if order is None:
         raise Rejected("it is about no order")
     if _is_late(order, stored) or (goal := _find_goal(order, stored, mapping)) is None:
         return Translation(order.id, [], order.modified_at, order.number)
     story = _Story(order, stored, source=source, received_at=received_at, most=most)
     story.tell_all(goal)
-    doubts = []
+    doubts = list(order.doubts) if stored is None or stored.total_amount else []  # told once
     if story.count > most:
-        doubts = [f"changes: The post has {story.count:,} of them. They are stored as one, without e-mails."]
+        doubts += [f"changes: The post has {story.count:,} of them. They are stored as one, without e-mails."]
         story = _Story(order, stored, source=source, received_at=received_at, most=1)
         story.correct(goal)
     return Translation(order.id, story.events, order.modified_at, order.number, doubts)
@@ -157,6 +160,7 @@ class _Story:
         self.status = stored.status if stored else ""
         self.refunded = min(stored.refunded_amount, order.total) if stored else 0
         self.version = stored.version if stored else 0
+        self.items = [{camel(name): value for name, value in item.items()} for item in order.items]
         #: Only the first `most` are made, because each has all items of the order.
         self.events: list[dict[str, Any]] = []
         self.count, self.most = 0, most
@@ -350,7 +354,9 @@ class _Story:
             "totalAmount": order.total,
             "refundedAmount": self.refunded,
             "currency": order.currency,
-            "items": [_in_event(item) for item in order.items],
+            "items": self.items,
+            "charges": list(order.charges),
+            **{camel(name): value for name, value in order.details.items()},
             "placedAt": order.created_at.isoformat(),
             **({"name": order.name} if order.name else {}),
             **(details or {}),
@@ -386,19 +392,15 @@ class _Story:
         if self._is_erased():
             return False
         has_other_address = bool(order.email) and order.email != stored.email
-        items = [dict(item) for item in stored.items]
-        return has_other_address or order.name != stored.name or items != [dict(item) for item in order.items]
+        here = (stored.name, list(stored.items), list(stored.charges), stored.details)
+        there = (order.name, fold_items(order.items), list(order.charges), order.details)
+        return has_other_address or here != there
 
 
 def _is_corrected(parcel: Parcel, stored: StoredShipment) -> bool:
     """Return whether the shop corrected the carrier or the link of a parcel, rather than took it away."""
     new = (parcel.carrier or stored.carrier, parcel.tracking_url or stored.tracking_url)
     return new != (stored.carrier, stored.tracking_url)
-
-
-def _in_event(item: Mapping[str, Any]) -> dict[str, Any]:
-    renamed = {"unit_amount": "unitAmount"}
-    return {renamed.get(name, name): value for name, value in item.items()}
 
 
 def _event_id(source: str, order_id: str, what: list[Any]) -> uuid.UUID:

@@ -24,7 +24,7 @@ def test_an_order_is_shown_as_its_fields_say(source, unexpected_payment_at):
     values = {"source": source, "unexpected_payment_at": unexpected_payment_at}
     for order in (made := make_order(**values, **FIELDS), Order.objects.get(id=made.id)):
         by_fields = serializers.Serializer.to_representation(OrderSerializer(), order)
-        for name, value in values.items():
+        for name, value in {**values, "charges": order.charges}.items():
             if not value:
                 del by_fields[name]
         assert list(OrderSerializer().to_representation(order).items()) == list(by_fields.items())

@@ -7,12 +7,12 @@ import uuid
 
 import pytest
 
-from orders.fields import Use, names
+from orders.api.serializers import OrderSerializer
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.races import together
 from tests.kit.words import DomainEvent, EmailNotification, Order, id_time
 
-FIELDS = list(names(Use.ANSWERS))
+FIELDS = [name for name, field in OrderSerializer().fields.items() if field.required]
 
 
 def test_placing_answers_201_with_the_order_and_where_it_is(api):

@@ -64,7 +64,7 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe("order_field", "A field of an order", most=4),
+    Recipe("order_field", "A field of an order", most=6),
     Recipe("condition", "A condition", most=3),
     Recipe("email_state", "A state of an e-mail", most=8),
     Recipe("event_email", "An e-mail for an event that exists", most=4, is_done=True),

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from events.consuming.envelope import envelope_of
+from orders.breakdown import as_stored
 from orders.events import EVENTS
+from orders.fields import pack_details
 from orders.inbound.external import BODIES, SHIPPED
 from orders.inbound.fallbacks import use_fallbacks
 from orders.inbound.reading import read_data
@@ -31,6 +33,7 @@ class Here:
         self.ids: set[str] = set()
         self.repeats = 0
         self.details: list[dict[str, Any]] = []
+        self.doubts: list[str] = []
 
     def take(self, body: bytes) -> list[str]:
         """Take a post, and return its e-mails and, in brackets, its events without an e-mail."""
@@ -43,6 +46,7 @@ class Here:
             mapping=self.mapping,
             received_at=dt.datetime.now(dt.UTC),
         )
+        self.doubts += translation.doubts
         told = [self.apply(event) for event in translation.events if not self.is_repeat(event)]
         if self.stored is not None:
             newest = max(filter(None, [self.stored.modified_at, translation.modified_at]))
@@ -101,10 +105,13 @@ class Here:
         values, warnings = use_fallbacks(read_data(body, data, strict=False))
         if "shipment" in values:
             warnings += use_fallbacks(values["shipment"])[1]
+        stored = as_stored(values["items"], values["charges"])
+        values |= {"items": stored.items, "charges": stored.charges, "details": {}}
+        values = pack_details(values)
         assert values["status"] in statuses
         assert not [line for line in warnings if not line.startswith("email")]
-        columns = ("status", "total_amount", "refunded_amount", "currency", "reference", "items")
-        row = {column: values[column] for column in columns}
+        money = ("total_amount", "refunded_amount", "currency", "items", "charges")
+        row = {column: values[column] for column in ("status", "reference", "details", *money)}
         return row | {"email": values.get("email", ""), "name": values.get("name", "")}
 
     @property

@@ -13,7 +13,7 @@ from events.transports import base, kafka, redis
 from notifications import suppression_files
 from notifications.providers import session, webhook
 from orders.api import events_in
-from orders.fields import MAX_ITEMS
+from orders.breakdown import MAX_ITEMS
 from shop_connections import http, missing, posts, translation
 from shop_connections.woocommerce import client
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -32,12 +33,15 @@ Row = TypeVar("Row", bound=Model)
 def safe_cell(value: object) -> str | int | float:
     """Return a value as a cell. Add an apostrophe before what a spreadsheet would run as a formula.
 
-    Numbers stay numbers, even negative ones. Times become ISO 8601, and None becomes empty.
+    Numbers stay numbers, even negative ones. Times become ISO 8601, lists and mappings JSON, and None and
+    those without members become empty.
     """
-    if value is None:
+    if value is None or value == [] or value == {}:
         return ""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
+    if isinstance(value, list | dict):
+        value = json.dumps(value, ensure_ascii=False)
     text = value.isoformat() if isinstance(value, dt.datetime | dt.date) else str(value)
     text = _NEXT_CELL.sub(r"\1'", text)
     return f"'{text}" if text.startswith(_FORMULA) else text

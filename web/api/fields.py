@@ -31,6 +31,33 @@ _DIGITS = re.compile(r"[0-9]{1,9}")
 _is_web_address = URLValidator(schemes=["http", "https"])
 
 
+Schema = dict[str, Any]
+
+
+def camel(name: str) -> str:
+    """Return the name of an API field in events.
+
+    >>> camel("total_amount")
+    'totalAmount'
+    """
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
+
+
+def schema_of(field: Any, *, is_open: bool) -> Schema:
+    """Return the JSON Schema of a field in an event. If it `is_open`, its objects may have other fields."""
+    if isinstance(field, serializers.ListField | serializers.ListSerializer):
+        listed: Any = field  # the stubs do not know the sizes
+        made: Schema = {"type": "array", "items": schema_of(listed.child, is_open=is_open)}
+        made |= _bounds(minItems=listed.min_length, maxItems=listed.max_length)
+    else:
+        made = field.schema(is_open)
+    return made | {"description": str(field.help_text)} if field.help_text else made
+
+
+def _bounds(**bounds: int | None) -> Schema:
+    return {key: value for key, value in bounds.items() if value is not None}
+
+
 def unknown_field(*, allowed: Iterable[str]) -> str:
     """Return the error of a field that is not one of the `allowed` ones."""
     names = get_text_list([*allowed], "or")
@@ -69,6 +96,15 @@ def _complete(field: serializers.Field[Any, Any, Any, Any]) -> None:
 class StrictSerializer(serializers.Serializer[Any]):
     """A serializer that refuses unknown fields."""
 
+    def schema(self, is_open: bool) -> Schema:
+        fields = self.fields.items()
+        return {
+            "type": "object",
+            "properties": {camel(name): schema_of(field, is_open=is_open) for name, field in fields},
+            "required": [camel(name) for name, field in fields if field.required],
+            "additionalProperties": is_open,
+        }
+
     def to_internal_value(self, data: Any) -> Any:
         """Check names and values, and report all faults together."""
         if not isinstance(data, Mapping):
@@ -76,14 +112,26 @@ class StrictSerializer(serializers.Serializer[Any]):
         errors: dict[str, Any] = {
             key: [unknown_field(allowed=self.fields)] for key in data.keys() - self.fields.keys()
         }
-        try:
-            values = super().to_internal_value(data)
-        except serializers.ValidationError as error:
-            assert isinstance(error.detail, dict)
-            errors |= error.detail
+        values: dict[str, Any] = {}
+        for name, field in self.fields.items():
+            # DRF's own loop raises and catches an exception for each field that is absent.
+            if name not in data and not field.required and field.default is serializers.empty:
+                continue
+            value = data.get(name, serializers.empty)
+            try:
+                values[name] = field.run_validation(value)
+            except serializers.ValidationError as error:
+                try:
+                    values[name] = self.replace(name, value, error)
+                except serializers.ValidationError as refused:
+                    errors[name] = refused.detail
         if errors:
             raise serializers.ValidationError(errors)
         return values
+
+    def replace(self, name: str, value: Any, error: serializers.ValidationError) -> Any:
+        """Return what is used instead of a value that its field refuses, or raise the error."""
+        raise error
 
 
 class Nothing(StrictSerializer):
@@ -110,6 +158,10 @@ class Text(serializers.CharField):
             options.setdefault("min_length", 1)  # for the API's document; DRF refuses "" before
         super().__init__(trim_whitespace=False, **options)
 
+    def schema(self, is_open: bool) -> Schema:
+        least = None if self.allow_blank else 1
+        return {"type": "string"} | _bounds(minLength=least, maxLength=self.max_length)
+
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
@@ -129,6 +181,9 @@ class Code(Text):
         super().__init__(**options)
         self.pattern, self.wanted = pattern, wanted
 
+    def schema(self, is_open: bool) -> Schema:
+        return {"type": "string", "pattern": f"^{self.pattern.pattern}$"}
+
     def to_internal_value(self, data: Any) -> str:
         value = super().to_internal_value(data)
         if not self.pattern.fullmatch(value):
@@ -141,6 +196,9 @@ class Integer(serializers.IntegerField):
 
     default_error_messages = {"invalid": "This must be a whole number."}
 
+    def schema(self, is_open: bool) -> Schema:
+        return {"type": "integer"} | _bounds(minimum=self.min_value, maximum=self.max_value)
+
     def to_internal_value(self, data: Any) -> int:
         if type(data) is not int:
             self.fail("invalid")
@@ -151,6 +209,9 @@ class Identifier(serializers.UUIDField):
     """A UUID of any version in its 8-4-4-4-12 form, but not the nil one."""
 
     default_error_messages = {"invalid": "This must be a UUID like 01234567-89ab-cdef-0123-456789abcdef."}
+
+    def schema(self, is_open: bool) -> Schema:
+        return {"type": "string", "format": "uuid"}
 
     def to_internal_value(self, data: Any) -> uuid.UUID:
         value = parse_uuid(data)
@@ -164,6 +225,9 @@ class Flag(serializers.BooleanField):
 
     default_error_messages = {"invalid": "This must be true or false."}
 
+    def schema(self, is_open: bool) -> Schema:
+        return {"type": "boolean"}
+
     def to_internal_value(self, data: Any) -> bool:
         if not isinstance(data, bool):
             self.fail("invalid")
@@ -176,6 +240,9 @@ class EmailAddress(Text):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(max_length=LONGEST, **options)
+
+    def schema(self, is_open: bool) -> Schema:
+        return {"type": "string", "format": "email", "maxLength": self.max_length}
 
     def to_internal_value(self, data: Any) -> str:
         try:
@@ -201,6 +268,9 @@ class WebAddress(Text):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(max_length=2000, **options)
+
+    def schema(self, is_open: bool) -> Schema:
+        return {"type": "string", "format": "uri", "pattern": "^https?://", "maxLength": self.max_length}
 
     def to_internal_value(self, data: Any) -> str:
         """Accept what Django's validator accepts if every character is printable."""
@@ -244,8 +314,18 @@ class Instant(serializers.DateTimeField):
             self.fail("invalid")
 
 
+class Moment(serializers.DateTimeField):
+    """A time in a body, as DRF reads it."""
+
+    def schema(self, is_open: bool) -> Schema:
+        return {"type": "string", "format": "date-time", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T"}
+
+
 class Choice(serializers.ChoiceField):
     """One of some words. The error names the field and the words."""
+
+    def schema(self, is_open: bool) -> Schema:
+        return {"enum": [str(choice) for choice in self.choices]}
 
     def bind(self, field_name: str, parent: Any) -> None:
         super().bind(field_name, parent)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django.http import HttpResponse
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer2
 from drf_spectacular.types import OpenApiTypes
@@ -177,6 +177,23 @@ class _TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
             "scheme": "bearer",
             "description": "A token of `manage.py tokens create`. Each operation names the scope it needs.",
         }
+
+
+class ClosedBody(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """What a body refuses, and drf-spectacular does not say: other members, and more entries of a list."""
+
+    target_class: Any = StrictSerializer
+    match_subclasses = True
+    priority = -1  # after an extension for one body
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        made: dict[str, Any] = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        for name, field in self.target.fields.items():
+            if isinstance(field, serializers.ListSerializer):
+                listed: Any = field  # the stubs do not know the sizes
+                sizes = {"minItems": listed.min_length, "maxItems": listed.max_length}
+                made["properties"][name] |= {key: size for key, size in sizes.items() if size is not None}
+        return made | {"additionalProperties": False}
 
 
 _building = threading.Lock()

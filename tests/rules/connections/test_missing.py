@@ -181,9 +181,9 @@ def test_an_order_that_nobody_foresaw_hides_no_other(shop, monkeypatch):
     shop.waiting.clear()
     whole = translate.read_order
 
-    def read_order(body: bytes) -> Any:
+    def read_order(body: bytes, *, locale: str) -> Any:
         assert json.loads(body)["id"] != odd
-        return whole(body)
+        return whole(body, locale=locale)
 
     monkeypatch.setattr(translate, "read_order", read_order)
     compare_all()

@@ -47,10 +47,14 @@ def test_every_sentence_of_the_files_has_one_field():
 
 def test_they_come_in_the_order_of_the_email():
     assert texts("order.paid") == [
+        "Thank you for your order %(reference)s",
         "Payment received for your order %(reference)s",
         "%(total_amount)s for your order %(reference)s",
+        "Order received",
         "Paid",
+        "Thank you for your order",
         "We have received your payment",
+        "On %(changed_at)s we received your order %(reference)s. There was nothing to pay for it.",
         "Thank you. On %(changed_at)s we received your payment of %(total_amount)s for your order"
         " %(reference)s.",
         "We are now getting your order ready.",

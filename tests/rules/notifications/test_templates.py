@@ -54,7 +54,9 @@ def test_it_accepts_the_templates_as_they_are():
 
 def test_it_renders_samples_with_the_variables_of_an_order():
     items = [{"sku": "s", "name": "n", "quantity": 1, "unit_amount": 1}]
-    context = email_context(order=Order(total_amount=1, items=items, reference="R"), change={})
+    context = email_context(
+        order=Order(total_amount=1, items=items, reference="R"), event_type="order.paid", change={}
+    )
     assert SAMPLE.keys() == context.keys()
     assert SAMPLE["items"][0].keys() == context["items"][0].keys()
 

@@ -59,6 +59,8 @@ class Migration(migrations.Migration):
                     models.CharField(max_length=100, default="", db_default="", blank=True, editable=False),
                 ),
                 ("items", models.JSONField(default=list, blank=True)),
+                ("charges", models.JSONField(default=list, db_default=[], blank=True)),
+                ("details", models.JSONField(default=dict, db_default={}, blank=True)),
                 ("total_amount", models.BigIntegerField()),
                 ("refunded_amount", models.BigIntegerField(default=0)),
                 ("currency", models.CharField(max_length=3, default="USD")),

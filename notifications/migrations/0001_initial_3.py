@@ -18,7 +18,7 @@ REASONS = [
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [("orders", "0001_initial_2")]
+    dependencies = [("orders", "0001_initial_3")]
 
     operations = [
         # PARTITION BY RANGE (id), because an id begins with its time. Only the key of the partitions can be unique.
@@ -55,6 +55,7 @@ class Migration(migrations.Migration):
                 ("from_email", models.CharField(max_length=320, default="", db_default="", blank=True)),
                 ("reply_to", models.CharField(max_length=320, default="", db_default="", blank=True)),
                 ("text_versions", models.JSONField(null=True, editable=False)),
+                ("is_private", models.BooleanField(default=False, db_default=False, editable=False)),
                 ("shop_copy_of", models.UUIDField(null=True, editable=False)),
                 (
                     "customer_email",

@@ -1,0 +1,55 @@
+"""Read what the customer of WooCommerce expects to find in an e-mail, besides lines and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from babel import Locale
+
+from orders.details import LONGEST_LINE, LONGEST_NOTE, MOST_LINES, hide_card_number
+from shop_connections.woocommerce.charges import delivery_method
+from shop_connections.woocommerce.values import cut, html_text, text
+
+#: Countries that write the state and then the postcode after the city.
+_CITY_FIRST = frozenset(["AU", "CA", "US"])
+
+
+def read_details(document: Mapping[str, Any], *, locale: str) -> dict[str, Any]:
+    """Return the members of an order's `details` that have a value. Countries are named in the language."""
+    details = {
+        "delivery_address": _address(document.get("shipping"), locale),
+        "billing_address": _address(document.get("billing"), locale),
+        "delivery_method": cut(delivery_method(document), LONGEST_LINE),
+        "payment_method": cut(
+            hide_card_number(html_text(document.get("payment_method_title"))), LONGEST_LINE
+        ),
+        "customer_note": cut(text(document.get("customer_note")), LONGEST_NOTE),
+    }
+    return {name: value for name, value in details.items() if value}
+
+
+def _address(parts: object, locale: str) -> list[str]:
+    """Return the lines of an address, or none if it has only a name: nothing is delivered then."""
+    if not isinstance(parts, dict):
+        return []
+    part = {key: html_text(value) for key, value in parts.items()}
+    street = [part.get("address_1", ""), part.get("address_2", "")]
+    town = _town(part)
+    if not any([*street, town]):
+        return []
+    name = " ".join(filter(None, [part.get("first_name", ""), part.get("last_name", "")]))
+    lines = [name, part.get("company", ""), *street, town, _country(part.get("country", ""), locale)]
+    return [cut(line, LONGEST_LINE) for line in lines if line][:MOST_LINES]
+
+
+def _town(part: Mapping[str, str]) -> str:
+    postcode, city, state = (part.get(key, "") for key in ("postcode", "city", "state"))
+    if part.get("country") not in _CITY_FIRST:
+        return f"{postcode} {city}".strip()
+    return ", ".join(filter(None, [city, f"{state} {postcode}".strip()]))
+
+
+def _country(code: str, locale: str) -> str:
+    language = Locale.parse(locale.replace("-", "_"))
+    return str(language.territories.get(code, code))
