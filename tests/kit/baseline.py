@@ -85,10 +85,11 @@ def complaints(shop: Shop) -> list[str]:
 
     Each one comes with the 60 lines after it, because a traceback may be written line by line.
     """
-    found = []
+    tracebacks = []
     for log in sorted(shop.folder.glob("*.log")):
         lines = log.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines):
             if "Traceback" in line or "unregistered task" in line:
-                found.append(f"{log.name}: " + "\n".join(part[:2000] for part in lines[number : number + 60]))
-    return found
+                whole = "\n".join(part[:2000] for part in lines[number : number + 60])
+                tracebacks.append(f"{log.name}: {whole}")
+    return tracebacks
