@@ -126,6 +126,10 @@ class Orders(ApiView):
             "reference": "A-1001",
             "items": [{"sku": "TEA-1", "name": "Green tea", "quantity": 2, "unit_amount": 1995}],
             "delivery_address": ["Alice Lee", "5 High Street", "Leeds LS1 1AA"],
+            "billing_address": ["Alice Lee", "5 High Street", "Leeds LS1 1AA"],
+            "delivery_method": "Standard",
+            "payment_method": "Card ending in 4242",
+            "customer_note": "Please ring twice",
             "order_url": "https://shop.example.com/orders/1001",
         },
     )

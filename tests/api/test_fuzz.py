@@ -42,6 +42,8 @@ CHECKS = [
 #: The answers to a request that is valid by the document. No schema can say that an Idempotency-Key was used
 #: before (schemathesis repeats the same one) or that an event cannot be used. Both are a 422.
 ACCEPTED = ["2xx", "404", "409", "422"]
+#: What is refused by comparing two values, which no schema can do.
+NO_SCHEMA_SAYS = [b"The items and charges give", b"It is more than a year before the order"]
 CONFIG = {"checks": {"positive_data_acceptance": {"expected-statuses": ACCEPTED}}}
 schema = schemathesis.openapi.from_wsgi(
     "/api/schema", get_wsgi_application(), config=schemathesis.Config.from_dict(CONFIG)
@@ -75,8 +77,8 @@ def check_answer(case, there, checks=None):
     response = case.call(headers=headers)
     if response.status_code >= 400:
         assert row_counts() == before
-    if b"The items and charges give" in response.content:
-        return  # no schema can compare a sum
+    if any(refusal in response.content for refusal in NO_SCHEMA_SAYS):
+        return
     case.validate_response(response, checks=checks, headers=headers, transport_kwargs={"headers": headers})
 
 

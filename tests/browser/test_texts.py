@@ -69,7 +69,7 @@ def test_an_editor_writes_sees_a_mistake_and_publishes(open_page, width, dark):
     expect(page.locator("#preview-subject")).to_have_text("Payment received for your order R-1")
     expect_in_preview(page, "Hello Ann,")
 
-    subject = page.get_by_label("Subject")
+    subject = page.get_by_label("Subject").first
     subject.fill("Thanks, {nmae}")
     mistake = page.get_by_text("{nmae} is no variable of this sentence.")
     expect(mistake).to_be_visible()
@@ -146,9 +146,9 @@ def test_a_newer_preview_replaces_the_one_before(open_page):
             route.continue_()
 
     page.route("**/preview/**", answer)
-    page.get_by_label("Subject").fill("first")
+    page.get_by_label("Subject").first.fill("first")
     until(lambda: held, "the preview is asked for", meanwhile=lambda: page.wait_for_timeout(50))
-    page.get_by_label("Subject").fill("second")
+    page.get_by_label("Subject").first.fill("second")
     expect(page.locator("#preview-subject")).to_have_text("second")
 
 
@@ -164,11 +164,11 @@ def test_leaving_with_a_text_that_is_not_saved_asks(open_page):
     page.goto(TEXTS)
     assert asked == []
     page.goto(PAID)
-    page.get_by_label("Subject").press_sequentially("mine")
+    page.get_by_label("Subject").first.press_sequentially("mine")
     page.goto(TEXTS)
     assert asked == ["beforeunload"]
     page.goto(PAID)
-    page.get_by_label("Subject").press_sequentially("mine")
+    page.get_by_label("Subject").first.press_sequentially("mine")
     page.get_by_role("button", name="Save the draft").click()
     expect(page.get_by_text("The draft is saved.")).to_be_visible()
     assert asked == ["beforeunload"]

@@ -58,9 +58,8 @@ def answer_once(*, view: ApiView, work: Callable[[], tuple[HttpResponse, uuid.UU
         with request.in_progress(), request.taking_key(), transaction.atomic(durable=True):
             answer, order_id = work()
             # The token may have been revoked since it was read.
-            save_together(
-                *request.rows(answer, order_id), check=_LIVE_TOKEN, values=[view.first_read.token.id]
-            )
+            rows = request.rows(answer, order_id)
+            save_together(*rows, check=_LIVE_TOKEN, values=[view.first_read.token.id])
         return answer
     except (Problem, OperationalError) as error:  # an equal request may have been first
         is_refused = isinstance(error, Problem) or is_lock_timeout(error)
