@@ -261,7 +261,7 @@ def test_the_money_of_payments_is_taken_as_described(topic, body, field):
 
 @pytest.mark.parametrize("topic", [*COMMANDS, *sorted(external.TOPICS), PAID, REFUNDED])
 def test_schemas_take_and_refuse_the_same_as_those_of_the_last_release(topic):
-    """A field that is newer than the release is not compared. A report may have more lines than before."""
+    """A field that is newer than the release is not compared, nor are lines that a report may have since."""
     folder = last_release()
     assert folder is not None
     old = jsonschema.Draft202012Validator(
@@ -278,10 +278,10 @@ def test_schemas_take_and_refuse_the_same_as_those_of_the_last_release(topic):
         data = {"orderId": ORDER_ID}
     for name in old.schema["properties"]:
         samples = [{key: value for key, value in data.items() if key != name}]
-        more_lines = [[ITEM] * 201] if topic in external.TOPICS else []
-        samples += [data | {name: value} for value in (*WRONG, *RIGHT) if value not in more_lines]
+        taken_since = [[ITEM] * 201, [ITEM | {"unitAmount": -1}]] if topic in external.TOPICS else []
+        samples += [data | {name: value} for value in (*WRONG, *RIGHT) if value not in taken_since]
         for sample in samples:
-            assert new.is_valid(sample) == old.is_valid(sample), (name, sample)
+            assert new.is_valid(sample) == old.is_valid(sample), (name, sample.get(name))
 
 
 @pytest.mark.parametrize("topic", COMMANDS)
