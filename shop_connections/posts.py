@@ -129,6 +129,7 @@ def process_next(source: str) -> Step:
         result: Step = "done" if post.state == PostState.DONE else "unusable"
         if is_of_erased(post.order_id, post.address_hashes):
             ConnectionPost.objects.filter(id=post.id).erase()
+            post.reason = ""  # it may quote the body
         after_commit(lambda: _tell(post, result))
     return result
 
