@@ -34,6 +34,15 @@ def cheap_passwords() -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_logged_queries() -> None:
+    """Begin with an empty log of queries: Django captures nothing once it has 9,000."""
+    from django.db import connections  # needs Django's settings
+
+    for connection in connections.all(initialized_only=True):
+        connection.queries_log.clear()
+
+
+@pytest.fixture(autouse=True)
 def no_cached_rows() -> Iterator[None]:
     """Begin with empty cached rows, without a statement. `cached_rows.refresh` reads what a test wrote."""
     from runtime.process import cached_rows  # needs Django's settings
