@@ -128,7 +128,7 @@ class ItemBody(StrictSerializer):
 
 
 class ChargeBody(StrictSerializer):
-    """What the total has besides the items. A negative amount takes off."""
+    """A part of the total that is no item, such as shipping. A negative amount takes money off."""
 
     kind = Choice(choices=CHARGE_KINDS)
     label = CustomerText(  # type: ignore[assignment] # the field hides an attribute of DRF's
@@ -186,7 +186,7 @@ class OrderBody(StrictSerializer):
         many=True,
         required=False,
         max_length=MAX_CHARGES,
-        help_text="What the total has besides the items. Together they give the total",
+        help_text="Parts of the total that are no items. Together with the items they give the total",
     )
     # The members of the column `details` (orders.fields).
     delivery_address = AddressLines(required=False)

@@ -1,4 +1,4 @@
-"""What a customer expects to find in an e-mail besides lines and sums: addresses, methods, a note, a link.
+"""The details of an order in its e-mails: addresses, how it is delivered and paid, a note, and a link.
 
 All but the link are customers' texts. An e-mail shows each as one line in which nothing is a link.
 """

@@ -161,7 +161,7 @@ def preview_context(*, order: Order, event_type: str, shipment: Mapping[str, obj
     }
 
 
-#: What only the order's own address may get: a link may need no login.
+#: Details that only the order's own address may get: a link may need no login.
 PRIVATE_DETAILS = ("customer_note", "order_url")
 
 

@@ -124,7 +124,7 @@ class Order(models.Model):
     items = models.JSONField(default=list, blank=True)
     # A list of {kind, amount}, with a `label` and `included` if they are given.
     charges = models.JSONField(default=list, db_default=[], blank=True)
-    # What else the customer expects to find, by the names of orders.fields.DETAIL_FIELDS. Absent is empty.
+    # The members that orders.fields.DETAILS names, as far as the order has them.
     details = models.JSONField(default=dict, db_default={}, blank=True)
     total_amount = models.BigIntegerField()
     refunded_amount = models.BigIntegerField(default=0)

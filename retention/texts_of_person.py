@@ -33,10 +33,13 @@ def erase_texts(*, person: Person) -> Counter[str]:
         erased: dict[str, str] = getattr(model, "erased_texts")  # noqa: B009 - not of every model
         sets = ", ".join(f"{column} = {value}" for column, value in erased.items())
         table, columns, values = model._meta.db_table, ", ".join(erased), ", ".join(erased.values())
+        key = ", ".join(field.column for field in model._meta.pk_fields)
         with no_statement_timeout(using="default") as cursor:
+            # Others lock several rows in this order, too.
             cursor.execute(
-                f"UPDATE {table} SET {sets}"  # noqa: S608 - the models' own SQL
-                f" WHERE {THEIRS} AND ({columns}) IS DISTINCT FROM ({values})",
+                f"UPDATE {table} SET {sets} WHERE ({key}) IN ("  # noqa: S608 - the models' own SQL
+                f"SELECT {key} FROM {table} WHERE {THEIRS} AND ({columns}) IS DISTINCT FROM ({values})"
+                f" ORDER BY {key} FOR UPDATE)",
                 values_of(person),
             )
             counts[table] = cursor.rowcount

@@ -138,9 +138,8 @@ def _note_refusal(connection: ShopConnection) -> None:
 
 def store_post(connection: ShopConnection, body: bytes) -> bool:
     """Store a post in a commit of its own. Return False if too many are waiting."""
-    text = make_storable(
-        body.decode("utf-8", "replace")
-    )  # JSON is UTF-8. What else was signed stays readable.
+    # JSON is UTF-8. Any other body that was signed stays readable for a person.
+    text = make_storable(body.decode("utf-8", "replace"))
     values: dict[str, Any] = {
         "id": new_id(),
         "source": connection.source,

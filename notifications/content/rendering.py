@@ -239,6 +239,11 @@ def write_date(when: dt.datetime, *, locale: str) -> str:
     return _write_date(when, _reader(locale))
 
 
+def name_country(code: str, *, locale: str) -> str:
+    """Return a country's name as the e-mails of a language write it, or the code if it has none."""
+    return str(_reader(locale).territories.get(code, code))
+
+
 @functools.lru_cache(maxsize=8192)  # prices repeat, also within one e-mail
 def _money(amount: int, currency: str, locale: Locale) -> str:
     digits = minor_digits(currency)

@@ -166,7 +166,7 @@ class Shipped(ExternalOrder):
 
 
 #: Fields of the change, not of the order. The event's e-mail shows them.
-DETAILS = ("amount", "notify", "reason", "shipment", "tracking_url", "was_paid")
+OF_CHANGE = ("amount", "notify", "reason", "shipment", "tracking_url", "was_paid")
 
 
 class ReportedEvent(NamedTuple):
@@ -287,7 +287,7 @@ def _read(event: Envelope, name: str) -> tuple[Order, dict[str, Any]]:
     values, warnings = use_fallbacks(read_data(body, event.data, strict=False))
     if values["status"] not in statuses:
         raise Rejected(f"data.status: After this event an order is {' or '.join(statuses)}.")
-    report = {key: values.pop(key) for key in DETAILS if key in values}
+    report = {key: values.pop(key) for key in OF_CHANGE if key in values}
     stored = as_stored(values.get("items", []), values.get("charges", []))
     values |= {"items": stored.items, "charges": stored.charges}
     values = pack_details(values)

@@ -30,7 +30,7 @@ def erase_texts_with_address(*, person: Person) -> Counter[str]:
             with no_statement_timeout(using="default") as cursor:
                 cursor.execute(
                     f"SELECT {key}, {column} FROM {table}"  # noqa: S608 - all from `_TEXTS`
-                    f" WHERE strpos({column}, '@') > 0 ORDER BY {key} FOR UPDATE"
+                    f" WHERE strpos({column}, '@') > 0"
                 )
                 keys = [key for key, text in cursor.fetchall() if person.is_named_in(text)]
                 update = f"UPDATE {table} SET {column} = %s WHERE {key} = ANY(%s)"  # noqa: S608
@@ -46,10 +46,7 @@ def _erase_logins(person: Person) -> int:
     Their columns are unique together, and a replaced name could be taken already.
     """
     with no_statement_timeout(using="default") as cursor:
-        cursor.execute(
-            "SELECT id, username FROM axes_accessattempt"
-            " WHERE strpos(username, '@') > 0 ORDER BY id FOR UPDATE"
-        )
+        cursor.execute("SELECT id, username FROM axes_accessattempt WHERE strpos(username, '@') > 0")
         ids = [id for id, name in cursor.fetchall() if person.is_named_in(name)]
         cursor.execute("DELETE FROM axes_accessattempt WHERE id = ANY(%s)", [ids])
         return int(cursor.rowcount)

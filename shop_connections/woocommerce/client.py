@@ -185,7 +185,7 @@ def _read_head(body: bytes) -> tuple[Any, Any]:
     except NotStrict as error:
         raise ShopUnreachable(f"The answer of the shop {error.reason}.") from None
     if not isinstance(order, dict):
-        raise ShopUnreachable("The answer of the shop is no list of orders.")
+        raise ShopUnreachable("The answer of the shop has no list of orders.")
     return order.get("id"), order.get("date_modified_gmt")
 
 
@@ -198,7 +198,7 @@ def _no_list(text: bytes | bytearray) -> ShopUnreachable:
     elif text.lstrip(_BLANKS).startswith(b"<"):
         why = f"is a page for people, such as of a maintenance or a firewall: {words[:100]}"
     else:
-        why = "is no list of orders"
+        why = "has no list of orders"
     return ShopUnreachable(f"The answer of the shop {why}.")
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from babel import Locale
-
+from notifications.content.rendering import name_country
 from orders.details import LONGEST_LINE, LONGEST_NOTE, MOST_LINES, hide_card_number
 from shop_connections.woocommerce.charges import delivery_method
 from shop_connections.woocommerce.values import cut, html_text, text
@@ -39,7 +38,13 @@ def _address(parts: object, locale: str) -> list[str]:
     if not any([*street, town]):
         return []
     name = " ".join(filter(None, [part.get("first_name", ""), part.get("last_name", "")]))
-    lines = [name, part.get("company", ""), *street, town, _country(part.get("country", ""), locale)]
+    lines = [
+        name,
+        part.get("company", ""),
+        *street,
+        town,
+        name_country(part.get("country", ""), locale=locale),
+    ]
     return [cut(line, LONGEST_LINE) for line in lines if line][:MOST_LINES]
 
 
@@ -48,8 +53,3 @@ def _town(part: Mapping[str, str]) -> str:
     if part.get("country") not in _CITY_FIRST:
         return f"{postcode} {city}".strip()
     return ", ".join(filter(None, [city, f"{state} {postcode}".strip()]))
-
-
-def _country(code: str, locale: str) -> str:
-    language = Locale.parse(locale.replace("-", "_"))
-    return str(language.territories.get(code, code))

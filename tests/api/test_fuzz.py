@@ -42,7 +42,7 @@ CHECKS = [
 #: The answers to a request that is valid by the document. No schema can say that an Idempotency-Key was used
 #: before (schemathesis repeats the same one) or that an event cannot be used. Both are a 422.
 ACCEPTED = ["2xx", "404", "409", "422"]
-#: What is refused by comparing two values, which no schema can do.
+#: Refusals of requests whose values do not fit each other, which no schema can say.
 NO_SCHEMA_SAYS = [b"The items and charges give", b"It is more than a year before the order"]
 CONFIG = {"checks": {"positive_data_acceptance": {"expected-statuses": ACCEPTED}}}
 schema = schemathesis.openapi.from_wsgi(

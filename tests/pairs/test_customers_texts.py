@@ -28,7 +28,7 @@ __all__ = ["api"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 ORDERS = "/admin/orders/order/"
 HOSTILE = "<b>Hi</b> ev\u200bil.com \u202ehttp://evil.example www.evil.de a@evil.com {{ 7 * 7 }} %(name)s"
-#: What a reader sees of it in the admin and in files. E-mails also break its links.
+#: The same text in the admin and in files. E-mails also break its links.
 ONE_LINE = "<b>Hi</b> evil.com http://evil.example www.evil.de a@evil.com {{ 7 * 7 }} %(name)s"
 LINK = "https://shop.example.com/orders/42?key=wc_order_7a"
 DETAILS: dict[str, Any] = {

@@ -180,7 +180,7 @@ class _TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 class ClosedBody(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
-    """What a body refuses, and drf-spectacular does not say: other members, and more entries of a list."""
+    """Adds to the schema of a body that it refuses other members, and too many entries of a list."""
 
     target_class: Any = StrictSerializer
     match_subclasses = True

@@ -169,6 +169,12 @@ class TestDetails:
     def test_a_town_stands_as_its_country_writes_it(self, country, town):
         assert town in read(shipping=SHIPPING_TO | {"country": country}).details["delivery_address"]
 
+    @pytest.mark.parametrize("locale", ["tlh", "xx-XX", "", "de-Nope", "zz_ZZ"])
+    def test_a_language_that_has_no_names_of_countries_makes_no_order_unusable(self, locale):
+        """A profile may have any language tag, and its e-mails are in English then."""
+        line = read(locale, shipping=SHIPPING_TO).details["delivery_address"][-1]
+        assert line in ("Germany", "Deutschland")
+
     def test_a_name_alone_is_no_address(self):
         assert "delivery_address" not in read(shipping={"first_name": "Ann"}).details
         assert "delivery_address" not in read(shipping=None).details

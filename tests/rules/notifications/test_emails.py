@@ -46,7 +46,7 @@ CHANGES: dict[str, dict[str, Any]] = {name: SHOWN.get(name, {}) for name in EMAI
 LANGUAGES = [language for language, _ in settings.LANGUAGES]
 VOID = {"meta", "br"}
 TRACKING, SHOP = "https://track.example.com/1", "https://shop.example.com"
-#: What an order has that a shop told everything about.
+#: An order with all charges and details.
 EVERYTHING: dict[str, Any] = {
     "charges": [
         {"kind": "discount", "label": "SPRING", "amount": -1000},

@@ -1,4 +1,4 @@
-"""What a customer reads adds up, whatever a shop gives: twenty baskets, by the API and by events."""
+"""Twenty baskets by the API and by events: all that an e-mail shows of each adds up to its total."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_it_names_what_the_shop_named(name, shown, hidden, settings):
 
 @pytest.mark.django_db
 def test_a_parcels_lines_follow_their_items(settings):
-    """An item that takes money off is no item here, so those after it have other places."""
+    """An item that takes money off becomes a discount, so the items after it move up."""
     settings.ORDER_SOURCES = ["shop-a"]
     basket = BY_NAME["a line that takes money off"]
     parcel = {"reference": "P-1", "lines": [{"item": 1, "quantity": 2}]}

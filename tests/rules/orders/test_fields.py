@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from rest_framework.fields import CharField
 
 from orders.api.serializers import ItemSerializer, OrderSerializer
 from orders.bodies import GIVEN_COLUMNS, ItemBody, OrderBody
+from orders.emails import SAMPLE
 from orders.events import PUBLISHED
 from orders.fields import DETAILS, ERASED_VALUES, ORDER_FIELDS
 from tests.kit.events import give, told
@@ -114,3 +117,10 @@ def test_an_email_gets_each_field_with_a_sample():
     names = [field.name for field in ORDER_FIELDS if field.sample is not None]
     context = email_context(order=Order(**VALUES), event_type="order.paid", change={})
     assert {name: context[name] for name in names} == {name: VALUES[name] for name in names}
+
+
+def test_the_page_of_templates_names_each_variable():
+    page = (Path(__file__).parents[3] / "docs/guides/templates.md").read_text()
+    table = page.partition("## Variables")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (.+?) \|", table, re.MULTILINE))))
+    assert SAMPLE.keys() - named == set()
