@@ -33,7 +33,7 @@ def erase_texts(*, person: Person) -> Counter[str]:
         erased: dict[str, str] = getattr(model, "erased_texts")  # noqa: B009 - not of every model
         sets = ", ".join(f"{column} = {value}" for column, value in erased.items())
         table, columns, values = model._meta.db_table, ", ".join(erased), ", ".join(erased.values())
-        key = ", ".join(field.column for field in model._meta.pk_fields)
+        key = ", ".join(field.attname for field in model._meta.pk_fields)
         with no_statement_timeout(using="default") as cursor:
             # Others lock several rows in this order, too.
             cursor.execute(
