@@ -36,10 +36,16 @@ def cheap_passwords() -> None:
 @pytest.fixture(autouse=True)
 def no_logged_queries() -> None:
     """Begin with an empty log of queries: Django captures nothing once it has 9,000."""
-    from django.db import connections  # needs Django's settings
-
     for connection in connections.all(initialized_only=True):
         connection.queries_log.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_silence() -> None:
+    """Forget that PostgreSQL gave an earlier test no answer, because the login says so."""
+    from runtime.database.away import silence  # needs Django's settings
+
+    silence.end()
 
 
 @pytest.fixture(autouse=True)

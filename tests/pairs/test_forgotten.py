@@ -67,7 +67,7 @@ def deliver(shop: FakeShop) -> None:
     process_waiting(seconds=60)
 
 
-def found() -> dict[str, list[str]]:
+def secrets_left() -> dict[str, list[str]]:
     return {secret: tables for secret in SECRETS if (tables := grep(secret))}
 
 
@@ -96,14 +96,14 @@ def test_an_erased_person_is_in_no_table_and_no_later_post_brings_them_back(shop
             change_message=f"Looked at it. {NAME} called from {PHONE}",
         )
     EmailNotification.objects.update(status="sent", sent_at=Now())
-    assert found().keys() == set(SECRETS)
+    assert secrets_left().keys() == set(SECRETS)
 
     erase(TYPO, force=True)
     erase(ADDRESS, force=True)
     copy = EmailNotification.objects.get(recipient_email=BOB)
     assert NAME in copy.body, "an e-mail about the order to somebody else stays (personal-data.md)"
     erase(BOB, force=True)
-    assert found() == {}
+    assert secrets_left() == {}
 
     for id in posted:
         shop.edit(id, customer_note=f"again for {NAME}")
@@ -113,12 +113,12 @@ def test_an_erased_person_is_in_no_table_and_no_later_post_brings_them_back(shop
     shop.edit(posted[0], billing=BILLING | {"email": "other@secret.example"})
     shop.place(billing=BILLING, date_created_gmt="2020-01-01T00:00:00")
     deliver(shop)
-    assert found() == {}
+    assert secrets_left() == {}
     assert not ConnectionPost.objects.exclude(state="done").exists()
     shop.edit(posted[0], status="completed")
     shop.waiting.clear()
     assert compare(ShopConnection.objects.get(source=SOURCE)).missing == []
-    assert found() == {}
+    assert secrets_left() == {}
     assert not Order.objects.filter(name__contains="Farnsworth").exists()
     again = api.post("/api/v1/orders", body, key="placed")
     assert again.headers["Idempotency-Replayed"] == "true"
