@@ -16,6 +16,7 @@ from tests.kit.api import Api, assert_problem, make_token, order_body, row_count
 from tests.kit.orders import make_order
 from tests.kit.races import together
 from tests.kit.trips import count_trips
+from tests.kit.waiting import replace_time
 from tests.kit.words import ApiToken, EmailNotification, IdempotencyKey, Order, read_database_time
 from web.api import first_read, views
 
@@ -131,7 +132,7 @@ def test_a_token_is_read_again_after_five_seconds_and_for_each_get(api, monkeypa
 
     assert trips("/api/v1/orders", key="a") == 1
     later = time.monotonic() + first_read.RECALL_SECONDS
-    monkeypatch.setattr(first_read.time, "monotonic", lambda: later)
+    replace_time(monkeypatch, first_read, monotonic=lambda: later)
     assert trips("/api/v1/orders", key="b") == 2
     monkeypatch.undo()
     assert count_trips(lambda: api.get("/api/v1/orders/x")) == 1
@@ -206,7 +207,7 @@ def test_an_orders_time_goes_on_with_the_monotonic_clock(api, monkeypatch):
     api.get("/api/v1/orders/x")
     read_at = read_database_time()
     now = time.monotonic()
-    monkeypatch.setattr(first_read.time, "monotonic", lambda: now + 3.0)
+    replace_time(monkeypatch, first_read, monotonic=lambda: now + 3.0)
     answer = api.post("/api/v1/orders", order_body(), key="k")
     placed_at = Order.objects.get(id=answer.json()["id"]).created_at
     assert dt.timedelta(seconds=2) < placed_at - read_at < dt.timedelta(seconds=4)

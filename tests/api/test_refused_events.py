@@ -12,6 +12,7 @@ from tests.kit.admin import LETTERS
 from tests.kit.api import Api, make_token
 from tests.kit.events import PAID, envelope
 from tests.kit.people import staff_client
+from tests.kit.waiting import replace_time
 from tests.kit.words import heartbeat, new_id
 
 pytestmark = pytest.mark.django_db
@@ -45,7 +46,7 @@ def test_a_refusal_costs_no_statement_and_the_process_writes_it_later(monkeypatc
     with CaptureQueriesContext(connection) as captured:
         assert api.post(URL, refused()).status_code == 422
     assert not [query for query in captured if "refused_events" in query["sql"]] and rows() == []
-    monkeypatch.setattr(heartbeat.time, "sleep", sleep)
+    replace_time(monkeypatch, heartbeat, sleep=sleep)
     with pytest.raises(Slept):
         heartbeat.beat_forever()
     assert rows() == [("shop-a", PAID, 1)]

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.kit.api import Api, make_token
+from tests.kit.waiting import replace_time
 from tests.kit.words import ApiToken, heartbeat
 from web.api import token_use
 
@@ -48,7 +49,7 @@ def test_the_thread_of_the_heartbeat_writes_it(monkeypatch):
         raise Slept
 
     Api(make_token()).get("/api/v1/orders")
-    monkeypatch.setattr(heartbeat.time, "sleep", sleep)
+    replace_time(monkeypatch, heartbeat, sleep=sleep)
     with pytest.raises(Slept):
         heartbeat.beat_forever()
     assert last_use() is not None

@@ -1,10 +1,13 @@
-"""Wait for a state. The whole suite uses this helper, and only a failure reaches its limit."""
+"""Wait for a state, which only a failure does for long, and give a module a clock of its own."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from types import ModuleType, SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
 
 #: Seconds. The drill of compose.yaml needs the most of it; a machine under load decides no test.
 PATIENCE = 240.0
@@ -30,3 +33,14 @@ def until(
         assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}\n{details()}"
         meanwhile()
     return outcome
+
+
+def replace_time(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, **functions: Callable[..., Any]
+) -> None:
+    """Replace functions of `time` as a module sees them.
+
+    `module.time.sleep` is that of the whole process: its other threads would call the replacement, too, such
+    as the one that measures how late it wakes, and what it does with the database would keep a session open.
+    """
+    monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(time), **functions}))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from config import roles
 from local.machine import PROJECT
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, replace_time
 from tests.kit.words import health
 
 
@@ -83,8 +82,8 @@ def test_a_role_that_waits_for_the_migrations_writes_each_reason_once_and_is_hea
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(
-        time, "sleep", lambda seconds: healthy.append(health.describe_problems("relay") == "")
+    replace_time(
+        monkeypatch, roles, sleep=lambda seconds: healthy.append(health.describe_problems("relay") == "")
     )
     roles.wait_for_migrations("relay")
     silent = "orderpost: waiting for the migrations: OperationalError: connection timeout expired\n"

@@ -22,6 +22,7 @@ from notifications import trials
 from tests.kit.jobs import run_jobs
 from tests.kit.mails import make_mail
 from tests.kit.races import together
+from tests.kit.waiting import replace_time
 from tests.kit.webhooks import event, post
 from tests.kit.words import (
     BulkJob,
@@ -246,7 +247,7 @@ class TestTheJob:
     def test_stops_when_somebody_stops_it(self, provider, monkeypatch):
         provider.webhooks.settings = None
         job = self.start()
-        monkeypatch.setattr(trials.time, "sleep", lambda _: BulkJob.objects.stop(id=job.id, error="enough"))
+        replace_time(monkeypatch, trials, sleep=lambda _: BulkJob.objects.stop(id=job.id, error="enough"))
         assert self.run(job).error == "enough"
 
     def test_of_an_address_that_bounces_says_so_and_suppresses_nothing(self, provider):

@@ -26,6 +26,7 @@ from shop_connections.translation import OutOfTime
 from tests.kit.http import serve
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.races import together
+from tests.kit.waiting import replace_time
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import Heartbeat
 
@@ -102,7 +103,7 @@ def test_it_looks_at_the_time_between_orders(shop, monkeypatch):
     def judge(*arguments: Any) -> bool:
         judged.append(1)
         if len(judged) == 3:
-            monkeypatch.setattr("time.monotonic", lambda: float("inf"))
+            replace_time(monkeypatch, missing, monotonic=lambda: float("inf"))
         return whole(*arguments)
 
     monkeypatch.setattr(missing, "_judge", judge)
@@ -165,7 +166,7 @@ class TestTime:
             tried.append((shop.source, seconds))
             now[0] += seconds
 
-        monkeypatch.setattr("time.monotonic", lambda: now[0])
+        replace_time(monkeypatch, missing, monotonic=lambda: now[0])
         monkeypatch.setattr(missing, "compare", spend)
         yield tried
         monkeypatch.undo()

@@ -14,12 +14,14 @@ from django.utils import timezone
 
 from shop_connections import missing
 from shop_connections.encryption import encrypt
+from shop_connections.management.commands import connections as command
 from shop_connections.missing import compare, compare_all, repair
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.posts import process_waiting
 from shop_connections.translation import ShopUnreachable
 from shop_connections.woocommerce import translate
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.waiting import replace_time
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, conditions, our_id
 from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL, send, state_of
@@ -224,7 +226,7 @@ class TestTheCommand:
 
     def test_it_waits_for_a_post_and_says_what_it_was(self, shop, monkeypatch):
         id = shop.place()
-        monkeypatch.setattr("time.sleep", lambda _: deliver(shop))
+        replace_time(monkeypatch, command, sleep=lambda _: deliver(shop))
         assert self.run("try", SOURCE)[0] == f"Connected: order {id}.\n"
 
     def test_it_sends_nothing_on_to_one_that_is_off(self, shop):
@@ -238,7 +240,7 @@ class TestTheCommand:
 
     def test_it_does_not_wait_for_one_that_is_off(self, shop, monkeypatch):
         ShopConnection.objects.update(state="off")
-        monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it waits"))
+        replace_time(monkeypatch, command, sleep=lambda _: pytest.fail("it waits"))
         with pytest.raises(CommandError, match="shop-w is off, and its posts are answered 404"):
             self.run("try", SOURCE)
 

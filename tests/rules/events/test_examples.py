@@ -24,7 +24,7 @@ from tests.kit.examples import load
 from tests.kit.http import run, serve
 from tests.kit.orders import cancel_order
 from tests.kit.schemas import validate_inbound
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, replace_time
 from tests.kit.words import (
     DomainEvent,
     EmailNotification,
@@ -277,7 +277,7 @@ def test_saleor_repeats_if_its_keys_cannot_be_read(world):
 def test_a_key_that_saleor_no_longer_has_counts_no_more(world, monkeypatch):
     assert world.send(payload("OrderCreated")).status_code == 200
     world.keys = {"keys": [public_keys()["keys"][0] | {"kid": "next"}]}
-    monkeypatch.setattr(saleor.time, "monotonic", lambda: world.adapter.keys_read_at + 61)
+    replace_time(monkeypatch, saleor, monotonic=lambda: world.adapter.keys_read_at + 61)
     assert world.send(payload("OrderCreated"), kid="next").status_code == 200
     monkeypatch.undo()
     assert world.send(payload("OrderCreated")).status_code == 401

@@ -16,6 +16,7 @@ from tests.kit.events import give
 from tests.kit.examples import load
 from tests.kit.http import serve
 from tests.kit.schemas import validate_inbound
+from tests.kit.waiting import replace_time
 from tests.kit.words import EmailNotification, Order
 
 program = load("import_orders")
@@ -108,7 +109,7 @@ def run(tmp_path: Path, monkeypatch: Any, capsys: Any, endpoint: Endpoint) -> Ru
 @pytest.fixture
 def waits(monkeypatch: Any) -> list[float]:
     seconds: list[float] = []
-    monkeypatch.setattr(program.time, "sleep", seconds.append)
+    replace_time(monkeypatch, program, sleep=seconds.append)
     return seconds
 
 

@@ -10,6 +10,7 @@ from django.db import OperationalError
 from django.db.models.functions import Now
 
 from outbox.management.commands import consume_cdc
+from tests.kit.waiting import replace_time
 from tests.kit.words import Heartbeat, heartbeat, new_id
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +59,7 @@ def test_the_web_process_logs_once_that_the_database_is_away(monkeypatch, caplog
             raise outcome
 
     monkeypatch.setattr(Heartbeat, "beat", beat)
-    monkeypatch.setattr(heartbeat.time, "sleep", lambda _: None)
+    replace_time(monkeypatch, heartbeat, sleep=lambda _: None)
     monkeypatch.setattr(heartbeat, "connection", SimpleNamespace(close=lambda: None))
     with pytest.raises(Slept):
         heartbeat.beat_forever()

@@ -38,7 +38,7 @@ from tests.kit.people import (
     grep_cold_files,
     keep_answer,
 )
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, replace_time
 from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
@@ -263,7 +263,7 @@ class TestErase:
                 status="failed", claimed_at=None, claim_token=None, last_error=f"451 {ADDRESS}"
             )
 
-        monkeypatch.setattr(erasure.time, "sleep", settle_meanwhile)
+        replace_time(monkeypatch, erasure, sleep=settle_meanwhile)
         call_command("privacy", "erase", "--email", ADDRESS, "--force")
         assert grep(ADDRESS) == []
         assert statuses() == {"discarded": 2}

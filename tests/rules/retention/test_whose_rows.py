@@ -31,6 +31,7 @@ from tests.kit.people import (
     mails,
     send_all,
 )
+from tests.kit.waiting import replace_time
 from tests.kit.words import (
     ERASED_ADDRESS,
     DetachedPartition,
@@ -330,7 +331,7 @@ class TestCopies:
                 status="sent", sent_at=Now(), claimed_at=None, claim_token=None
             )
 
-        monkeypatch.setattr(erasure.time, "sleep", settle)
+        replace_time(monkeypatch, erasure, sleep=settle)
         erase(BOB, force=True)
         assert grep(BOB) == [] and len(mails(ANN)) == 2
 

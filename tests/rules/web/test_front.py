@@ -13,6 +13,7 @@ from django.db import OperationalError
 from tests.kit.api import make_token
 from tests.kit.people import staff_client
 from tests.kit.races import together
+from tests.kit.waiting import replace_time
 from tests.kit.words import ApiToken
 from web.front import callers, front, places, posts
 from web.front.admission import Admission
@@ -122,7 +123,7 @@ class _Whole(list[bytes]):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("web.front.front.time.monotonic", clock)
+    replace_time(monkeypatch, front, monotonic=clock)
     return clock
 
 
