@@ -257,7 +257,7 @@ def cpu_seconds(node: Node) -> float:
 def _ticks(pid: int) -> int:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
+    except OSError:  # it has exited
         return 0
     own = int(fields[11]) + int(fields[12])
     return own + int(fields[13]) + int(fields[14])  # and of exited children

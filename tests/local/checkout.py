@@ -78,10 +78,11 @@ class Checkout:
         """Return the process of the run with these words in its command, and not one that it forked."""
         parents = {}
         for pid in self.processes():
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if all(word in command for word in words):
-                # Behind the name in brackets: the state and the parent.
-                parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            with suppress(OSError):  # it has exited since: PostgreSQL's workers come and go
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if all(word in command for word in words):
+                    # Behind the name in brackets: the state and the parent.
+                    parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         for pid, parent in parents.items():
             if parent not in parents:
                 return pid
