@@ -280,6 +280,7 @@ class RefundWay(enum.StrEnum):
 
     API = "api"
     EVENT = "event"
+    SHOP = "shop"  # the order of a connected shop has it
 
 
 class OrderRefund(models.Model):

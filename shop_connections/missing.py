@@ -1,9 +1,9 @@
-"""Compare a shop's orders with ours, and send what is missing through the translator.
+"""Compare a shop's orders with ours, and send on what is missing.
 
 Some platforms repeat no lost post. Each hour, and by `manage.py connections check`, the orders that the shop
-saved since the last comparison are read from its API. What the translator would make an event of is missing
+saved since the last comparison are read from its API. What the comparison of a post would change is missing
 here. The order's body is stored and waits for a person, who sends all of them on by one click. The worker
-translates them again, under the lock of their orders, so that nothing comes twice.
+compares them again, under the lock of their orders, so that nothing comes twice.
 
 A shop decides how much it answers. So its orders are judged one at a time as they come, what is missing is
 stored at once, and a comparison whose time is over goes on at its place the next time.
@@ -26,18 +26,20 @@ from django.utils import timezone
 
 from events.consuming.envelope import Rejected
 from events.consuming.inbox import explain
-from events.models import ProcessedEvent
+from orders.emails import default_locale
 from orders.inbound.external import our_id
 from orders.models import Order
-from orders.subscriptions import NAME
 from runtime.models import Heartbeat
 from runtime.personal_data import hashes_in
 from runtime.texts import make_storable
+from shop_connections.apply import read_here
+from shop_connections.changes import find_changes
 from shop_connections.encryption import Unreadable, decrypt
+from shop_connections.http import OutOfTime, ShopUnreachable
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
-from shop_connections.posts import is_of_erased, stored_of
-from shop_connections.translation import OutOfTime, ReadOrder, ShopUnreachable
+from shop_connections.posts import is_of_erased
+from shop_connections.shop_order import ReadOrder
 
 log = structlog.get_logger(__name__)
 
@@ -60,11 +62,11 @@ LEAST_SECONDS = 5.0
 
 
 class Missing(NamedTuple):
-    """An order that is otherwise in the shop than here. Without events it cannot be used, for the reason."""
+    """An order that is otherwise in the shop than here. Without changes it cannot be used, for the reason."""
 
     order_id: str
     reference: str
-    topics: tuple[str, ...]
+    events: tuple[str, ...]
     reason: str = ""
 
 
@@ -283,11 +285,13 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
     order = Order.objects.filter(id=id, source=shop.source).first()
     placed_at = None
     try:
-        translation = platform_of(shop).translate(
-            body,
-            stored=stored_of(order) if order is not None else None,
-            source=shop.source,
-            mapping=shop.statuses,
+        there = platform_of(shop).read(body, locale=default_locale(source=shop.source))
+        if there is None:
+            return None
+        outcome = find_changes(
+            read_here(order) if order is not None else None,
+            there.on_our_clock(received_at=now),
+            shop=shop,
             received_at=now,
         )
     except Exception as error:  # an order that nobody foresaw must not hide the others
@@ -296,14 +300,11 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
         reason = make_storable(explain(error))[:1000]
         missing = Missing(order_id, order.reference if order else "", (), reason)
     else:
-        ids = [event["eventId"] for event in translation.events]
-        done = ProcessedEvent.objects.filter(event_id__in=ids, consumer=NAME, source=shop.source)
-        done_ids = {str(id) for id in done.values_list("event_id", flat=True)} if ids else set()
-        left = [event for event in translation.events if str(event["eventId"]) not in done_ids]
-        if not left:
+        if not outcome.changes:
             return None
-        placed_at = translation.placed_at
-        missing = Missing(order_id, translation.reference, tuple(event["eventType"] for event in left))
+        placed_at = outcome.order.created_at
+        events = tuple(change.event for change in outcome.changes)
+        missing = Missing(order_id, outcome.order.number, events)
     hashes = hashes_in(body.decode("utf-8", "replace"))
     return None if is_of_erased(id, hashes, placed_at=placed_at) else missing
 

@@ -1,4 +1,4 @@
-"""Process stored posts: translate each into events, and apply them, in one transaction for each post.
+"""Process stored posts: compare each with the order here, and save its changes, in one transaction.
 
 The posts of a connection are processed one after the other, in the order of their arrival. The lock of the
 connection ends with the transaction, so another worker may take the next post. A crash undoes the post's
@@ -8,11 +8,10 @@ effects together with its `done_at`.
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, cast
 
 import structlog
@@ -20,13 +19,11 @@ from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 
-from events.consuming.envelope import Rejected, envelope_of
-from events.consuming.handlers import Handler
-from events.consuming.inbox import apply_in_transaction, explain
-from orders.inbound.external import TOPICS, our_id
+from events.consuming.envelope import Rejected
+from events.consuming.inbox import explain
+from orders.emails import default_locale
+from orders.inbound.external import our_id
 from orders.models import Order
-from orders.parcels import read_shipments
-from orders.subscriptions import NAME
 from runtime.database.away import is_refusing
 from runtime.database.save import lock_row, write_once
 from runtime.database.transactions import after_commit
@@ -34,11 +31,13 @@ from runtime.jobs.work import waker
 from runtime.models import Pause
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.process import cached_rows
+from runtime.telemetry import context
 from runtime.texts import make_storable
 from shop_connections import metrics
+from shop_connections.apply import TooSlow, read_here, save_changes
+from shop_connections.changes import MOST_CHANGES, find_changes
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
-from shop_connections.translation import MOST_CHANGES, Stored, StoredShipment
 
 log = structlog.get_logger(__name__)
 
@@ -51,10 +50,6 @@ _CHANGES_SECONDS = 8.0
 #: When a worker looks again that met another one at work.
 AGAIN_SECONDS = 1.0
 Step = Literal["done", "unusable", "none", "busy"]
-
-
-class _TooSlow(Exception):
-    """The changes of a post take too long."""
 
 
 def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
@@ -205,72 +200,44 @@ def _apply(post: ConnectionPost, shop: ShopConnection, *, until: float) -> None:
     try:
         with transaction.atomic():
             _process(post, shop, most=MOST_CHANGES, until=until)
-    except _TooSlow:
+    except TooSlow:
         with transaction.atomic():
             _process(post, shop, most=0, until=math.inf)
 
 
 def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: float) -> None:
     platform, body = platform_of(shop), post.body.encode()
-    order_id = platform.read_order_id(body)
-    if order_id is None:  # a post about something else
+    there = platform.read(body, locale=default_locale(source=shop.source))
+    if there is None:  # a post about something else
         return
-    id = our_id(source=shop.source, id=order_id)
-    with write_once(Order, id) as held:
+    id = our_id(source=shop.source, id=there.id)
+    with write_once(Order, id) as held, context.working_for(context.Context(post.id.hex)):
         order, _ = lock_row(Order, id)
-        post.order_id, post.reference = id, order_id[:100]  # for a person, if the rest is unusable
-        translation = platform.translate(
-            body,
-            stored=stored_of(order) if order is not None and order.source == shop.source else None,
-            source=shop.source,
-            mapping=shop.statuses,
+        post.order_id, post.reference = id, there.id[:100]  # for a person, if the rest is unusable
+        if order is not None and order.source != shop.source:
+            raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {shop.source}")
+        here = read_here(order) if order is not None else None
+        outcome = find_changes(
+            here,
+            there.on_our_clock(received_at=post.received_at),
+            shop=shop,
             received_at=post.received_at,
+            first_post_at=_first_post_at(post) if there.is_import else None,
             most=most,
         )
-        post.reference = translation.reference[:100]
-        for number, document in enumerate(translation.events):
-            if time.monotonic() > until:
-                raise _TooSlow
-            handlers = _handlers(shop, () if number else translation.doubts)
-            envelope = envelope_of(document, topic=str(document["eventType"]))
-            apply_in_transaction(envelope, consumer=NAME, handlers=handlers)
+        post.reason = outcome.left_out
+        post.reference = outcome.order.number[:100]
+        save_changes(outcome, here, shop, received_at=post.received_at, until=until)
         order = cast("Order | None", held.row)
-        if order is not None and order.source == shop.source:
-            order.reported_at = max(order.reported_at or translation.modified_at, translation.modified_at)
+        saved_at = outcome.order.modified_at
+        if order is not None and saved_at is not None:
+            order.reported_at = max(order.reported_at or saved_at, saved_at)
 
 
-def stored_of(order: Order) -> Stored:
-    return Stored(
-        status=order.status,
-        version=order.version,
-        total_amount=order.total_amount,
-        refunded_amount=order.refunded_amount,
-        currency=order.currency,
-        is_paid=order.paid_at is not None,
-        is_completed=order.completed_at is not None,
-        modified_at=order.reported_at,
-        email=order.email,
-        name=order.name,
-        reference=order.reference,
-        items=order.items,
-        charges=order.charges,
-        details=order.details,
-        shipments={
-            shipment.reference: StoredShipment(
-                carrier=shipment.carrier,
-                tracking_url=shipment.tracking_url,
-                is_delivered=shipment.delivered_at is not None,
-            )
-            for shipment in read_shipments(order)
-            if shipment.reference
-        },
-    )
-
-
-def _handlers(shop: ShopConnection, doubts: Sequence[str]) -> dict[str, Handler]:
-    """Return the handlers of the events of a shop's orders, which know its connection."""
-    reports: dict[str, Callable[..., None]] = {topic: inbound.handler for topic, inbound in TOPICS.items()}
-    return {topic: functools.partial(report, shop=shop, doubts=doubts) for topic, report in reports.items()}
+def _first_post_at(post: ConnectionPost) -> dt.datetime | None:
+    """Return when the first post of an order came, or None if it is this one."""
+    earlier = ConnectionPost.objects.filter(source=post.source, order_id=post.order_id, id__lt=post.id)
+    return earlier.order_by("id").values_list("received_at", flat=True).first()
 
 
 def _tell(post: ConnectionPost, result: Step) -> None:

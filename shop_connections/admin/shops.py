@@ -128,7 +128,10 @@ class ShopForm(forms.ModelForm[ShopConnection]):
             raise forms.ValidationError(
                 f"Each value must be one of {', '.join(Order.Status.values)}, or an empty text."
             )
-        return dict(statuses)
+        read = platform_of(self.instance).read_status
+        if unknown := [word for word in statuses if not read(word)]:
+            raise forms.ValidationError(f"{unknown[0]!r} is no status of the shop.")
+        return {read(word): status for word, status in statuses.items()}
 
     def clean(self) -> dict[str, Any]:
         super().clean()  # has the name checked, which must be unique

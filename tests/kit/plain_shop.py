@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from shop_connections.translation import MOST_CHANGES, Stored, Translation
 
 from events.consuming.envelope import read_json
 from shop_connections import platforms, receive
 from shop_connections.encryption import encrypt
 from shop_connections.models import ShopConnection
 from shop_connections.platforms import Platform
-from shop_connections.translation import MOST_CHANGES, Stored, Translation
 from tests.kit.events import told
 from tests.kit.words import Rejected
 

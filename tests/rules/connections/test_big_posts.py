@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from shop_connections.translation import MOST_CHANGES
 
 from shop_connections import posts
 from shop_connections.models import ConnectionPost
 from shop_connections.posts import process_waiting
-from shop_connections.translation import MOST_CHANGES
 from tests.kit.plain_shop import SOURCE, body_of, plain_shop, post
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, our_id

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from shop_connections.translation import OutOfTime
 
 from shop_connections import missing
 from shop_connections.encryption import encrypt
@@ -22,7 +23,6 @@ from shop_connections.missing import (
     compare_all,
 )
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.translation import OutOfTime
 from tests.kit.http import serve
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.races import together

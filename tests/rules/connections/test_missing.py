@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
+from shop_connections.translation import ShopUnreachable
 
 from shop_connections import missing
 from shop_connections.encryption import encrypt
@@ -18,7 +19,6 @@ from shop_connections.management.commands import connections as command
 from shop_connections.missing import compare, compare_all, repair
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.posts import process_waiting
-from shop_connections.translation import ShopUnreachable
 from shop_connections.woocommerce import translate
 from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
 from tests.kit.waiting import replace_time

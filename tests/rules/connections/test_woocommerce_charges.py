@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from shop_connections.woocommerce.order import ShopOrder, read_order
 
 from orders.breakdown import break_down, fold_items
-from shop_connections.woocommerce.order import ShopOrder, read_order
 from tests.kit.translated import Here
 from tests.kit.woocommerce import FakeShop
 

@@ -1,0 +1,117 @@
+"""An order as a shop has it, in our words, the same for all platforms.
+
+A platform takes what it can read of a body. None is what the body lacks or what cannot be read, and leaves
+what is stored; only a list that was read removes entries from it. Amounts are in minor units, and texts fit
+the columns of `orders`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from orders.breakdown import Charge, Item
+
+#: So far ahead of a post's arrival its order may have been saved: clocks differ.
+CLOCKS_APART = dt.timedelta(minutes=2)
+
+
+class ReadOrder(NamedTuple):
+    """An order of a shop's API. The body is empty if it has more bytes than a post may have."""
+
+    body: bytes
+    #: Where a later reading goes on, to have this order and those after it. JSON.
+    place: Any
+
+
+class ShopRefund(NamedTuple):
+    id: str
+    amount: int
+
+
+class ShopParcel(NamedTuple):
+    """A parcel. It has the id of its entry in the shop, because a number may be corrected."""
+
+    id: str
+    tracking_number: str
+    carrier: str
+    tracking_url: str
+    shipped_at: dt.datetime | None
+    is_delivered: bool
+    is_returned: bool
+    lines: tuple[tuple[int, int], ...]  # (index of an item, quantity); empty if the shop does not say
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ShopOrder:
+    """The order in a body. Only its id was needed to read it."""
+
+    id: str
+    #: Ours; "" leaves the order's. None for a word of which only the connection knows the meaning.
+    status: str | None
+    shop_status: str  # the shop's own word
+    #: The customer is still at the checkout, or may have left it, so that nobody hears of a cancellation.
+    is_at_checkout: bool = False
+    may_be_abandoned: bool = False
+    number: str | None = None
+    currency: str | None = None
+    total: int | None = None
+    created_at: dt.datetime | None = None
+    modified_at: dt.datetime | None = None
+    paid_at: dt.datetime | None = None
+    completed_at: dt.datetime | None = None
+    user_id: str | None = None
+    email: str = ""  # "" also if no provider would take it
+    name: str | None = None
+    locale: str = ""
+    items: tuple[Item, ...] | None = None  # all of them; an order stores fewer
+    charges: tuple[Charge, ...] | None = None
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # those that were read
+    refunds: tuple[ShopRefund, ...] | None = None  # oldest first
+    has_all_refunds: bool = True  # or else some could not be read
+    parcels: tuple[ShopParcel, ...] = ()
+    is_import: bool = False
+    silent: frozenset[str] = frozenset()  # the e-mails that nobody gets about this order
+    doubts: tuple[str, ...] = ()  # lines for the timeline, without personal data
+
+    def on_our_clock(self, offset: dt.timedelta = dt.timedelta(), *, received_at: dt.datetime) -> ShopOrder:
+        """Return the order with its times by our clock, of which none is later than the post's arrival.
+
+        A save that still lies ahead of it is not known to be the newest, and has no time.
+        """
+        doubts = list(self.doubts)
+
+        def correct(name: str) -> dt.datetime | None:
+            time: dt.datetime | None = getattr(self, name)
+            if time is None:
+                return None
+            if (time := time + offset) > received_at + CLOCKS_APART:
+                doubts.append(f"{name}: It is in the future. The time of the post is used.")
+                return None if name == "modified_at" else received_at
+            return min(time, received_at)
+
+        parcels = tuple(
+            parcel._replace(shipped_at=parcel.shipped_at and min(parcel.shipped_at, received_at))
+            for parcel in self.parcels
+        )
+        times: dict[str, Any] = {name: correct(name) for name in _TIMES}
+        return dataclasses.replace(self, **times, parcels=parcels, doubts=tuple(doubts))
+
+
+_TIMES = ("created_at", "modified_at", "paid_at", "completed_at")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WholeOrder(ShopOrder):
+    """An order with what is stored in place of what was not read."""
+
+    number: str
+    currency: str
+    total: int
+    created_at: dt.datetime
+    name: str
+    items: tuple[Item, ...]
+    charges: tuple[Charge, ...]
+    refunds: tuple[ShopRefund, ...]
