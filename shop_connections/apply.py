@@ -63,7 +63,7 @@ def save_changes(
         noted_alone.save()
     if here is not None or outcome.changes:
         told = here.refunds if here else {}
-        OrderRefund.objects.bulk_create(
+        rows = [
             OrderRefund(
                 order_id=our_id(source=shop.source, id=outcome.order.id),
                 refund_id=refund.id,
@@ -73,7 +73,8 @@ def save_changes(
             )
             for refund in outcome.order.refunds
             if refund.id not in told
-        )
+        ]
+        OrderRefund.objects.bulk_create(rows, batch_size=1000)
 
 
 def row_of(
@@ -136,7 +137,7 @@ def parcel_of(there: WholeOrder, change: Change, stored: StoredParts, here: Here
         "tracking_number": parcel.tracking_number,
         "carrier": parcel.carrier or (known.carrier if known else ""),
         "tracking_url": parcel.tracking_url or (known.tracking_url if known else ""),
-        "shipped_at": min(left_at, there.modified_at or left_at),
+        "shipped_at": min(left_at, there.saved_at or left_at),
         "delivered_at": change.at if parcel.is_delivered else None,
         "returned_at": change.at if parcel.is_returned else None,
         "is_corrected": change.is_corrected,

@@ -103,7 +103,10 @@ def find_changes(
     story.tell_all(goal)
     changes, doubts = story.changes, list(order.doubts)
     if len(changes) > most:
-        doubts.append(f"changes: The post has {len(changes):,} of them. Those beyond {most} send no e-mail.")
+        told = f"All but the first {most} are" if most else "They are"
+        doubts.append(
+            f"changes: The post has {len(changes):,} of them. {told} stored as one, without e-mails."
+        )
         changes = [*changes[:most], story.correction(goal)]
     return Outcome(order, changes, doubts)
 
@@ -133,7 +136,7 @@ def _complete(there: ShopOrder, here: Here | None, received_at: dt.datetime) -> 
     else:
         stored = {
             **{"number": there.id, "user_id": f"guest-{there.id}", "name": ""},
-            "created_at": there.modified_at or received_at,
+            "created_at": there.saved_at or received_at,
             **{"items": (), "charges": (), "refunds": ()},
         }
     values = {field.name: getattr(there, field.name) for field in dataclasses.fields(there)}
@@ -232,7 +235,7 @@ class _Story:
         # imported, it may be as old as the order's newest date. Otherwise a shop that saves its old orders
         # would mail everybody.
         dates = filter(None, [order.created_at, order.paid_at, order.completed_at])
-        saved_at = order.modified_at or received_at
+        saved_at = order.saved_at or received_at
         self.changed_at = max(dates, default=saved_at) if self.is_first else saved_at
         self.is_of_import = order.is_import and (
             first_post_at is None or received_at - first_post_at < _IMPORT_LASTS

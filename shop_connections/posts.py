@@ -207,13 +207,15 @@ def _apply(post: ConnectionPost, shop: ShopConnection, *, until: float) -> None:
 
 def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: float) -> None:
     platform, body = platform_of(shop), post.body.encode()
-    there = platform.read(body, locale=default_locale(source=shop.source))
-    if there is None:  # a post about something else
+    order_id = platform.read_order_id(body)
+    if order_id is None:  # a post about something else
         return
-    id = our_id(source=shop.source, id=there.id)
+    id = our_id(source=shop.source, id=order_id)
+    post.order_id, post.reference = id, order_id[:100]  # for a person, if the rest is unusable
+    there = platform.read(body, locale=default_locale(source=shop.source))
+    assert there is not None
     with write_once(Order, id) as held, context.working_for(context.Context(post.id.hex)):
         order, _ = lock_row(Order, id)
-        post.order_id, post.reference = id, there.id[:100]  # for a person, if the rest is unusable
         if order is not None and order.source != shop.source:
             raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {shop.source}")
         here = read_here(order) if order is not None else None

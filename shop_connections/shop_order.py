@@ -59,7 +59,8 @@ class ShopOrder:
     currency: str | None = None
     total: int | None = None
     created_at: dt.datetime | None = None
-    modified_at: dt.datetime | None = None
+    modified_at: dt.datetime | None = None  # of the last save, always by the shop's clock
+    saved_at: dt.datetime | None = None  # the same by our clock
     paid_at: dt.datetime | None = None
     completed_at: dt.datetime | None = None
     user_id: str | None = None
@@ -87,20 +88,25 @@ class ShopOrder:
             time: dt.datetime | None = getattr(self, name)
             if time is None:
                 return None
-            if (time := time + offset) > received_at + CLOCKS_APART:
+            if _seconds(time, received_at) + offset.total_seconds() > CLOCKS_APART.total_seconds():
                 doubts.append(f"{name}: It is in the future. The time of the post is used.")
-                return None if name == "modified_at" else received_at
-            return min(time, received_at)
+                return received_at
+            return min(time + offset, received_at)
 
         parcels = tuple(
             parcel._replace(shipped_at=parcel.shipped_at and min(parcel.shipped_at, received_at))
             for parcel in self.parcels
         )
-        times: dict[str, Any] = {name: correct(name) for name in _TIMES}
-        return dataclasses.replace(self, **times, parcels=parcels, doubts=tuple(doubts))
+        before, saved_at = len(doubts), correct("modified_at")
+        modified_at = self.modified_at if len(doubts) == before else None
+        times: dict[str, Any] = {name: correct(name) for name in ("created_at", "paid_at", "completed_at")}
+        return dataclasses.replace(
+            self, **times, modified_at=modified_at, saved_at=saved_at, parcels=parcels, doubts=tuple(doubts)
+        )
 
 
-_TIMES = ("created_at", "modified_at", "paid_at", "completed_at")
+def _seconds(time: dt.datetime, since: dt.datetime) -> float:
+    return (time - since).total_seconds()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A platform without oddities, for tests of what all connections share: its posts name their events.
+"""A platform without oddities, for tests of what all connections share: its posts name their changes.
 
 A post is signed by its HMAC in the header X-Signature.
 """
@@ -9,20 +9,18 @@ import datetime as dt
 import hashlib
 import hmac
 import json
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from django.test import Client
-from shop_connections.translation import MOST_CHANGES, Stored, Translation
 
 from events.consuming.envelope import read_json
 from shop_connections import platforms, receive
 from shop_connections.encryption import encrypt
 from shop_connections.models import ShopConnection
 from shop_connections.platforms import Platform
-from tests.kit.events import told
+from shop_connections.shop_order import ShopOrder
 from tests.kit.words import Rejected
 
 KEY = "k" * 40
@@ -47,36 +45,41 @@ def read_order_id(body: bytes) -> str | None:
     return str(document["id"]) if "id" in document else None
 
 
-def translate(
-    body: bytes,
-    *,
-    stored: Stored | None,
-    source: str,
-    mapping: Mapping[str, str],
-    received_at: dt.datetime,
-    most: int = MOST_CHANGES,
-) -> Translation:
-    """Return the changes that a post names, unless the order was saved later."""
+def read(body: bytes, *, locale: str) -> ShopOrder | None:
+    """Return the order after the changes that a post names. What it does not name stays."""
     document = read_json(body)
-    modified_at = dt.datetime.fromisoformat(document["modified_at"])
+    if "id" not in document:
+        return None
     if "fault" in document:
         raise Rejected(document["fault"])
     if "crash" in document:
         raise ZeroDivisionError(document["crash"])
-    events = []
-    if stored is None or stored.modified_at is None or modified_at >= stored.modified_at:
-        for number, (change, data) in enumerate(
-            document["changes"], start=(stored.version if stored else 0) + 1
-        ):
-            event = told(change, document["id"], number, source=source, **data)
-            event["eventId"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{source}:{document['id']}:{change}"))
-            event["timestamp"] = document["modified_at"]
-            events.append(event)
-    doubts = []
-    if len(events) > most:
-        doubts = [f"changes: The post has {len(events):,} of them."]
-        events = [events[-1] | {"data": events[-1]["data"] | {"notify": False}}]
-    return Translation(document["id"], events, modified_at, document["id"], doubts)
+    names = [name for name, _ in document["changes"]]
+    data: dict[str, Any] = {}
+    for _, values in document["changes"]:
+        data |= values
+    if len(currency := data.get("currency", "EUR")) != 3:
+        raise Rejected("its currency is not three letters")
+    at, total = dt.datetime.fromisoformat(document["modified_at"]), data.get("totalAmount", 1000)
+    placed_at = data.get("placedAt")
+    return ShopOrder(
+        id=document["id"],
+        status=("pending" if names[-1] == "placed" else names[-1]) if names else "",
+        shop_status=names[-1] if names else "",
+        number=document["id"],
+        currency=currency,
+        total=total if isinstance(total, int) else None,
+        created_at=dt.datetime.fromisoformat(placed_at) if placed_at else at if "placed" in names else None,
+        modified_at=at,
+        paid_at=at if "paid" in names else None,
+        completed_at=at if "completed" in names else None,
+        user_id="42",
+        email=data.get("email", "ann@example.com"),
+        name=data.get("name", "Ann"),
+        items=({"sku": "TEA", "name": "Tea", "quantity": 2, "unit_amount": 500},),
+        charges=(),
+        refunds=(),
+    )
 
 
 PLAIN = Platform(
@@ -84,7 +87,8 @@ PLAIN = Platform(
     may_be_signed=lambda **_: True,
     is_signed=is_signed,
     read_order_id=read_order_id,
-    translate=translate,
+    read=read,
+    read_status=str.strip,
     read_orders=lambda **_: (),
     platform_emails={"order.paid": "Paid"},
 )

@@ -24,7 +24,7 @@ from shop_connections.woocommerce.client import read_orders
 from shop_connections.woocommerce.signature import is_ping, is_signed
 from tests.kit.http import serve
 from tests.kit.needs import needs
-from tests.kit.translated import Here
+from tests.kit.seen_orders import Seen
 from tests.kit.waiting import until
 
 WORDPRESS = os.environ.get("LIVE_WORDPRESS", "")
@@ -36,7 +36,7 @@ pytestmark = needs("woocommerce", WORDPRESS and shutil.which("php"))
 class LiveShop:
     def __init__(self) -> None:
         self.posts: list[tuple[Any, bytes]] = []
-        self.here: dict[int, Here] = {}
+        self.here: dict[int, Seen] = {}
 
     def take(self, path: str, headers: Any, body: bytes) -> tuple[int, Any, dict[str, str]]:
         self.posts.append((headers, body))
@@ -60,7 +60,7 @@ class LiveShop:
                 continue
             assert is_signed(body=body, headers=headers, secret=SECRET)
             if json.loads(body)["id"] == id:
-                told += self.here.setdefault(id, Here()).take(body)
+                told += self.here.setdefault(id, Seen()).take(body)
         return told
 
     def place(self, method: str) -> int:
@@ -141,7 +141,7 @@ def test_its_orders_api_lists_what_changed(shop):
         finally:
             server.terminate()
     (body,) = [body for body in orders if json.loads(body)["id"] == id]
-    assert Here().take(body) == ["order.paid"] and "customer_ip_address" not in json.loads(body)
+    assert Seen().take(body) == ["order.paid"] and "customer_ip_address" not in json.loads(body)
 
 
 def _listens(port: int) -> bool:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from shop_connections.translation import OutOfTime
 
 from shop_connections import missing
 from shop_connections.encryption import encrypt
-from shop_connections.http import ShopApi
+from shop_connections.http import OutOfTime, ShopApi
 from shop_connections.missing import (
     COMPARED,
     EVERY,

@@ -66,7 +66,7 @@ class TestEffects:
     def test_a_repeated_post_changes_nothing(self, plain_shop):
         body = body_of("A-1001", "placed", "paid")
         take(body, body)
-        assert Order.objects.get().version == 2
+        assert Order.objects.get().version == 1
         assert len(emails_of("A-1001")) == 1
 
     def test_posts_are_processed_in_the_order_of_their_arrival(self, plain_shop):
@@ -203,9 +203,10 @@ class TestTrial:
     @pytest.mark.parametrize(("minutes", "status"), [(-1, "discarded"), (0, "pending"), (1, "pending")])
     def test_the_time_of_a_change_decides_whether_it_is_history(self, plain_shop, minutes, status):
         live_at = timezone.now() - HOUR
+        take(body_of("A-1001", "placed", at=live_at - HOUR))
         self.go_live(live_at)
-        take(body_of("A-1001", "placed", "paid", at=live_at + dt.timedelta(minutes=minutes)))
-        assert emails_of("A-1001") == [("order.paid", status)]
+        take(body_of("A-1001", "paid", at=live_at + dt.timedelta(minutes=minutes)))
+        assert emails_of("A-1001")[-1:] == [("order.paid", status)]
 
     def test_a_later_change_of_an_older_order_sends(self, plain_shop):
         take(body_of("A-1001", "placed", "paid"))
