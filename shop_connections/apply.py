@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+import uuid
 from typing import Any
 
 from orders.breakdown import StoredParts, as_stored
@@ -30,7 +31,13 @@ def read_here(order: Order) -> Here:
 
 
 def save_changes(
-    outcome: Outcome, here: Here | None, shop: ShopConnection, *, received_at: dt.datetime, until: float
+    outcome: Outcome,
+    here: Here | None,
+    shop: ShopConnection,
+    *,
+    id: uuid.UUID,
+    received_at: dt.datetime,
+    until: float,
 ) -> None:
     """Save the changes of a post, its doubts and the refunds that it names, each once."""
     noted = {line["text"] for line in here.order.warnings} if here else set()
@@ -41,7 +48,7 @@ def save_changes(
         if time.monotonic() > until:
             raise TooSlow
         version += 1
-        reported = row_of(outcome.order, change, stored, here, shop, version=version)
+        reported = row_of(outcome.order, change, stored, here, shop, id=id, version=version)
         parcel = parcel_of(outcome.order, change, stored, here) if change.parcel else None
         save_reported(
             reported=reported,
@@ -65,7 +72,7 @@ def save_changes(
         told = here.refunds if here else {}
         rows = [
             OrderRefund(
-                order_id=our_id(source=shop.source, id=outcome.order.id),
+                order_id=id,
                 refund_id=refund.id,
                 amount=refund.amount,
                 way=RefundWay.SHOP,
@@ -84,6 +91,7 @@ def row_of(
     here: Here | None,
     shop: ShopConnection,
     *,
+    id: uuid.UUID,
     version: int,
 ) -> Order:
     """Return the order after a change, unsaved."""
@@ -96,7 +104,7 @@ def row_of(
     link = there.details.get("order_url")
     is_paid = change.status != Order.Status.PENDING
     return Order(
-        id=our_id(source=source, id=there.id),
+        id=id,
         source=source,
         version=version,
         status=change.status,

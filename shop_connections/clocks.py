@@ -27,6 +27,17 @@ def clock_offset(source: str, *, also: ConnectionPost | None = None) -> dt.timed
     return find_offset((id, at - saved_at) for id, at, saved_at in posts if saved_at is not None)
 
 
+def describe_clock(offset: dt.timedelta) -> str:
+    """Say in words how far a shop's clock is from ours, or "" if it is right.
+
+    >>> describe_clock(dt.timedelta(hours=-3, minutes=-30)), describe_clock(dt.timedelta(minutes=3))
+    ('3 h 30 min ahead', '3 min behind')
+    """
+    hours, minutes = divmod(round(abs(offset).total_seconds() / 60), 60)
+    words = " ".join(f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min")) if count)
+    return f"{words} {'behind' if offset > dt.timedelta() else 'ahead'}" if words else ""
+
+
 def find_offset(differences: Iterable[tuple[object, dt.timedelta]]) -> dt.timedelta:
     """Return the offset by the differences of orders' posts, or 0 if it is small.
 

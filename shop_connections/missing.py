@@ -27,19 +27,19 @@ from django.utils import timezone
 from events.consuming.envelope import Rejected
 from events.consuming.inbox import explain
 from orders.emails import default_locale
-from orders.inbound.external import our_id
 from orders.models import Order
 from runtime.models import Heartbeat
 from runtime.personal_data import hashes_in
 from runtime.texts import make_storable
 from shop_connections.apply import read_here
 from shop_connections.changes import find_changes
+from shop_connections.clocks import clock_offset
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.http import OutOfTime, ShopUnreachable
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
-from shop_connections.posts import is_of_erased
-from shop_connections.shop_order import ReadOrder
+from shop_connections.posts import find_order_id, is_of_erased
+from shop_connections.shop_order import ReadOrder, ShopHead
 
 log = structlog.get_logger(__name__)
 
@@ -222,12 +222,13 @@ def _read(
     except Unreadable as error:
         raise ShopUnreachable(str(error)) from error
     more: dict[str, Any] = {} if sleep is None else {"sleep": sleep}
+    offset = clock_offset(shop.source)
     return platform_of(shop).read_orders(
         address=shop.address,
         key=key,
         secret=secret,
-        since=since,
-        until=until,
+        since=since - offset,
+        until=until - offset,
         is_private_allowed=settings.CONNECTIONS_PRIVATE,
         seconds=seconds,
         place=place,
@@ -242,9 +243,9 @@ def _judge_stored(shop: ShopConnection, now: dt.datetime) -> Iterator[Missing]:
         row = rows.filter(id=id)
         body = row.values_list("body", flat=True).first()
         # Meanwhile somebody may have sent it on, or erased its person.
-        if body is None or (order_id := _read_order_id(shop, body.encode())) is None:
+        if body is None or (head := _read_head(shop, body.encode())) is None:
             continue
-        each = _find_missing(shop, order_id, body.encode(), now)
+        each = _find_missing(shop, head, body.encode(), now)
         if each is None:
             row.delete()
         elif row.update(reason=each.reason, received_at=Now()):
@@ -253,14 +254,14 @@ def _judge_stored(shop: ShopConnection, now: dt.datetime) -> Iterator[Missing]:
 
 def _judge(shop: ShopConnection, body: bytes, now: dt.datetime, missing: dict[str, Missing]) -> bool:
     """Store an order of the shop if it is missing here. Return False if no more can be stored."""
-    order_id = _read_order_id(shop, body)
-    if order_id is None:
+    head = _read_head(shop, body)
+    if head is None:
         return True
-    each = _find_missing(shop, order_id, body, now)
+    order_id, each = head.id, _find_missing(shop, head, body, now)
     if each is not None and order_id not in missing and len(missing) >= MOST_MISSING:
         return False
     if each is not None or order_id in missing:
-        _store(shop, order_id, body, each)
+        _store(shop, find_order_id(shop, head), body, each)
     if each is None:
         missing.pop(order_id, None)
     else:
@@ -268,20 +269,21 @@ def _judge(shop: ShopConnection, body: bytes, now: dt.datetime, missing: dict[st
     return True
 
 
-def _read_order_id(shop: ShopConnection, body: bytes) -> str | None:
-    """Return the platform's id of the order in a body, or None if it has none."""
+def _read_head(shop: ShopConnection, body: bytes) -> ShopHead | None:
+    """Return which order a body is about, or None if it is about none of the shop's."""
     try:
-        return platform_of(shop).read_order_id(body)
+        head = platform_of(shop).read_head(body)
     except Rejected:
         return None  # no order of the shop's API is like this
+    return head if head and not shop.is_copy(head.address) else None
 
 
-def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.datetime) -> Missing | None:
+def _find_missing(shop: ShopConnection, head: ShopHead, body: bytes, now: dt.datetime) -> Missing | None:
     """Return what is missing of an order, or None, also for that of an erased person.
 
     It is not locked: repairing it compares once more.
     """
-    id = our_id(source=shop.source, id=order_id)
+    id, order_id = find_order_id(shop, head), head.id
     order = Order.objects.filter(id=id, source=shop.source).first()
     placed_at = None
     try:
@@ -290,7 +292,7 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
             return None
         outcome = find_changes(
             read_here(order) if order is not None else None,
-            there.on_our_clock(received_at=now),
+            there.on_our_clock(clock_offset(shop.source), received_at=now),
             shop=shop,
             received_at=now,
         )
@@ -309,9 +311,9 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
     return None if is_of_erased(id, hashes, placed_at=placed_at) else missing
 
 
-def _store(shop: ShopConnection, order_id: str, body: bytes, missing: Missing | None) -> None:
+def _store(shop: ShopConnection, id: uuid.UUID, body: bytes, missing: Missing | None) -> None:
     """Replace what was stored of an order before, or only delete it if nothing is missing."""
-    id, text = our_id(source=shop.source, id=order_id), make_storable(body.decode("utf-8", "replace"))
+    text = make_storable(body.decode("utf-8", "replace"))
     with transaction.atomic(), connection.cursor() as cursor:
         # Two comparisons at once: the later one replaces what the earlier one stored.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('missing'), hashtext(%s))", [shop.source])

@@ -44,6 +44,10 @@ class ShopConnection(models.Model):
     source = models.CharField(max_length=100, unique=True)
     platform = models.CharField(max_length=20, choices=Platform, default=Platform.WOOCOMMERCE)
     address = models.CharField(max_length=500)  # of the shop, https
+    # Further addresses of the shop, such as one for each language, and those of copies, whose posts are left
+    # out.
+    addresses = models.JSONField(default=list, db_default=[], editable=False)
+    copies = models.JSONField(default=list, db_default=[], editable=False)
     # Encrypted (`encryption`): the webhook's secret, and the API's key and secret, empty for none.
     secret = models.TextField(editable=False)
     api_key = models.TextField(default="", db_default="", editable=False)
@@ -95,8 +99,20 @@ class ShopConnection(models.Model):
         return True
 
     def has_host(self, url: str) -> bool:
-        """Return whether a link leads to the host of the shop's address."""
-        return urlsplit(url).hostname == urlsplit(self.address).hostname
+        """Return whether a link leads to the host of one of the shop's addresses."""
+        return urlsplit(url).hostname in {urlsplit(address).hostname for address in self.all_addresses}
+
+    @property
+    def all_addresses(self) -> list[str]:
+        return [self.address, *self.addresses]
+
+    def has_address(self, address: str) -> bool:
+        """Return whether an order with a link to this address is the shop's. One without a link is."""
+        known = {_place(known) for known in self.all_addresses}
+        return not address or _place(address) in known
+
+    def is_copy(self, address: str) -> bool:
+        return bool(address) and _place(address) in {_place(copy) for copy in self.copies}
 
     def withheld(self, at: dt.datetime) -> Withheld | None:
         """Return the state of the e-mail about a change at this time by the shop's clock, if none is sent.
@@ -106,6 +122,12 @@ class ShopConnection(models.Model):
         if self.state != self.State.LIVE or self.live_at is None or at < self.live_at:
             return TRIAL
         return describe_old_news(at)
+
+
+def _place(address: str) -> tuple[str, str]:
+    """Return the host and path of an address. A shop may be called over http and https."""
+    parts = urlsplit(address)
+    return parts.netloc.lower(), parts.path.rstrip("/")
 
 
 class PostState(models.TextChoices):
@@ -155,6 +177,9 @@ class ConnectionPost(models.Model):
     # Our id of the order, and the keyed hash of each address in the body.
     order_id = models.UUIDField(null=True, editable=False)
     address_hashes = models.JSONField(default=list, db_default=[], editable=False)
+    # When the shop saved the order, by its clock, and the address to which the order's own link leads.
+    modified_at = models.DateTimeField(null=True, editable=False)
+    address = models.CharField(max_length=500, default="", db_default="", editable=False)
     # The number as the shop shows it, once the post was read.
     reference = models.CharField(max_length=100, default="", db_default="", editable=False)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from shop_connections.models import ShopConnection
-from shop_connections.shop_order import ReadOrder, ShopOrder
+from shop_connections.shop_order import ReadOrder, ShopHead, ShopOrder
 from shop_connections.woocommerce import client, read, signature
 from shop_connections.woocommerce.platform_emails import PLATFORM_EMAILS
 
@@ -20,8 +20,8 @@ class Platform(NamedTuple):
     may_be_signed: Callable[..., bool]
     #: is_signed(body=, headers=, secret=): whether the signature of a post is that of its body.
     is_signed: Callable[..., bool]
-    #: The platform's id of the order in a body; None if it is about something else. Raises `Rejected`.
-    read_order_id: Callable[[bytes], str | None]
+    #: Which order a body is about; None if it is about something else. Raises `Rejected`.
+    read_head: Callable[[bytes], ShopHead | None]
     #: read(body, locale=): the order in a body; None if it is about something else. Raises `Rejected` only if
     #: it is not known which order it is.
     read: Callable[..., ShopOrder | None]
@@ -40,7 +40,7 @@ PLATFORMS: dict[str, Platform] = {
         is_ping=signature.is_ping,
         may_be_signed=signature.may_be_signed,
         is_signed=signature.is_signed,
-        read_order_id=read.read_order_id,
+        read_head=read.read_head,
         read=read.read_order,
         read_status=read.read_status,
         read_orders=client.read_orders,

@@ -36,8 +36,10 @@ from runtime.texts import make_storable
 from shop_connections import metrics
 from shop_connections.apply import TooSlow, read_here, save_changes
 from shop_connections.changes import MOST_CHANGES, find_changes
+from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
+from shop_connections.shop_order import ShopHead
 
 log = structlog.get_logger(__name__)
 
@@ -47,8 +49,11 @@ LONGEST_SECONDS = 5.0
 MOST_SECONDS = 10.0
 #: How much of that is for the changes, before they are undone and stored as one.
 _CHANGES_SECONDS = 8.0
+#: How many addresses of other shops a page asks about.
+MOST_FOREIGN = 10
 #: When a worker looks again that met another one at work.
 AGAIN_SECONDS = 1.0
+_WRITTEN = ("state", "done_at", "reason", "order_id", "reference", "address")
 Step = Literal["done", "unusable", "none", "busy"]
 
 
@@ -120,7 +125,7 @@ def process_next(source: str) -> Step:
             else:
                 log.exception("a shop's post cannot be used", source=source, post=str(post.id))
             post.state, post.reason = PostState.UNUSABLE, make_storable(explain(error))[:1000]
-        post.save(update_fields=["state", "done_at", "reason", "order_id", "reference"])
+        post.save(update_fields=_WRITTEN)
         result: Step = "done" if post.state == PostState.DONE else "unusable"
         if is_of_erased(post.order_id, post.address_hashes):
             ConnectionPost.objects.filter(id=post.id).erase()
@@ -138,13 +143,20 @@ def retry(*, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
     return changed
 
 
-def find_order_id(shop: ShopConnection, body: bytes) -> uuid.UUID | None:
-    """Return our id of the order in a post, or None if it is about something else or cannot be read."""
-    try:
-        order_id = platform_of(shop).read_order_id(body)
-    except Rejected:
-        return None
-    return None if order_id is None else our_id(source=shop.source, id=order_id)
+def list_foreign(shop: ShopConnection) -> list[str]:
+    """Return the addresses of posts that cannot be used because the connection does not know them."""
+    unusable = ConnectionPost.objects.unusable().filter(source=shop.source).exclude(address="")
+    addresses = unusable.order_by("address").values_list("address", flat=True).distinct()[:MOST_FOREIGN]
+    return [address for address in addresses if not shop.has_address(address) and not shop.is_copy(address)]
+
+
+def find_order_id(shop: ShopConnection, head: ShopHead) -> uuid.UUID:
+    """Return our id of an order. Another one with the same id in the shop has its key in it."""
+    id = our_id(source=shop.source, id=head.id)
+    if not head.key:
+        return id
+    known = Order.objects.filter(id=id).values_list("shop_key", flat=True).first()
+    return id if known in (None, "", head.key) else our_id(source=shop.source, id=f"{head.id} {head.key}")
 
 
 _ERASED = """
@@ -207,13 +219,20 @@ def _apply(post: ConnectionPost, shop: ShopConnection, *, until: float) -> None:
 
 def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: float) -> None:
     platform, body = platform_of(shop), post.body.encode()
-    order_id = platform.read_order_id(body)
-    if order_id is None:  # a post about something else
+    head = platform.read_head(body)
+    if head is None:  # a post about something else
         return
-    id = our_id(source=shop.source, id=order_id)
-    post.order_id, post.reference = id, order_id[:100]  # for a person, if the rest is unusable
+    id = find_order_id(shop, head)
+    post.order_id, post.reference = id, head.id[:100]  # for a person, if the rest is unusable
+    post.address = head.address
+    if shop.is_copy(head.address):
+        post.reason = f"left out: it is from the copy at {head.address}"
+        return
+    if not shop.has_address(head.address):
+        raise Rejected(f"this post is from {head.address}, which the connection's page asks about")
     there = platform.read(body, locale=default_locale(source=shop.source))
     assert there is not None
+    there = there.on_our_clock(clock_offset(shop.source, also=post), received_at=post.received_at)
     with write_once(Order, id) as held, context.working_for(context.Context(post.id.hex)):
         order, _ = lock_row(Order, id)
         if order is not None and order.source != shop.source:
@@ -221,7 +240,7 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         here = read_here(order) if order is not None else None
         outcome = find_changes(
             here,
-            there.on_our_clock(received_at=post.received_at),
+            there,
             shop=shop,
             received_at=post.received_at,
             first_post_at=_first_post_at(post) if there.is_import else None,
@@ -229,11 +248,12 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         )
         post.reason = outcome.left_out
         post.reference = outcome.order.number[:100]
-        save_changes(outcome, here, shop, received_at=post.received_at, until=until)
+        save_changes(outcome, here, shop, id=id, received_at=post.received_at, until=until)
         order = cast("Order | None", held.row)
-        saved_at = outcome.order.modified_at
-        if order is not None and saved_at is not None:
-            order.reported_at = max(order.reported_at or saved_at, saved_at)
+        if order is not None:
+            order.shop_key = order.shop_key or head.key
+            newest = filter(None, [order.reported_at, outcome.order.modified_at])
+            order.reported_at = max(newest, default=order.created_at)
 
 
 def _first_post_at(post: ConnectionPost) -> dt.datetime | None:

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from django.db import connection as database
@@ -22,6 +23,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
+from events.consuming.envelope import Rejected
 from notifications.webhooks import UNSIGNED, refusal
 from runtime.database.ids import new_id
 from runtime.personal_data import hashes_in
@@ -44,6 +46,8 @@ from web.api.problems import problem_response, unknown_path
 from web.api.throttle import count_request
 from web.front.posts import SignedPosts, register_signed_posts
 
+log = structlog.get_logger(__name__)
+
 #: The most posts of a connection in one second, and how many may wait for a worker.
 MOST_A_SECOND, MOST_WAITING = 50, 10_000
 #: When this process last noted a refused post, by connection (monotonic).
@@ -59,8 +63,10 @@ UNREADABLE = declare_type(
 #: Also note the time of the post, though not of each in a busy second, and begin the trial with the first.
 _STORE = """
     WITH stored AS (
-        INSERT INTO connection_posts (id, source, body, order_id, address_hashes)
-        SELECT %(id)s, %(source)s::varchar, %(body)s, %(order_id)s::uuid, %(hashes)s::jsonb WHERE (
+        INSERT INTO connection_posts (id, source, body, order_id, modified_at, address, address_hashes)
+        SELECT %(id)s, %(source)s::varchar, %(body)s, %(order_id)s::uuid, %(modified_at)s::timestamptz,
+            %(address)s, %(hashes)s::jsonb
+        WHERE (
             SELECT count(*) FROM (
                 SELECT FROM connection_posts
                 WHERE source = %(source)s::varchar AND state = 'waiting'
@@ -140,11 +146,19 @@ def store_post(connection: ShopConnection, body: bytes) -> bool:
     """Store a post in a commit of its own. Return False if too many are waiting."""
     # JSON is UTF-8. Any other body that was signed stays readable for a person.
     text = make_storable(body.decode("utf-8", "replace"))
+    try:
+        head = platform_of(connection).read_head(body)
+    except Exception as error:
+        if not isinstance(error, Rejected):
+            log.warning("the head of a shop's post cannot be read", source=connection.source, exc_info=True)
+        head = None
     values: dict[str, Any] = {
         "id": new_id(),
         "source": connection.source,
         "body": text,
-        "order_id": posts.find_order_id(connection, body),
+        "order_id": head and posts.find_order_id(connection, head),
+        "modified_at": head and head.modified_at,
+        "address": head.address if head else "",
         "hashes": json.dumps(hashes_in(text)),
         "most": MOST_WAITING,
         "connection": connection.id,

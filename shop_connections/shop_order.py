@@ -44,6 +44,15 @@ class ShopParcel(NamedTuple):
     lines: tuple[tuple[int, int], ...]  # (index of an item, quantity); empty if the shop does not say
 
 
+class ShopHead(NamedTuple):
+    """Which order a body is about. Without its id there is none."""
+
+    id: str
+    key: str = ""  # differs for another order with the same id, of a shop that was set up again
+    address: str = ""  # of the shop, by the order's own link
+    modified_at: dt.datetime | None = None  # by the shop's clock
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ShopOrder:
     """The order in a body. Only its id was needed to read it."""

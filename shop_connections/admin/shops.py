@@ -26,7 +26,8 @@ from notifications.models import CONTENT, EmailNotification
 from orders.models import Order
 from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
-from shop_connections import posts
+from shop_connections import posts as posts_of_shops
+from shop_connections.clocks import clock_offset, describe_clock
 from shop_connections.encryption import KeyMissing, encrypt
 from shop_connections.missing import repair, try_key
 from shop_connections.models import TRIAL, ConnectionPost, ShopConnection
@@ -39,6 +40,7 @@ from shop_connections.services import (
     make_secret,
     mark_of_secret,
     replace_secret,
+    take_address,
 )
 from web.admin.base import (
     EstimatingPaginator,
@@ -283,6 +285,8 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             "is_readable": shop.is_readable(),
             "missing": posts.missing().count(),
             "checked_at": format_time(shop.checked_at) if shop.checked_at else "",
+            "foreign": posts_of_shops.list_foreign(shop),
+            "clock": describe_clock(clock_offset(shop.source)),
             "may_change": self.has_change_permission(request, shop),
         }
 
@@ -315,8 +319,14 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             if shop.state == State.OFF:
                 raise ShopRefusal("The connection is off, and nothing of it is processed.")
             count = repair(source=shop.source)
-            posts.wake()
+            posts_of_shops.wake()
             return f"Process {count} missing orders."
+        if action in ("address", "copy"):
+            address = request.POST.get("address", "")
+            count = take_address(id=shop.id, address=address, is_copy=action == "copy")
+            posts_of_shops.wake()
+            what = "a copy, whose posts are left out" if action == "copy" else "the shop's, too"
+            return f"{address} is {what}. Process {count} posts from there."
         if action not in (State.LIVE, State.TRIAL, State.OFF):
             raise Http404
         changed = change_state(id=shop.id, to=action, live_at=_time(request.POST.get("live_at", "")))

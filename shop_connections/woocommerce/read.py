@@ -6,7 +6,9 @@ plug-in wrote oddly is read as well as it can be. Each part that cannot be read 
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -19,7 +21,7 @@ from orders.breakdown import MAX_ITEMS, Charge, Item
 from orders.fields import MAX_AMOUNT
 from orders.models import Order
 from runtime.addresses import NotAnAddress, read_address
-from shop_connections.shop_order import ShopOrder, ShopRefund
+from shop_connections.shop_order import ShopHead, ShopOrder, ShopRefund
 from shop_connections.woocommerce.charges import CHARGES, line_amount, read_charges
 from shop_connections.woocommerce.details import read_details
 from shop_connections.woocommerce.parcels import read_meta, read_parcels
@@ -81,10 +83,29 @@ def read_order(body: bytes, *, locale: str) -> ShopOrder | None:
     return _Reading(document, locale).read() if _is_order(document) else None
 
 
-def read_order_id(body: bytes) -> str | None:
-    """Return the id of a body's order, or None if the body is about none. Raise `Rejected`."""
+def read_head(body: bytes) -> ShopHead | None:
+    """Return which order a body is about, or None if it is about none. Raise `Rejected`."""
     document = _parse(body)
-    return _id(document) if _is_order(document) else None
+    if not _is_order(document):
+        return None
+    key, modified_at = text(document.get("order_key")), None
+    with contextlib.suppress(ValueError):
+        modified_at = time(document.get("date_modified_gmt"))
+    # The key opens the customer's page of the order.
+    hidden = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32] if key else ""
+    return ShopHead(_id(document), hidden, _address(document), modified_at)
+
+
+#: What follows the shop's address in a link to its API, with and without permalinks.
+_API = re.compile(r"/(?:index\.php/?)?(?:wp-json/|\?rest_route=).*", re.DOTALL)
+
+
+def _address(document: Mapping[str, Any]) -> str:
+    """Return the address of the shop to whose API the order's own link leads, or ""."""
+    links = document.get("_links")
+    own = members(links, "self") if isinstance(links, dict) else ()
+    address, count = _API.subn("", text(own[0].get("href"))[:1000] if own else "")
+    return address.rstrip("/")[:500] if count and address.startswith(("https://", "http://")) else ""
 
 
 def read_status(word: str) -> str:

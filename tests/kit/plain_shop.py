@@ -13,14 +13,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from django.db.models import F
+from django.db.models.functions import Least
 from django.test import Client
 
 from events.consuming.envelope import read_json
 from shop_connections import platforms, receive
 from shop_connections.encryption import encrypt
-from shop_connections.models import ShopConnection
+from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.platforms import Platform
-from shop_connections.shop_order import ShopOrder
+from shop_connections.shop_order import ShopHead, ShopOrder
 from tests.kit.words import Rejected
 
 KEY = "k" * 40
@@ -40,9 +42,11 @@ def sign(body: bytes, secret: str = SECRET) -> str:
     return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-def read_order_id(body: bytes) -> str | None:
+def read_head(body: bytes) -> ShopHead | None:
     document = read_json(body)
-    return str(document["id"]) if "id" in document else None
+    if "id" not in document:
+        return None
+    return ShopHead(document["id"], modified_at=dt.datetime.fromisoformat(document["modified_at"]))
 
 
 def read(body: bytes, *, locale: str) -> ShopOrder | None:
@@ -86,7 +90,7 @@ PLAIN = Platform(
     is_ping=is_ping,
     may_be_signed=lambda **_: True,
     is_signed=is_signed,
-    read_order_id=read_order_id,
+    read_head=read_head,
     read=read,
     read_status=str.strip,
     read_orders=lambda **_: (),
@@ -121,6 +125,12 @@ def body_of(order_id: str, *changes: str, at: dt.datetime | None = None, **more:
         "changes": [(change, {}) for change in changes],
     }
     return json.dumps(document | more).encode()
+
+
+def come_at_once() -> None:
+    """Have the waiting posts come a second after the saves of their orders. Otherwise the clock is off."""
+    came_at = Least(F("modified_at") + dt.timedelta(seconds=1), F("received_at"))
+    ConnectionPost.objects.waiting().exclude(modified_at=None).update(received_at=came_at)
 
 
 def post(body: bytes, *, source: str = SOURCE, secret: str = SECRET, **headers: str) -> Any:

@@ -16,6 +16,7 @@ from shop_connections.woocommerce.read import read_order, read_status
 from tests.kit.woocommerce import FakeShop
 
 SOURCE = "tea-shop"
+ID = uuid.UUID(int=7)
 
 
 def find(body: bytes, here: Here | None, shop: ShopConnection, *, received_at: dt.datetime) -> Outcome:
@@ -74,7 +75,7 @@ class Seen:
         before = self.here
         stored = as_stored(outcome.order.items, outcome.order.charges)
         version = before.order.version + 1 if before else 1
-        new = row_of(outcome.order, change, stored, before, self.connection, version=version)
+        new = row_of(outcome.order, change, stored, before, self.connection, id=ID, version=version)
         if before is None:
             new.created_at = outcome.order.created_at
             self.here = Here(new, [], {})

@@ -96,7 +96,6 @@ def test_of_a_post_with_more_the_rest_is_one_change_without_emails_and_a_warning
     assert order.version == version + MOST_CHANGES + 1
     texts = [line["text"] for line in order.warnings]
     assert [text.removeprefix("changes: ") for text in texts if text.startswith("changes")] == [
-
         "The post has 3,000 of them. All but the first 200 are stored as one, without e-mails."
     ]
     assert not ConnectionPost.objects.unusable().exists()

@@ -19,7 +19,7 @@ from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.posts import process_waiting, retry
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import told
-from tests.kit.plain_shop import SOURCE, body_of, connect, plain_shop, post
+from tests.kit.plain_shop import SOURCE, body_of, come_at_once, connect, plain_shop, post
 from tests.kit.profiles import save_profile
 from tests.kit.races import together
 from tests.kit.words import DomainEvent, EmailNotification, Order, Pause, Status, give_up, our_id, resend
@@ -38,6 +38,7 @@ def take(*bodies: bytes) -> None:
     """Post these bodies, and process all that waits."""
     for body in bodies:
         assert post(body).status_code == 202
+    come_at_once()
     assert process_waiting(seconds=60) == "none"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from events.consuming.envelope import Rejected
 from runtime.personal_data import ERASED_ADDRESS
-from shop_connections.woocommerce.read import read_order_id
+from shop_connections.woocommerce.read import read_head
 from shop_connections.woocommerce.signature import is_ping, is_signed, sign
 from tests.kit.seen_orders import SOURCE, Seen, find
 from tests.kit.woocommerce import FakeShop
@@ -745,11 +745,11 @@ class TestUnusable:
     @pytest.mark.parametrize("body", [b"", b"[]", b"webhook_id=7", b'{"a":', b"\xff", b"7"])
     def test_what_is_no_json_object_is_refused(self, body):
         with pytest.raises(Rejected):
-            read_order_id(body)
+            read_head(body)
 
     def test_deep_nesting_is_refused(self):
         with pytest.raises(Rejected, match="nested too deeply"):
-            read_order_id(b'{"a":' * 100_000)
+            read_head(b'{"a":' * 100_000)
 
     @pytest.mark.parametrize(
         "document",
@@ -768,14 +768,14 @@ class TestUnusable:
         ],
     )
     def test_a_post_about_something_else_is_no_order(self, document):
-        assert read_order_id(json.dumps(document).encode()) is None
+        assert read_head(json.dumps(document).encode()) is None
 
     def test_a_user_who_may_not_see_orders_and_an_old_api_are_explained(self):
         error = {"code": "woocommerce_rest_cannot_view", "message": "Sorry, ann", "data": {"status": 401}}
         with pytest.raises(Rejected, match="the user of the webhook must be allowed to see orders"):
-            read_order_id(json.dumps(error).encode())
+            read_head(json.dumps(error).encode())
         with pytest.raises(Rejected, match="choose WP REST API Integration v3"):
-            read_order_id(b'{"order":{"id":7}}')
+            read_head(b'{"order":{"id":7}}')
 
 
 class TestSignature:

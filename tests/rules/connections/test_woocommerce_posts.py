@@ -12,7 +12,7 @@ from django.test import Client
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.posts import process_waiting
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, come_at_once, connect, lift_limit
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, our_id
 
@@ -35,7 +35,9 @@ def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
 def send(headers: dict[str, str], body: bytes) -> int:
     headers = dict(headers)
     content_type = headers.pop("Content-Type")
-    return Client().post(f"/connect/{SOURCE}", body, content_type=content_type, headers=headers).status_code
+    answer = Client().post(f"/connect/{SOURCE}", body, content_type=content_type, headers=headers)
+    come_at_once()
+    return answer.status_code
 
 
 def state_of(id: int) -> tuple[str | None, int, tuple[str, ...]]:

@@ -38,6 +38,8 @@ class Migration(migrations.Migration):
                 ),
                 ("order_id", models.UUIDField(editable=False, null=True)),
                 ("address_hashes", models.JSONField(default=list, db_default=[], editable=False)),
+                ("modified_at", models.DateTimeField(editable=False, null=True)),
+                ("address", models.CharField(db_default="", default="", editable=False, max_length=500)),
                 ("reference", models.CharField(db_default="", default="", editable=False, max_length=100)),
             ],
             options={
@@ -87,6 +89,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("address", models.CharField(max_length=500)),
+                ("addresses", models.JSONField(db_default=[], default=list, editable=False)),
+                ("copies", models.JSONField(db_default=[], default=list, editable=False)),
                 ("secret", models.TextField(editable=False)),
                 ("api_key", models.TextField(db_default="", default="", editable=False)),
                 ("api_secret", models.TextField(db_default="", default="", editable=False)),

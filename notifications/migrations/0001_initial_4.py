@@ -18,7 +18,7 @@ REASONS = [
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [("orders", "0001_initial_3")]
+    dependencies = [("orders", "0001_initial_4")]
 
     operations = [
         # PARTITION BY RANGE (id), because an id begins with its time. Only the key of the partitions can be unique.
