@@ -112,7 +112,7 @@ def row_of(
         total_amount=there.total,
         currency=there.currency,
         user_id=stored_user if stored_user and there.user_id is None else user_id,
-        email=there.email,
+        email=there.email or (here.order.email if here else ""),
         name=there.name,
         reference=there.number,
         locale=there.locale or locale,
