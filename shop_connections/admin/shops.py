@@ -325,8 +325,8 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             address = request.POST.get("address", "")
             count = take_address(id=shop.id, address=address, is_copy=action == "copy")
             posts_of_shops.wake()
-            what = "a copy, whose posts are left out" if action == "copy" else "the shop's, too"
-            return f"{address} is {what}. Process {count} posts from there."
+            how = "are left out, as those of a copy" if action == "copy" else "are the shop's, too"
+            return f"Posts from {address} {how}. Process {count} of them."
         if action not in (State.LIVE, State.TRIAL, State.OFF):
             raise Http404
         changed = change_state(id=shop.id, to=action, live_at=_time(request.POST.get("live_at", "")))
