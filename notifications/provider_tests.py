@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from email.utils import parseaddr
 from typing import NamedTuple
 
@@ -35,6 +35,12 @@ WAIT_SECONDS = 60.0
 BEAT_SECONDS = 5.0
 #: The events after which no further one is awaited, and whether the e-mail arrived.
 _LAST = {"delivered": True, "bounced": False, "rejected": False, "complained": False}
+#: The problems for which the webhook refuses a post, and what to do.
+_PROBLEMS = {
+    "unsigned": "Check {key}: it must be the key of this webhook at {name}.",
+    "malformed": "Check that {name} posts its own events to /webhooks/{name}.",
+    "unverifiable": "Let the web process fetch the certificate that signs the posts.",
+}
 _UNKNOWN = "Unknown {what} {name}. Use {names}."
 
 
@@ -123,7 +129,6 @@ def find_result(test: ProviderTest) -> ProviderTestResult:
     """Say what is known of a test, and once nothing more is awaited, what to check."""
     declared = declarations()[test.provider]
     name, key = declared.name, declared.webhook_key
-    is_waiting = read_database_time() < test.sent_at + dt.timedelta(seconds=WAIT_SECONDS)
     if test.accepted is False:
         return ProviderTestResult(test.answer)
     if test.reported in _LAST and not _LAST[test.reported]:
@@ -140,8 +145,10 @@ def find_result(test: ProviderTest) -> ProviderTestResult:
     if test.accepted and not (getattr(settings, key) or settings.DEBUG or settings.WEBHOOKS_UNSIGNED):
         said = f"Set {key}. The e-mail was sent, but /webhooks/{name} refuses all events without the key."
         return ProviderTestResult(said)
-    refused = _why_posts_are_refused(declared, test.sent_at)
-    if is_waiting and declared.webhook:
+    posts = _posts_since(declared, test.sent_at)
+    refused = _why_posts_are_refused(declared, posts)
+    is_early = read_database_time() < test.sent_at + dt.timedelta(seconds=WAIT_SECONDS)
+    if is_early and declared.webhook:
         said = f"Waiting up to {WAIT_SECONDS:.0f} s for an event at /webhooks/{name}. {refused}".rstrip()
         return ProviderTestResult(said, is_final=False)
     if test.reported:
@@ -149,7 +156,7 @@ def find_result(test: ProviderTest) -> ProviderTestResult:
         return ProviderTestResult(f"{said} The settings of {name} work.", works=True)
     if not test.accepted:  # and nothing has shown yet that the provider has it
         return ProviderTestResult(test.answer)
-    return ProviderTestResult(refused or _why_nothing_came(declared, test.sent_at))
+    return ProviderTestResult(refused or _why_nothing_came(declared, posts))
 
 
 def _read_answer(declared: Declaration, outcome: Outcome, event: str) -> tuple[bool | None, str]:
@@ -173,23 +180,28 @@ def why_refused(declared: Declaration, outcome: Outcome, sender: str) -> str:
     return hide_addresses(said, but=sender.lower().__eq__)
 
 
-def _why_posts_are_refused(declared: Declaration, sent_at: dt.datetime) -> str:
+def _posts_since(declared: Declaration, sent_at: dt.datetime) -> set[str]:
+    """Return the heartbeats of the provider's posts since the e-mail was sent."""
+    name = declared.name
+    names = [f"webhook:{name}", *(refused_beat(provider=name, problem=problem) for problem in _PROBLEMS)]
+    first = sent_at - dt.timedelta(seconds=BEAT_SECONDS)
+    return set(Heartbeat.objects.filter(name__in=names, beat_at__gte=first).values_list("name", flat=True))
+
+
+def _why_posts_are_refused(declared: Declaration, posts: Set[str]) -> str:
     """Return why the webhook has refused posts since the e-mail was sent, or an empty text."""
-    name, key = declared.name, declared.webhook_key
-    for problem, advice in (
-        ("unsigned", f"Check {key}: it must be the key of this webhook at {name}."),
-        ("malformed", f"Check that {name} posts its own events to /webhooks/{name}."),
-        ("unverifiable", "Let the web process fetch the certificate that signs the posts."),
-    ):
-        if _has_beat(refused_beat(provider=name, problem=problem), since=sent_at):
+    name = declared.name
+    for problem, advice in _PROBLEMS.items():
+        if refused_beat(provider=name, problem=problem) in posts:
+            advice = advice.format(name=name, key=declared.webhook_key)
             return f"{advice} /webhooks/{name} has refused a post as {problem} since the e-mail was sent."
     return ""
 
 
-def _why_nothing_came(declared: Declaration, sent_at: dt.datetime) -> str:
+def _why_nothing_came(declared: Declaration, posts: Set[str]) -> str:
     """Return why no event about the e-mail came, by whether any other event did."""
     name = declared.name
-    if _has_beat(f"webhook:{name}", since=sent_at):
+    if f"webhook:{name}" in posts:
         return (
             f"Check the events of the webhook at {name}. It posts events, but none about this e-mail has"
             " come. docs/guides/providers.md lists the events to choose."
@@ -199,8 +211,3 @@ def _why_nothing_came(declared: Declaration, sent_at: dt.datetime) -> str:
         f" https://<this server>/webhooks/{name}. {name} must reach it, and ALLOWED_HOSTS must have the"
         " server's name."
     )
-
-
-def _has_beat(name: str, *, since: dt.datetime) -> bool:
-    first = since - dt.timedelta(seconds=BEAT_SECONDS)
-    return Heartbeat.objects.filter(name=name, beat_at__gte=first).exists()

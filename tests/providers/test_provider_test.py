@@ -341,6 +341,18 @@ class TestTheWebhook:
         assert self.reported("processed", "delivered", "delivered", "processed") == "delivered"
         assert self.reported("delivered", "spamreport", "open") == "complained"
 
+    def test_finds_a_test_whose_provider_has_not_answered_yet(self, monkeypatch):
+        real = PROVIDERS["sendgrid"].send
+
+        def send(mail: EmailNotification) -> Any:
+            post([event(str(mail.id), "delivered")])
+            return real(mail)
+
+        monkeypatch.setattr(PROVIDERS["sendgrid"], "send", send)
+        test = provider_tests.send_test(provider="sendgrid", to=ANN)
+        test.refresh_from_db()
+        assert (test.accepted, test.reported) == (True, "delivered")
+
     def test_counts_no_event_of_a_test_as_unmatched(self):
         self.reported("processed", "delivered")
         assert count_unmatched() == {}
