@@ -22,11 +22,12 @@ from notifications.providers.causes import blame, explain
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.sending import PROVIDERS
 from notifications.providers.webhook import Evidence
-from notifications.states.outcomes import Outcome, Verdict
+from notifications.states.outcomes import MESSAGE_ID_LIMIT, Outcome, Verdict
 from runtime.addresses import read_address
 from runtime.database.clock import read_database_time
 from runtime.models import Heartbeat
 from runtime.personal_data import ERASED_ADDRESS, address_hash, hide_addresses
+from runtime.texts import make_storable
 
 #: How long to wait for the webhook.
 WAIT_SECONDS = 60.0
@@ -163,7 +164,8 @@ def _read_answer(declared: Declaration, outcome: Outcome, event: str) -> tuple[b
     """Return whether the provider has the e-mail, or None if that is unclear, and its answer in words."""
     name, sender = declared.name, parseaddr(settings.DEFAULT_FROM_EMAIL)[1]
     if outcome.verdict is Verdict.ACCEPTED and outcome.provider_message_id:
-        return True, f"{name} accepted the e-mail of {event} from {sender} as {outcome.provider_message_id}."
+        id = make_storable(outcome.provider_message_id)[:MESSAGE_ID_LIMIT]
+        return True, f"{name} accepted the e-mail of {event} from {sender} as {id}."
     if outcome.verdict is Verdict.ACCEPTED:
         return None, f"Check {declared.url_setting}: a server answered, but without an id for the e-mail."
     if outcome.verdict is Verdict.AMBIGUOUS:

@@ -33,9 +33,11 @@ from tests.kit.words import (
     BulkJob,
     EmailNotification,
     Heartbeat,
+    Outcome,
     Status,
     Suppression,
     SuppressionReason,
+    Verdict,
     address_hash,
     declarations,
     drain,
@@ -114,6 +116,14 @@ def test_a_right_setting_is_proved_by_the_events_of_one_real_email(provider, by)
     assert mail.recipients == (ANN,) and mail.subject.startswith("[Test] ")
     assert mail.custom_args["notification_id"] == str(test.id)
     assert (test.accepted, test.reported, test.address_hash) == (True, "delivered", address_hash(ANN))
+
+
+def test_an_id_that_no_table_can_keep_is_shown_without_what_it_cannot(provider, monkeypatch):
+    provider.webhooks.settings = None
+    answer = Outcome(Verdict.ACCEPTED, "sendgrid", "a\0b" + "c" * 10_000)
+    monkeypatch.setattr(PROVIDERS["sendgrid"], "send", lambda _: answer)
+    test = provider_tests.send_test(provider="sendgrid", to=ANN)
+    assert test.accepted and "\0" not in test.answer and len(test.answer) < 400
 
 
 @pytest.mark.parametrize("name", ["postmark", "mailgun"])
