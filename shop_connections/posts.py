@@ -17,7 +17,9 @@ from typing import Literal, cast
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from events.consuming.envelope import Rejected
 from events.consuming.inbox import explain
@@ -35,7 +37,7 @@ from runtime.telemetry import context
 from runtime.texts import make_storable
 from shop_connections import metrics
 from shop_connections.apply import TooSlow, read_here, save_changes
-from shop_connections.changes import MOST_CHANGES, find_changes
+from shop_connections.changes import MOST_CHANGES, Here, Outcome, find_changes
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
@@ -110,7 +112,9 @@ def process_next(source: str) -> Step:
         if not _lock(source):
             return "busy"
         shop = ShopConnection.objects.active().filter(source=source).first()
-        posts = ConnectionPost.objects.waiting().filter(source=source).order_by("id")
+        posts = ConnectionPost.objects.waiting().filter(source=source).order_by("-is_history", "id")
+        if shop is not None and shop.is_catching_up(timezone.now()):
+            posts = posts.filter(Q(is_history=True) | Q(received_at__lt=shop.live_at))
         post = posts.select_for_update().first() if shop is not None else None
         if shop is None or post is None:
             return "none"
@@ -246,6 +250,11 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             first_post_at=_first_post_at(post) if there.is_import else None,
             most=most,
         )
+        if post.is_history:
+            silent = [change._replace(notify=False) for change in outcome.changes]
+            outcome = outcome._replace(changes=silent)
+        elif _may_be_of_trial(shop, here, outcome):
+            outcome = outcome._replace(doubts=[*outcome.doubts, OF_TRIAL])
         post.reason = outcome.left_out
         post.reference = outcome.order.number[:100]
         save_changes(outcome, here, shop, id=id, received_at=post.received_at, until=until)
@@ -254,6 +263,23 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             order.shop_key = order.shop_key or head.key
             newest = filter(None, [order.reported_at, outcome.order.modified_at])
             order.reported_at = max(newest, default=order.created_at)
+
+
+#: The line for a change of which nobody knows whether it was made in the trial.
+OF_TRIAL = (
+    "going live: The shop was not compared at that moment. If this was changed before, the shop has told it,"
+    " too."
+)
+
+
+def _may_be_of_trial(shop: ShopConnection, here: Here | None, outcome: Outcome) -> bool:
+    """Return whether a change that is told may have been made in the trial, by a save whose post was lost."""
+    if here is None or here.order.reported_at is None or shop.live_at is None:
+        return False
+    was_compared = not (shop.going_live or {}).get("problem")
+    if was_compared or here.order.reported_at >= shop.live_at:
+        return False
+    return any(change.notify and change.at >= shop.live_at for change in outcome.changes)
 
 
 def _first_post_at(post: ConnectionPost) -> dt.datetime | None:

@@ -114,6 +114,7 @@ def plain_shop(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def connect(source: str = SOURCE, **fields: Any) -> ShopConnection:
     values = {"state": "trial", "address": "https://shop.example.com", "secret": encrypt(SECRET)} | fields
+    values.setdefault("going_live", {"done_at": "before the test"} if values["state"] == "live" else None)
     return ShopConnection.objects.create(source=source, **values)
 
 

@@ -195,10 +195,15 @@ def test_an_order_that_nobody_foresaw_hides_no_other(shop, monkeypatch):
 
 
 def test_orders_of_the_time_before_the_connection_are_no_loss(shop):
-    shop.place()
+    id = shop.place()
     shop.waiting.clear()
     ShopConnection.objects.update(created_at=timezone.now(), checked_at=None)
     assert compare(row()).missing == []
+    process_waiting(seconds=60)
+    assert state_of(id) == ("paid", 0, ())
+    shop.cancel(id)
+    deliver(shop)
+    assert state_of(id) == ("cancelled", 0, ("order.cancelled",))
     assert compare_all() is False and row().checked_at is not None
 
 
