@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from babel import Locale, UnknownLocaleError
@@ -32,6 +33,7 @@ from notifications.content import published
 from notifications.content.parts import RenderedEmail, place_of, render_parts
 from notifications.content.profiles import Profile, from_settings
 from notifications.content.template_files import NO_WORDS, Words, event_types
+from notifications.content.time_zones import find_zone
 from runtime.texts import break_links, one_line
 
 #: The form of a language tag, which is also in the API's document. Babel lacks many that browsers send, such
@@ -116,7 +118,7 @@ def localize(*, locale: str, context: Mapping[str, object], profile: Profile) ->
     """Return the data for the templates. The end of a key of `context` says how its value is shown.
 
     - an int under `…_amount` as money in minor units of `context["currency"]`;
-    - a datetime under `…_at` as its date in UTC;
+    - a datetime under `…_at` as its date in the time zone `context["time_zone"]`, or else in the profile's;
     - a string under `…_url` unchanged if it is an http(s) URL, else as an empty string;
     - a `reason`, which is the shop's, as one line without invisible characters;
     - every other string likewise, and so that mail programs link nothing in it;
@@ -124,7 +126,9 @@ def localize(*, locale: str, context: Mapping[str, object], profile: Profile) ->
     """
     reader = _reader(locale)
     currency = str(context.get("currency", ""))
-    data = {key: _presentable(key, value, currency=currency, locale=reader) for key, value in context.items()}
+    zone = find_zone(str(context.get("time_zone", ""))) or find_zone(profile.time_zone) or dt.UTC
+    way = _Way(reader, currency, zone)
+    data = {key: _presentable(key, value, way) for key, value in context.items()}
     data |= {
         "lang": f"{reader.language}-{reader.territory}" if reader.territory else reader.language,
         "shop_name": profile.shop_name,
@@ -226,17 +230,13 @@ def _money_pattern(locale: Locale, digits: int) -> NumberPattern:
 
 @functools.lru_cache(maxsize=1024)
 def _date(day: dt.date, locale: Locale) -> str:
-    return format_date(day, "long", locale)
-
-
-def _write_date(when: dt.datetime, locale: Locale) -> str:
     # A no-break space keeps the day and the month on one line.
-    return _date(when.astimezone(dt.UTC).date(), locale).replace(" ", _NO_BREAK, 1)
+    return format_date(day, "long", locale).replace(" ", _NO_BREAK, 1)
 
 
 def write_date(when: dt.datetime, *, locale: str) -> str:
-    """Return a day as the e-mails of a language write it."""
-    return _write_date(when, _reader(locale))
+    """Return a day in UTC as the e-mails of a language write it."""
+    return _date(when.astimezone(dt.UTC).date(), _reader(locale))
 
 
 def name_country(code: str, *, locale: str) -> str:
@@ -253,7 +253,15 @@ def _money(amount: int, currency: str, locale: Locale) -> str:
     return _LETTER_BY_DIGIT.sub(_NO_BREAK, written)
 
 
-def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> object:
+class _Way(NamedTuple):
+    """How the values of an e-mail are written."""
+
+    locale: Locale
+    currency: str
+    zone: dt.tzinfo
+
+
+def _presentable(key: str, value: object, way: _Way) -> object:
     match value:
         case "":
             return value
@@ -264,14 +272,14 @@ def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> o
         case bool():
             return value
         case int() if key.endswith("_amount"):
-            return _money(value, currency, locale)
+            return _money(value, way.currency, way.locale)
         case dt.datetime() if key.endswith("_at"):
-            return _write_date(value, locale)
+            return _date(value.astimezone(way.zone).date(), way.locale)
         case list():
             return [
-                {k: _presentable(k, v, currency=currency, locale=locale) for k, v in entry.items()}
+                {k: _presentable(k, v, way) for k, v in entry.items()}
                 if isinstance(entry, Mapping)
-                else _presentable(key, entry, currency=currency, locale=locale)
+                else _presentable(key, entry, way)
                 for entry in value
             ]
         case _:

@@ -11,7 +11,7 @@ from django.db import models
 from rest_framework import serializers
 
 from orders.bodies import longest
-from orders.fields import CHARGE_KINDS, NO_DETAILS
+from orders.fields import CHARGE_KINDS, DETAIL_NAMES
 from orders.models import Order, Shipment
 from web.api.fields import Choice, EmailAddress, Identifier, Text
 from web.api.pages import PageQuery, PeriodQuery, cursor_field
@@ -75,6 +75,7 @@ class OrderSerializer(serializers.Serializer[Order]):
     payment_method = serializers.CharField(required=False)
     customer_note = serializers.CharField(required=False)
     order_url = serializers.CharField(required=False, help_text="The order's page in the shop")
+    time_zone = serializers.CharField(required=False, help_text="Of the dates in the order's e-mails")
     source = serializers.CharField(  # type: ignore[assignment] # the field hides an attribute of DRF's
         required=False, help_text="The system that owns the order. Absent if this system owns it"
     )
@@ -96,7 +97,7 @@ class OrderSerializer(serializers.Serializer[Order]):
         if instance.charges:
             shown["charges"] = instance.charges
         if instance.details:
-            shown |= {name: instance.details[name] for name in NO_DETAILS if name in instance.details}
+            shown |= {name: instance.details[name] for name in DETAIL_NAMES if name in instance.details}
         if instance.source:
             shown["source"] = instance.source
         if instance.unexpected_payment_at:

@@ -22,6 +22,7 @@ from events.counters import FALLBACKS_USED
 from notifications import connected
 from notifications.connected import ConnectedShop
 from notifications.content.rendering import nearest_locale
+from notifications.content.time_zones import LONGEST_ZONE, find_zone
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
 from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, Locale, OrderBody, longest
@@ -67,6 +68,20 @@ class ReportedLocale(Locale):
         return value
 
 
+class ReportedZone(Text):
+    """The time zone of an order: an IANA name, or the offset of its day."""
+
+    default_error_messages = {
+        "zone": "This is neither the IANA name of a time zone, such as Europe/Berlin, nor an offset."
+    }
+
+    def to_internal_value(self, data: Any) -> str:
+        value = super().to_internal_value(data)
+        if find_zone(value) is None:
+            self.fail("zone")
+        return value
+
+
 class FactItem(ItemBody):
     """One line of the order. One that takes money off becomes a discount."""
 
@@ -103,6 +118,11 @@ class ExternalOrder(FactBody, OrderBody):
         required=False,
         max_length=longest("locale"),
         help_text="Language of the e-mails; if absent, that of the shop's profile, or en",
+    )
+    time_zone = ReportedZone(
+        required=False,
+        max_length=LONGEST_ZONE,
+        help_text="Of the dates in e-mails: an IANA name or an offset. If absent, that of the shop's profile",
     )
     refunded_amount = Integer(
         required=False, min_value=0, max_value=MAX_AMOUNT, default=0, help_text="In minor units; 0 if absent"

@@ -135,6 +135,7 @@ FALLBACKS: Mapping[str, Callable[[Field, Any], tuple[Any, str]]] = {
     "payment_method": _cut_line,
     "customer_note": _cut_text,
     "order_url": _always(None, _LEFT_OUT),
+    "time_zone": _always(None, "That of the shop's profile is used."),
     "placed_at": _always(None, "The event's time is used."),
     "carrier": _cut_text,
     "tracking_number": _always(None, _LEFT_OUT),

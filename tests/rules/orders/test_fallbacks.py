@@ -96,6 +96,7 @@ TABLE: list[Row] = [
     ("paid", "paymentMethod", "Visa 4242424242424242", "details", {"payment_method": "Visa …4242"}),
     ("paid", "customerNote", "n" * 501, "details", {"customer_note": "n" * 499 + "…"}),
     ("paid", "orderUrl", "javascript:alert(1)", "details", {}),
+    *(("paid", "timeZone", value, "details", {}) for value in ("Mars/Base", "+15:00", "", 5)),
     *(
         ("paid", "placedAt", value, "created_at", AT)
         for value in ("yesterday", "", 5, ABSENT, None, LATER, "9999-12-31T23:59:59-12:00")
