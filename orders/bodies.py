@@ -11,6 +11,7 @@ from rest_framework import serializers
 
 from notifications.content.rendering import (
     LANGUAGE_TAG,
+    LONGEST_TAG,
     currencies,
     is_currency,
     is_locale,
@@ -65,14 +66,14 @@ class Currency(Text):
         raise serializers.ValidationError("This is not the ISO 4217 code of a currency in use, such as USD.")
 
 
-@extend_schema_field({"type": "string", "pattern": f"^{LANGUAGE_TAG}$"})
+@extend_schema_field({"type": "string", "maxLength": LONGEST_TAG, "pattern": f"^{LANGUAGE_TAG}$"})
 class Locale(Text):
-    """A language tag."""
+    """A language tag, which is stored as it is. The e-mails are in the nearest language that we have."""
 
     def run_validation(self, data: Any = serializers.empty) -> str:
         value = str(super().run_validation(data))
         if not is_locale(value):
-            nearest = nearest_locale(value, longest=self.max_length or 0)
+            nearest = nearest_locale(value)
             meant = f"Did you mean {nearest}?" if nearest else ""
             raise serializers.ValidationError(
                 f"This is not a language tag, such as en or de-AT. {meant}".rstrip()
@@ -190,7 +191,7 @@ class OrderBody(StrictSerializer):
     currency: Field = Currency(required=False, max_length=3, help_text="ISO 4217; USD if absent")
     locale = Locale(
         required=False,
-        max_length=35,
+        max_length=LONGEST_TAG,
         help_text="Language of the e-mails; if absent, that of the shop's profile, or en",
     )
     items = ItemBody(  # type: ignore[call-arg] # the stubs do not know the sizes of lists

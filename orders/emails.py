@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from notifications.content.profiles import find_profile
+from notifications.content.rendering import email_language
 from orders.bodies import OrderBody
 from orders.breakdown import SHOWN_ITEMS, Row, break_down
 from orders.fields import CHARGE_KINDS, DETAILS, NO_DETAILS, ORDER_FIELDS
@@ -240,6 +241,11 @@ def email_context(*, order: Order, event_type: str, change: Mapping[str, object]
 def default_locale(*, source: str) -> str:
     """Return the locale of a source's order whose shop gave none."""
     return find_profile(source).default_locale or "en"
+
+
+def language_of(order: Order) -> str:
+    """Return the code of the language in which an order's e-mails are written."""
+    return email_language(order.locale, profile=find_profile(order.source))
 
 
 def present_change(order: Order) -> dict[str, object]:

@@ -36,9 +36,11 @@ from notifications.content.template_files import NO_WORDS, Words, event_types
 from notifications.content.time_zones import find_zone
 from runtime.texts import break_links, one_line
 
-#: The form of a language tag, which is also in the API's document. Babel lacks many that browsers send, such
-#: as de-US, and no order may be refused for one.
-LANGUAGE_TAG = "[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}"
+#: The form of a language tag of BCP 47, which is also in the API's document. Shops also write underscores.
+#: Babel lacks many that browsers send, such as de-US, and no order may be refused for one.
+LANGUAGE_TAG = "(?:[A-Za-z]{2,3}|[iIxX][-_][A-Za-z0-9]{1,8})(?:[-_][A-Za-z0-9]{1,8})*"
+#: RFC 5646 asks for room for so many characters.
+LONGEST_TAG = 35
 #: Which currencies are in use is a matter of the release, not of the day on which a process started.
 _CURRENCIES_OF = dt.date(2026, 11, 1)
 _LETTER_BY_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
@@ -89,7 +91,9 @@ def render_email(
     profile: Profile | None = None,
     words: Words | None = None,
 ) -> RenderedEmail:
-    """Render the e-mail of an event in the language of `locale`, or in English if it has no catalogue.
+    """Render the e-mail of an event in the language of `locale` if it has a catalogue.
+
+    Otherwise use that of the profile's default locale, or English.
 
     The default `profile` is that of the settings, and the default `words` are the published own texts of the
     profile and the language. `localize` describes `context`. Raise `UnknownEmail`, or `TemplateFailed` if a
@@ -124,7 +128,7 @@ def localize(*, locale: str, context: Mapping[str, object], profile: Profile) ->
     - every other string likewise, and so that mail programs link nothing in it;
     - a list of mappings, or of strings, by the same rules.
     """
-    reader = _reader(locale)
+    reader = _reader(locale, profile.default_locale)
     currency = str(context.get("currency", ""))
     zone = find_zone(str(context.get("time_zone", ""))) or find_zone(profile.time_zone) or dt.UTC
     way = _Way(reader, currency, zone)
@@ -178,20 +182,25 @@ def was_currency(code: str) -> bool:
 
 def is_locale(tag: str) -> bool:
     """Tell whether a text has the form of a language tag, such as "en" or "de-AT"."""
-    return re.fullmatch(LANGUAGE_TAG, tag) is not None
+    return len(tag) <= LONGEST_TAG and re.fullmatch(LANGUAGE_TAG, tag) is not None
+
+
+def email_language(locale: str, *, profile: Profile) -> str:
+    """Return the code of the language in which `render_email` writes."""
+    return _reader(locale, profile.default_locale).language
 
 
 @functools.lru_cache(maxsize=1024)
-def nearest_locale(text: str, *, longest: int) -> str | None:
+def nearest_locale(text: str) -> str | None:
     """Return the longest language tag that a text begins with and that Babel can format, or None.
 
-    >>> nearest_locale("en_US.UTF-8", longest=20), nearest_locale("sl_SL", longest=20)
+    >>> nearest_locale("en_US.UTF-8"), nearest_locale("sl_SL")
     ('en_US', 'sl')
     """
     match = re.match(rf"{LANGUAGE_TAG}(?![A-Za-z0-9])", text)
     tag = match[0] if match else ""
     while tag:
-        if len(tag) <= longest:
+        if len(tag) <= LONGEST_TAG:
             with contextlib.suppress(ValueError, UnknownLocaleError):
                 Locale.parse(tag.replace("-", "_"))
                 return tag
@@ -204,21 +213,19 @@ _ENGLISH = Locale("en")
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(tag: str) -> Locale | None:
-    """Return Babel's locale of a tag, or else of its language."""
-    if not is_locale(tag):
-        return None
-    name = tag.replace("-", "_")
-    for candidate in (name, name.partition("_")[0]):
-        with contextlib.suppress(ValueError, UnknownLocaleError):
-            return Locale.parse(candidate)
-    return None
+    """Return Babel's nearest locale of a tag."""
+    near = nearest_locale(tag) if is_locale(tag) else None
+    return Locale.parse(near.replace("-", "_")) if near else None
 
 
 @functools.lru_cache(maxsize=1024)
-def _reader(tag: str) -> Locale:
-    """Return the locale if its language has a catalogue, else English, for both sentences and numbers."""
-    locale = _parsed(tag)
-    return locale if locale and locale.language in dict(settings.LANGUAGES) else _ENGLISH
+def _reader(tag: str, default: str = "") -> Locale:
+    """Return the locale of the first tag whose language has a catalogue, else English.
+
+    Both sentences and numbers are written for it.
+    """
+    locales = filter(None, map(_parsed, (tag, default)))
+    return next((locale for locale in locales if locale.language in dict(settings.LANGUAGES)), _ENGLISH)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -11,6 +11,7 @@ from django.db import models
 from rest_framework import serializers
 
 from orders.bodies import longest
+from orders.emails import language_of
 from orders.fields import CHARGE_KINDS, DETAIL_NAMES
 from orders.models import Order, Shipment
 from web.api.fields import Choice, EmailAddress, Identifier, Text
@@ -67,6 +68,7 @@ class OrderSerializer(serializers.Serializer[Order]):
     items = ItemSerializer(many=True)
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+    email_language = serializers.SerializerMethodField(help_text="In which its e-mails are written")
     charges = ChargeSerializer(many=True, required=False, help_text="Absent if the order has none")
     # Each of these is absent if the order has none.
     delivery_address = serializers.ListField(child=serializers.CharField(), required=False)
@@ -84,6 +86,9 @@ class OrderSerializer(serializers.Serializer[Order]):
         help_text="When a payment came that must be returned. Absent if none must",
     )
 
+    def get_email_language(self, order: Order) -> str:
+        return language_of(order)
+
     def to_representation(self, instance: Order) -> dict[str, Any]:
         """Return an order as these fields would, but five times as fast: every write shows an order.
 
@@ -94,6 +99,7 @@ class OrderSerializer(serializers.Serializer[Order]):
         shown: dict[str, Any] = dict(zip(_NAMES, _values(instance), strict=True))
         for name, convert in _CONVERT.items():
             shown[name] = convert(shown[name])
+        shown["email_language"] = self.get_email_language(instance)
         if instance.charges:
             shown["charges"] = instance.charges
         if instance.details:
@@ -114,7 +120,7 @@ def _instant(time: dt.datetime) -> str:
     return time.isoformat().removesuffix("+00:00") + "Z"
 
 
-#: The fields that each answer has.
+#: The columns that each answer has.
 _NAMES = tuple(name for name, field in OrderSerializer().fields.items() if field.required)
 _ITEM = tuple(ItemSerializer().fields)
 _values = operator.attrgetter(*_NAMES)

@@ -21,11 +21,10 @@ from events.consuming.envelope import Envelope, Rejected
 from events.counters import FALLBACKS_USED
 from notifications import connected
 from notifications.connected import ConnectedShop
-from notifications.content.rendering import nearest_locale
 from notifications.content.time_zones import LONGEST_ZONE, find_zone
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
-from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, Locale, OrderBody, longest
+from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, OrderBody
 from orders.breakdown import as_stored
 from orders.emails import default_locale
 from orders.events import EVENTS
@@ -56,16 +55,6 @@ REFUNDED: dict[str, str] = {
 
 class OwnedElsewhere(Rejected):
     """The order belongs to another system. The text names it, and not every sender may read that."""
-
-
-class ReportedLocale(Locale):
-    """A language tag that Babel can format."""
-
-    def run_validation(self, data: Any = serializers.empty) -> str:
-        value = super().run_validation(data)
-        if nearest_locale(value, longest=self.max_length or 0) != value:
-            raise serializers.ValidationError(f"{value} is a language, but we cannot format it.")
-        return value
 
 
 class ReportedZone(Text):
@@ -113,11 +102,6 @@ class ExternalOrder(FactBody, OrderBody):
         required=False,
         wanted="three capital letters, such as USD",
         help_text="ISO 4217; USD if absent",
-    )
-    locale = ReportedLocale(
-        required=False,
-        max_length=longest("locale"),
-        help_text="Language of the e-mails; if absent, that of the shop's profile, or en",
     )
     time_zone = ReportedZone(
         required=False,

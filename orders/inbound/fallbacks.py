@@ -111,8 +111,7 @@ def _cut_item(parts: Mapping[str, Field], item: Any) -> Any:
 
 
 def _near_locale(field: Field, value: Any) -> tuple[str | None, str]:
-    most = getattr(field, "max_length", 0)
-    near = nearest_locale(value, longest=most) if isinstance(value, str) else None
+    near = nearest_locale(value) if isinstance(value, str) else None
     return near, f"It became {near}." if near else "It became the default of the shop's profile."
 
 

@@ -51,7 +51,13 @@ def test_documents_table_and_columns_have_the_same_names_and_lengths():
     assert sorted(columns) == sorted(field.name for field in ORDER_FIELDS)
     answered = {name for name, field in ANSWER.items() if field.required}
     assert answered == columns.keys() - NOT_ANSWERED
-    assert ANSWER.keys() - answered == {"charges", "source", "unexpected_payment_at", *DETAIL_NAMES}
+    assert ANSWER.keys() - answered == {
+        "charges",
+        "source",
+        "unexpected_payment_at",
+        "email_language",
+        *DETAIL_NAMES,
+    }
     assert BODY.keys() == {*GIVEN_COLUMNS, *DETAIL_NAMES} - {"details"}
     assert BODY.keys() <= ANSWER.keys(), "a shop reads what it gave"
     assert ItemBody().fields.keys() == ItemSerializer().fields.keys()
