@@ -86,9 +86,9 @@ def wait_for_migrations(role: str = "") -> None:
 
     Write each reason once. A restart would not help: keep the health file of `role` fresh meanwhile.
     """
-    from runtime.telemetry.health import Health, file_of
+    from runtime.telemetry.health import Health
 
-    beating = Health(role=role, file=file_of(role)) if role else None
+    beating = Health(role=role) if role else None
     # If there is no handler, a container's process 1 ignores SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # An unknown variable stops the role `migrate`, but not the others.
@@ -100,9 +100,7 @@ def wait_for_migrations(role: str = "") -> None:
             sys.stderr.write(f"orderpost: waiting for the migrations: {reason}\n")
         told = reason
         if beating:
-            with contextlib.suppress(OSError):
-                beating.file.parent.mkdir(parents=True, exist_ok=True)
-                beating.write()
+            beating.write()
         time.sleep(WAIT_SECONDS)
     if beating:
         with contextlib.suppress(OSError):

@@ -28,6 +28,7 @@ from notifications.states.transitions import (
 from retention.partitioned import Partitioned
 from runtime.database.beginnings import any_case
 from runtime.database.ids import new_id
+from runtime.database.purge_rules import PurgeRule
 from runtime.models import Heartbeat
 
 #: The name that people read for the orders without a source.
@@ -404,6 +405,27 @@ class Suppression(models.Model):
 
     def __str__(self) -> str:
         return f"{self.address_hash[:12]}… ({self.reason})"
+
+
+class ProviderTest(models.Model):
+    """One real e-mail that tries a provider, its answer, and what its webhook said. It has no other row."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)  # the e-mail's
+    provider = models.CharField(max_length=50)
+    address_hash = models.CharField(max_length=64)
+    accepted = models.BooleanField(null=True)  # NULL while it is sent, and if the answer does not show it
+    answer = models.TextField(default="", blank=True)  # in words; has no address but the sender's
+    reported = models.CharField(max_length=50, default="", blank=True)  # the last event's kind
+    sent_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    purge_rules = (PurgeRule("sent_at", 7),)  # as the heartbeats with which it is compared
+
+    class Meta:
+        db_table = "provider_tests"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"test of {self.provider}"
 
 
 class EmailText(models.Model):

@@ -19,9 +19,9 @@ from django.views.decorators.csrf import csrf_exempt
 
 from notifications import metrics
 from notifications.changes.evidence import record_evidence
+from notifications.provider_tests import refused_beat
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.webhook import Malformed, Unsigned, Unverifiable, Webhook
-from notifications.trials import refused_beat
 from runtime.models import Heartbeat
 from web.api.problem_types import MALFORMED, METHOD_NOT_ALLOWED, TOO_LARGE, ProblemType, Repeat, declare_type
 from web.api.problems import Problem, problem_response, unknown_path

@@ -50,7 +50,13 @@ FORMER = {
     ],
     "outbox": ["0002_retired_partitions_and_erasures"],  # the app had tables before 0.3.0
     "retention": ["0001_initial", "0002_only_the_owner_writes_records", "0003_erasure_repeated_at"],
-    "runtime": ["0001_initial", "0002_bulkjob_steps", "0003_processes", "0004_bulkjob_refused_ids"],
+    "runtime": [
+        "0001_initial",
+        "0002_bulkjob_steps",
+        "0003_processes",
+        "0004_bulkjob_refused_ids",
+        "0001_initial_2",
+    ],
     "web": ["0001_initial", "0002_webhook_signatures", "0003_name_api_token", "0001_initial_2"],
 }
 

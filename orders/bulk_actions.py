@@ -1,4 +1,4 @@
-"""The actions of background jobs that render e-mails again, export or erase a person, or try a provider."""
+"""The actions of background jobs that render e-mails again, and export or erase a person."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from notifications.bulk_actions import add_action
 from notifications.changes.manual_actions import Refusal
 from notifications.services import find_old_news
 from notifications.states import transitions
-from notifications.trials import TRY, run_trial
-from orders.emails import SAMPLE
 from orders.models import Order
 from orders.privacy import jobs
 from orders.render_again import render_again
 from retention.rows_of_person import describe_rest
-from runtime.jobs.actions import BatchResult, PersonAction, Report, group_refusals, register
-from runtime.models import BulkJob
+from runtime.jobs.actions import BatchResult, PersonAction, group_refusals, register
 
 
 def _render_many(ids: Sequence[uuid.UUID]) -> BatchResult:
@@ -62,21 +59,3 @@ for action in (
     ),
 ):
     register(action)
-
-
-def _try_provider(job: BulkJob, report: Report) -> None:
-    run_trial(job=job, report=report, sample=SAMPLE)
-
-
-register(
-    PersonAction(
-        name=TRY,
-        title="Try a provider",
-        model=BulkJob,
-        permission="notifications.force_provider",
-        run=_try_provider,
-        has_steps=True,
-        shown=("provider", "event"),
-        page="providers",
-    )
-)

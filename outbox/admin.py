@@ -1,4 +1,4 @@
-"""The page of the providers: breakers, buttons that force or try them, and the last day from the sums."""
+"""The page of the providers: breakers, buttons that force or test them, and the last day from the sums."""
 
 from __future__ import annotations
 
@@ -9,46 +9,56 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.auth.models import AbstractUser
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.changes.evidence import count_unmatched
 from notifications.content.template_files import event_types
-from notifications.models import EmailNotification
-from notifications.trials import default_event, start_trial
+from notifications.models import EmailNotification, ProviderTest
+from notifications.provider_tests import ProviderTestResult, default_event, find_result, send_test
 from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.drain import gate
 from outbox.gate.gate import ProviderState
 from runtime.charts.sums import Steps, Sums
-from runtime.models import BulkJob, Heartbeat
+from runtime.database.ids import parse_uuid
+from runtime.models import Heartbeat
 from web.admin.acts import record_act
-from web.admin.base import show_time
+from web.admin.base import pill, show_time
 from web.admin.menu import MenuItem, Page
+from web.admin.page_limits import limit_page
 from web.admin.tiles import RANGES, FrontPage, panel
+
+#: Seconds between two refreshes of the page while a test waits for the webhook.
+TEST_REFRESH_SECONDS = 2
 
 
 def providers_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
-    """Show the circuit breakers. On POST force one open or closed, release it, or try its provider."""
+    """Show the circuit breakers, and for `?test=ID` a test. For `&part=1`, answer only with the test.
+
+    On POST force a breaker open or closed, release it, or test its provider.
+    """
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     may_force = request.user.has_perm("notifications.force_provider")
     if request.method == "POST":
         if not may_force:
             raise PermissionDenied
-        if "try" in request.POST:
-            return _try(request)
+        if "test" in request.POST:
+            return _send_test(site, request)
         _force(request, request.POST.get("provider", ""), request.POST.get("to", ""))
         return HttpResponseRedirect(request.path)
+    test = _describe_test(request) if may_force else {}
+    if test and "part" in request.GET:
+        return TemplateResponse(request, "admin/outbox/_test.html", test)
     context = {
         **site.each_context(request),
+        **test,
         "title": "Providers",
         "providers": _with_history(request, provider_lines()),
         "shared": gate().is_shared,
@@ -88,24 +98,47 @@ def _force(request: HttpRequest, provider: str, to: str) -> None:
     messages.info(request, done)
 
 
-def _try(request: HttpRequest) -> HttpResponse:
-    """Start the job that tries a provider, and show its page."""
+@limit_page("test")
+def _send_test(site: AdminSite, request: HttpRequest) -> HttpResponse:
+    """Send an e-mail in this request, and show its test."""
     values = {name: request.POST.get(name, "") for name in ("provider", "to", "event")}
     try:
-        job = start_trial(user=cast("AbstractUser", request.user), **values)
+        test = send_test(**values)
     except ValueError as error:
         messages.error(request, f"Nothing was sent. {error}")
         return HttpResponseRedirect(request.path)
     record_act(
         request,
-        model=BulkJob,
-        id=job.id,
-        subject=f"provider {values['provider']}",
-        action="Started a trial.",
+        model=ProviderTest,
+        id=test.id,
+        subject=f"provider {test.provider}",
+        action="Sent a test.",
         event=values["event"],
-        to=f"hash:{job.filter['person']}",
+        to=f"hash:{test.address_hash}",
     )
-    return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
+    return HttpResponseRedirect(f"{request.path}?test={test.id}#test-state")
+
+
+def _describe_test(request: HttpRequest) -> dict[str, Any]:
+    """Return the values of the test in the address, or none."""
+    id = parse_uuid(request.GET.get("test", ""))
+    test = ProviderTest.objects.filter(id=id).first() if id else None
+    if test is None:
+        return {}
+    result = find_result(test)
+    return {
+        "test": test,
+        "result": result,
+        "test_pill": _pill_of(result),
+        "sent_at": show_time(test.sent_at),
+        "refresh_seconds": TEST_REFRESH_SECONDS,
+    }
+
+
+def _pill_of(result: ProviderTestResult) -> SafeString:
+    if not result.is_final:
+        return pill("processing", "waiting")
+    return pill("sent", "works") if result.works else pill("dead_lettered", "to be corrected")
 
 
 @panel(60)

@@ -16,9 +16,9 @@ from prometheus_client.core import GaugeMetricFamily
 from events.conditions import show_lags
 from events.transports import Lag
 from notifications.conditions import HOW_MANY_AND_WHEN
+from notifications.provider_tests import refused_beat
 from notifications.providers.causes import blame
 from notifications.providers.registry import declarations
-from notifications.trials import refused_beat
 from outbox import cdc
 from outbox.drain import POLL, read_rules
 from outbox.gate.breaker import BreakerState

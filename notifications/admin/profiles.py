@@ -21,7 +21,7 @@ from notifications.content.rendering import render_email
 from notifications.content.template_files import event_types
 from notifications.models import MailProfile
 from notifications.profile_form import COLUMNS, ProfileForm, account_fields
-from notifications.trials import default_event
+from notifications.provider_tests import default_event
 from web.admin.base import EstimatingPaginator, ListAdmin
 from web.admin.menu import MenuItem
 from web.admin.page_limits import limit_page

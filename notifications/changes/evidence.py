@@ -21,13 +21,13 @@ from notifications import metrics
 from notifications.changes.settle import accept
 from notifications.log import EmailChange
 from notifications.models import EmailNotification, EventTimes, StoredReport
+from notifications.provider_tests import record_events
 from notifications.providers.registry import declarations
 from notifications.providers.webhook import Evidence
 from notifications.states.errors import may_have
 from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status
 from notifications.suppressions import SuppressionReason, suppress
-from notifications.trials import record_events
 from runtime.charts.sums import add_to_hour, read_last_day
 from runtime.database.transactions import after_commit
 from runtime.models import Pause

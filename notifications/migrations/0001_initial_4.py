@@ -259,6 +259,19 @@ class Migration(migrations.Migration):
             options={"db_table": "mail_profiles", "ordering": ["source"]},
         ),
         migrations.CreateModel(
+            name="ProviderTest",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),
+                ("provider", models.CharField(max_length=50)),
+                ("address_hash", models.CharField(max_length=64)),
+                ("accepted", models.BooleanField(null=True)),
+                ("answer", models.TextField(default="", blank=True)),
+                ("reported", models.CharField(max_length=50, default="", blank=True)),
+                ("sent_at", models.DateTimeField(db_default=Now(), editable=False)),
+            ],
+            options={"db_table": "provider_tests", "default_permissions": ()},
+        ),
+        migrations.CreateModel(
             name="EmailText",
             fields=[
                 ("id", models.UUIDField(primary_key=True, serialize=False, default=new_id, editable=False)),

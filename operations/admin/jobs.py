@@ -215,13 +215,10 @@ def _describe(job: BulkJob) -> str:
 
 
 def _list_url(job: BulkJob) -> str:
-    """Return the address of the page that starts such jobs, or an empty string for an unknown action."""
+    """Return the address of the list that starts such jobs, or an empty string for an unknown action."""
     if job.action not in ACTIONS:
         return ""
-    action = ACTIONS[job.action]
-    if isinstance(action, PersonAction) and action.page:
-        return reverse(f"admin:{action.page}")
-    options = action.model._meta
+    options = ACTIONS[job.action].model._meta
     return reverse(f"admin:{options.app_label}_{options.model_name}_changelist")
 
 

@@ -36,7 +36,7 @@ from notifications.content.sentences import (
 )
 from notifications.content.template_files import Key
 from notifications.models import EmailText, EmailTextVersion, MailProfile, text_name
-from notifications.trials import default_event
+from notifications.provider_tests import default_event
 from orders.admin.previews import send_to_user
 from orders.emails import preview_context, sample_for
 from orders.events import EMAILS

@@ -56,10 +56,7 @@ class PersonAction:
     """An action on one person's data.
 
     `run(job, report)` may be killed at any point and run again. It raises `Waiting`, `JobRefused` or
-    `Stopped`. If the action `has_steps`, the job keeps the texts of its steps, and its page shows them.
-    `shown` names the options that describe the job, instead of the person. `page` is the admin's page to
-    return to, instead of the model's list. `rest(person)` says what remains to be done after the job, for its
-    page.
+    `Stopped`. `rest(person)` says what remains to be done after the job, for its page.
     """
 
     name: str  # stored; must keep its meaning in later releases
@@ -67,13 +64,10 @@ class PersonAction:
     model: type[models.Model]
     permission: str
     run: Callable[[BulkJob, Report], None]
-    has_steps: bool = False
-    shown: tuple[str, ...] = ()
-    page: str = ""
     rest: Callable[[str], str] = lambda _: ""
 
     def describe(self, params: Mapping[str, str]) -> str:
-        return ", ".join(params[name] for name in self.shown) or f"person {params['person'][:12]}"
+        return f"person {params['person'][:12]}"
 
 
 class Waiting(Exception):

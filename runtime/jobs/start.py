@@ -12,7 +12,7 @@ from django.contrib.auth.models import AbstractUser
 from django.db import transaction
 
 from runtime.database.transactions import after_commit
-from runtime.jobs.actions import ACTIONS, PersonAction, describe, row_action, rows_of
+from runtime.jobs.actions import ACTIONS, describe, row_action, rows_of
 from runtime.models import BulkJob
 from runtime.personal_data import address_hash, refuse_addresses
 from runtime.process.waker import Waker
@@ -67,12 +67,10 @@ def start_for_person(
     If there is no `user`, wake nobody: a command does its job itself. The time that this takes does not
     depend on the person's rows.
     """
-    registered = ACTIONS[action]
     job = BulkJob.objects.create(
         action=action,
         filter={"person": address_hash(address), **options},
         address=address,
-        steps=[] if isinstance(registered, PersonAction) and registered.has_steps else None,
         user_id=user.pk if user else None,
         username=user.get_username() if user else "",
         correlation_id=work_context.current().correlation_id,

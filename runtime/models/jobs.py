@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Exists, F, Func, OuterRef, Q, Value
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Greatest, Now
 
 from runtime.database.ids import new_id
@@ -20,8 +20,6 @@ from runtime.process.backoff import NO_JITTER, RetryPolicy
 MAX_TRIES = 8
 #: The waits between tries. They have no jitter: one process at a time runs a job.
 RETRIES = RetryPolicy(base_seconds=10.0, cap_seconds=640.0, jitter=NO_JITTER)
-#: Further steps of a job are dropped. Repeated events must not make a row big.
-STEPS_LIMIT = 50
 #: The result of a job is kept for so long after its end.
 RESULT_HOURS = 24
 
@@ -87,23 +85,6 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         tries = Greatest(F("tries") - 1, 1)
         self.running().filter(id=id, tries__gt=0).update(tries=tries, error=error, updated_at=Now())
 
-    def hold(self, *, id: uuid.UUID, seconds: float) -> None:
-        """Let no other process begin a try of a running job for so many more seconds."""
-        self.running().filter(id=id).update(updated_at=Now() + dt.timedelta(seconds=seconds))
-
-    def add_step(self, *, id: uuid.UUID, kind: str, text: str) -> None:
-        """Add a step to a job that has them, also if it has ended. `text` must have no address."""
-        step = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), "kind": kind, "text": text}
-        added = Func(
-            F("steps"),
-            Value([step], output_field=models.JSONField()),
-            template="(%(expressions)s)",
-            arg_joiner=" || ",
-        )
-        rows = self.filter(id=id, steps__isnull=False)
-        length = Func(F("steps"), function="jsonb_array_length", output_field=models.IntegerField())
-        rows.alias(length=length).filter(length__lt=STEPS_LIMIT).update(steps=added)
-
     def with_result(self) -> Self:
         """Filter the jobs whose result may be downloaded."""
         return self.exclude(result=None).filter(finished_at__gt=Now() - dt.timedelta(hours=RESULT_HOURS))
@@ -164,8 +145,6 @@ class BulkJob(models.Model):
     refusals = models.JSONField(default=dict)  # reasons for rows left alone: {"it is held": 3}
     refused_ids = models.JSONField(null=True)  # the first of them by reason: {"it is held": ["…", …]}
     result = models.BinaryField(null=True)  # an export, as gzip
-    #: [{"at": …, "kind": …, "text": …}, …]; null for an action that reports no steps. They have no address.
-    steps = models.JSONField(null=True)
     #: Counted when a batch begins, also for a process that is killed. A finished batch resets it to 0.
     tries = models.SmallIntegerField(db_default=0)
     error = models.TextField(default="", blank=True)  # of the last try, or why the job failed or was stopped
@@ -221,5 +200,4 @@ class BulkJob(models.Model):
             "percent": percent,
             "refusals": self.refusals,
             "error": self.error,
-            "steps": self.steps,
         }

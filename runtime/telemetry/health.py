@@ -1,48 +1,45 @@
 """Tell a container's probe whether a process's loops still run.
 
-Each loop calls `beat`, a thread writes a file every few seconds, and `manage.py health ROLE` reads the file.
-None of them asks another server: an outage of the database or of a broker makes no process unhealthy. This
-module imports only the standard library, since each probe starts a new Python.
+Each loop calls `beat`, a thread writes a file every few seconds, and `manage.py health ROLE` reads the files
+of the role. None of them asks another server: an outage of the database or of a broker makes no process
+unhealthy. This module imports only the standard library, since each probe starts a new Python.
 
-The worker processes of web are of one role, and each of them has a numbered file: `web-0`, `web-1`. A worker
-takes the first file that no living process holds, and the successor of a killed worker continues its file.
-The file's deadline is a minute ahead, which gives the server time to replace the worker before the probe
-fails.
+A file is named by its process's role, number and start, because the folder outlives a container, and numbers
+come again. If web lacks a process, the file of a dead one counts in its place. Its deadline is up to a minute
+ahead, which gives the server time to replace the process before the probe fails.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import fcntl
-import itertools
 import os
-import re
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 #: After so long without a beat, a loop counts as hanging.
 WITHIN_SECONDS = 60.0
 WRITE_SECONDS = 5.0  # seconds between two writes of the file
-#: The longest time to a loop's next beat. A file with a later time is from before a reboot.
-LONGEST_SECONDS = 7200.0
 DEFAULT_DIRECTORY = Path(__file__).resolve().parent.parent.parent / "var" / "run" / "health"
+#: The role that has several processes on a machine.
+WEB = "web"
 
 
 class Health:
     """The loops of one role. Times are by the machine's monotonic clock, which all its processes share."""
 
-    def __init__(self, *, role: str, file: Path) -> None:
-        self.role, self.file = role, file
-        self.process = os.getpid()
+    def __init__(self, *, role: str) -> None:
+        self.role, self.process = role, os.getpid()
+        self.file = folder() / f"{role}.{self.process}.{_start_of(self.process)}"
         self._loops: dict[str, tuple[float, float]] = {}  # the time of a loop's beat, and its next deadline
         self._lock = threading.Lock()
 
     def beat(self, loop: str, *, within_seconds: float) -> None:
         now = time.monotonic()
-        self._loops[loop] = now, now + min(within_seconds, LONGEST_SECONDS)
+        self._loops[loop] = now, now + within_seconds
 
     def end(self, loop: str) -> None:
         self._loops.pop(loop, None)
@@ -52,12 +49,13 @@ class Health:
         self._loops.clear()
 
     def write(self) -> None:
-        """Write the earliest deadline of all loops, and the time of the oldest beat."""
+        """Write the earliest deadline of all loops, the time of the oldest beat, and `_expected`."""
         now = time.monotonic()
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError):  # such as a full disk
             loops = [*self._loops.values(), (now, now + WITHIN_SECONDS)]
-            text = f"{min(until for _, until in loops):.3f} {min(at for at, _ in loops):.3f}\n"
-            new = self.file.with_suffix(f".{os.getpid()}")
+            text = f"{min(until for _, until in loops):.3f} {min(at for at, _ in loops):.3f} {_expected}\n"
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            new = self.file.with_name(f".{self.file.name}")
             new.write_text(text)
             new.replace(self.file)
 
@@ -67,74 +65,64 @@ class Health:
         return any(until < now for _, until in [*self._loops.values()])
 
     def keep_writing(self) -> None:
-        """Write every few seconds until the process exits. Ignore an `OSError`, such as a full disk."""
+        """Write every few seconds until the process exits."""
         while True:
-            with contextlib.suppress(OSError):
-                self.write()
+            self.write()
             time.sleep(WRITE_SECONDS)
 
 
-#: The role that has several processes on a machine, each with a numbered file.
-WEB = "web"
-
+#: The number of processes of this one's role.
+_expected = 1
 _begun: list[Health] = []
-_NUMBERED = re.compile(r"(.+)-\d+")
 _of_thread: contextvars.ContextVar[Health | None] = contextvars.ContextVar("health", default=None)
 
 
-def file_of(role: str) -> Path:
-    """Return the file of a role, in HEALTH_DIR."""
-    return Path(os.environ.get("HEALTH_DIR") or DEFAULT_DIRECTORY) / role
+def folder() -> Path:
+    return Path(os.environ.get("HEALTH_DIR") or DEFAULT_DIRECTORY)
 
 
-def files_of(role: str) -> list[Path]:
-    """Return the files of a role: its numbered ones, or else its only one."""
-    return [file for name, file in _numbered() if name == role] or [file_of(role)]
-
-
-def _numbered() -> list[tuple[str, Path]]:
-    files = sorted(file_of("").glob("*-*"))
-    return [(match[1], file) for file in files if (match := _NUMBERED.fullmatch(file.name))]
-
-
-def _hold(file: Path) -> int | None:
-    """Lock a numbered file until this process exits, or closes the returned descriptor.
-
-    Return None if another process has the lock. `write` replaces the file, which is why the lock has its own.
-    """
-    lock = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+def _start_of(process: int | str) -> str:
+    """Return when a process started, in clock ticks since the boot, or an empty text if it is dead."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
+        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state in "ZX" else fields[18]
+
+
+class HealthFile(NamedTuple):
+    """What a process of a role wrote last. `expected` is how many of them there should be."""
+
+    is_alive: bool
+    until: float
+    at: float
+    expected: int
+    path: Path
+
+
+def _files_of(role: str) -> list[HealthFile]:
+    """Return the files that count, those of living processes first. Remove those of replaced ones."""
+    files = []
+    for path in folder().glob(f"{role}.*.*"):
+        with contextlib.suppress(OSError, ValueError):
+            _, process, start = path.name.split(".")
+            until, at, expected = path.read_text().split()
+            if float(at) < time.monotonic() + 1:  # else it was written before the machine's last start
+                is_alive = _start_of(process) == start
+                files.append(HealthFile(is_alive, float(until), float(at), int(expected), path))
+    files.sort(reverse=True)  # behind the living ones, those that died last
+    living = [file for file in files if file.is_alive]
+    count = max(1, len(living), *(file.expected for file in living))
+    for file in files[count:]:
+        with contextlib.suppress(OSError):
+            file.path.unlink()
+    return files[:count]
 
 
 def expect_workers(count: int) -> None:
-    """Make the files of web's workers. The server calls this before it starts the workers.
-
-    A file stays empty until its worker begins, and the probe fails until then. The files of dead workers are
-    deleted: if the number of workers was lowered, they would fail the probe for ever. Ignore an `OSError`.
-    """
-    with contextlib.suppress(OSError):
-        file_of("").mkdir(parents=True, exist_ok=True)
-        expected = {file_of(f"{WEB}-{number}") for number in range(count)}
-        for file in sorted({*expected, *(file for name, file in _numbered() if name == WEB)}):
-            if (lock := _hold(file)) is None:
-                continue  # a worker of another server writes it
-            if file in expected:
-                file.write_text("")
-            else:
-                file.unlink()
-            os.close(lock)
-
-
-def _take_file() -> Path:
-    """Return the first file of web's workers that no living worker holds, and hold it."""
-    file_of("").mkdir(parents=True, exist_ok=True)
-    files = (file_of(f"{WEB}-{number}") for number in itertools.count())
-    return next(file for file in files if _hold(file) is not None)
+    """Tell this process's children how many they are. Web's server calls this before it forks them."""
+    global _expected
+    _expected = count
 
 
 def begin(role: str) -> None:
@@ -148,16 +136,11 @@ def begin(role: str) -> None:
             health.forget()
             _of_thread.set(health)
             return
-    file = file_of(role)
-    if role == WEB:
-        with contextlib.suppress(OSError):
-            file = _take_file()
-    health = Health(role=role, file=file)
+    health = Health(role=role)
     _of_thread.set(health)
     _begun.append(health)
-    with contextlib.suppress(OSError):
-        health.file.parent.mkdir(parents=True, exist_ok=True)
-        health.write()  # a scrape may come before the thread's first write
+    health.write()  # a scrape may come before the thread's first write
+    _files_of(role)  # where no probe runs, nobody else removes those of former processes
     threading.Thread(target=health.keep_writing, name=f"health-{role}", daemon=True).start()
 
 
@@ -203,44 +186,28 @@ def wait(stopped: threading.Event, seconds: float) -> None:
 
 def quiet_seconds(role: str) -> float | None:
     """Return the seconds since the oldest beat of a role's loops, in all its files, or None."""
-    beats = []
-    for file in files_of(role):
-        with contextlib.suppress(OSError, ValueError):
-            beats.append(_read(file)[1])
+    beats = [file.at for file in _files_of(role)]
     return max(0.0, time.monotonic() - min(beats)) if beats else None
 
 
 def describe_problems(role: str) -> str:
-    """Return what is wrong with a role's loops, a line for each of its files, or an empty text."""
-    return "\n".join(f"{file.name}: {text}" for file in files_of(role) if (text := _problem_of(file)))
-
-
-def _problem_of(file: Path) -> str:
-    try:
-        if not file.stat().st_size:
-            return "the process has not begun"
-        until, at = _read(file)
-    except FileNotFoundError:
-        return f"{file} does not exist: the process has not begun, or has another HEALTH_DIR"
-    except (OSError, ValueError) as error:
-        return f"{file} cannot be read: {error}"
-    now = time.monotonic()
-    if until < now:
-        return f"its loop hangs (no beat for {now - at:.0f} s), or the process is dead"
-    if until > now + LONGEST_SECONDS:
-        return f"{file} is older than this machine's last start"
-    return ""
-
-
-def _read(file: Path) -> tuple[float, float]:
-    until, at = file.read_text().split()
-    return float(until), float(at)
+    """Return what is wrong with a role's processes, a line for each, or an empty text."""
+    files, now = _files_of(role), time.monotonic()
+    if not any(file.is_alive for file in files):
+        return f"{role}: no process lives, or it has another HEALTH_DIR than {folder()}"
+    problems = [
+        f"{file.path.name}: its loop hangs (no beat for {now - file.at:.0f} s), or the process is dead"
+        for file in files
+        if file.until < now
+    ]
+    missing = max(file.expected for file in files if file.is_alive) - len(files)
+    problems += [f"{role}: the process has not begun"] * missing
+    return "\n".join(problems)
 
 
 def begun() -> list[str]:
     """Return the roles that have a file in HEALTH_DIR, which in a container are its own."""
-    names = [file.name for file in file_of("").glob("*") if not file.suffix]
-    return sorted({match[1] if (match := _NUMBERED.fullmatch(name)) else name for name in names})
+    return sorted({path.name.partition(".")[0] for path in folder().glob("[!.]*.*.*")})
 
 
 def main(arguments: list[str]) -> int:
@@ -251,6 +218,6 @@ def main(arguments: list[str]) -> int:
     named = arguments or begun()
     troubles = [text for role in named if (text := describe_problems(role))]
     if not named:
-        troubles = [f"no process has begun, or it has another HEALTH_DIR than {file_of('')}"]
+        troubles = [f"no process has begun, or it has another HEALTH_DIR than {folder()}"]
     print("\n".join(troubles) or "running", file=sys.stderr if troubles else sys.stdout)
     return 1 if troubles else 0

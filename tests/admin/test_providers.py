@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db.models.functions import Now
 
-from notifications import trials
+from notifications.models import ProviderTest
 from tests.kit.people import staff_client
-from tests.kit.words import BulkJob, drain, job_waker
+from tests.kit.providers import smtp
+from tests.kit.words import drain
+from web.admin.page_limits import MOST, TURNS
+
+__all__ = ["smtp"]
 
 pytestmark = pytest.mark.django_db
 
@@ -50,38 +56,71 @@ class TestProviders:
         assert admin_client.post(self.PAGE, wrong).status_code == 404
 
 
-class TestATrial:
-    """The job itself is tested in tests/providers/test_trials.py."""
+class TestATest:
+    """Its results are tested in tests/providers/test_provider_test.py."""
 
     PAGE = "/admin/providers/"
-    GIVEN = {"try": "on", "provider": "sendgrid", "to": "ann@example.com", "event": "order.paid"}
+    GIVEN = {"test": "on", "provider": "smtp", "to": "ann@example.com", "event": "order.paid"}
 
     @pytest.fixture(autouse=True)
-    def _asleep(self, monkeypatch):
-        monkeypatch.setattr(job_waker, "wake", lambda: None)
+    def _smtp(self, settings, smtp):
+        settings.EMAIL_PROVIDERS = ["smtp"]
 
-    def test_starts_a_job_whose_page_polls_its_steps_and_is_logged_without_the_address(self, admin_client):
-        assert b'name="try"' in admin_client.get(self.PAGE).content
+    def test_is_shown_at_an_address_that_sends_no_second_one_and_is_logged_without_the_address(
+        self, admin_client, smtp
+    ):
+        assert b'name="test"' in admin_client.get(self.PAGE).content
         page = admin_client.post(self.PAGE, self.GIVEN, follow=True)
-        job = BulkJob.objects.get()
-        assert page.redirect_chain[-1][0] == f"/admin/runtime/bulkjob/{job.id}/change/"
-        assert b"Try a provider: sendgrid, order.paid<" in page.content
-        assert b'href="/admin/providers/">To the providers' in page.content
-        assert (job.action, job.address, job.steps) == (trials.TRY, "ann@example.com", [])
-        BulkJob.objects.add_step(id=job.id, kind="sending", text="Send the e-mail.")
-        answer = admin_client.get(f"/admin/runtime/bulkjob/{job.id}/progress/").json()
-        assert [step["text"] for step in answer["steps"]] == ["Send the e-mail."]
-        assert b"Send the e-mail." in admin_client.get(page.redirect_chain[-1][0]).content
+        test = ProviderTest.objects.get()
+        assert page.redirect_chain[-1][0] == f"{self.PAGE}?test={test.id}#test-state"
+        for _ in range(2):
+            page = admin_client.get(self.PAGE, {"test": str(test.id)})
+            assert b"smtp accepted the e-mail of order.paid from" in page.content
+        assert b"data-refresh" not in page.content  # nothing more is awaited
+        assert ProviderTest.objects.count() == len(smtp.messages) == 1
         act = LogEntry.objects.get()
-        assert "Started a trial." in act.change_message and "ann@" not in act.change_message
+        assert (act.object_id, act.object_repr) == (str(test.id), "provider smtp")
+        assert "Sent a test." in act.change_message and "ann@" not in act.change_message
+
+    def test_that_waits_for_its_webhook_is_refreshed(self, admin_client, settings):
+        settings.WEBHOOKS_UNSIGNED = True
+        test = ProviderTest.objects.create(
+            provider="sendgrid", address_hash="x", accepted=True, answer="Yes."
+        )
+        page = admin_client.get(self.PAGE, {"test": str(test.id)}).content.decode()
+        assert "data-refresh" in page and "data-waits" in page and "Waiting up to 60 s" in page
+        part = admin_client.get(self.PAGE, {"test": str(test.id), "part": "1"}).content.decode()
+        assert "Waiting up to 60 s" in part and "<html" not in part
+        ProviderTest.objects.update(sent_at=Now() - dt.timedelta(seconds=61))
+        part = admin_client.get(self.PAGE, {"test": str(test.id), "part": "1"}).content.decode()
+        assert "data-waits" not in part and "Check the webhook" in part
+
+    @pytest.mark.parametrize("id", ["x", "", "01940000-0000-7000-8000-000000000000"])
+    def test_that_does_not_exist_is_not_shown(self, admin_client, id):
+        page = admin_client.get(self.PAGE, {"test": id, "part": "1"}).content
+        assert b"<html" in page and b"Test of" not in page
 
     @pytest.mark.parametrize("wrong", [{"provider": "x"}, {"to": "ann"}, {"event": "x"}])
-    def test_of_something_unknown_is_refused_with_what_would_be_right(self, admin_client, wrong):
+    def test_of_something_unknown_is_refused_with_what_would_be_right(self, admin_client, wrong, smtp):
         page = admin_client.post(self.PAGE, self.GIVEN | wrong, follow=True)
-        assert b"Nothing was sent. U" in page.content and not BulkJob.objects.exists()
+        assert b"Nothing was sent. U" in page.content
+        assert not ProviderTest.objects.exists() and not smtp.messages
 
-    def test_needs_the_permission(self):
+    def test_needs_the_permission(self, smtp):
+        test = ProviderTest.objects.create(provider="smtp", address_hash="x", accepted=True, answer="Yes.")
         client = staff_client("view_emailnotification")
-        assert b'name="try"' not in client.get(self.PAGE).content
+        page = client.get(self.PAGE, {"test": str(test.id)}).content
+        assert b'name="test"' not in page and b"Yes." not in page
         assert client.post(self.PAGE, self.GIVEN).status_code == 403
-        assert not BulkJob.objects.exists()
+        assert ProviderTest.objects.count() == 1 and not smtp.messages
+
+    def test_waits_while_the_slow_pages_have_no_turn(self, admin_client, smtp):
+        keys = [("preview", f"user-{number}") for number in range(MOST)]
+        for key in keys:
+            TURNS.take(key, is_newest_wanted=False)
+        try:
+            assert admin_client.post(self.PAGE, self.GIVEN).status_code == 429
+        finally:
+            for key in keys:
+                TURNS.give(key)
+        assert not ProviderTest.objects.exists() and not smtp.messages

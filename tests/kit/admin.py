@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from notifications.models import ProviderTest
 from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
@@ -60,6 +61,8 @@ def every_page() -> list[str]:
     shop = ShopConnection.objects.create(source="tea", address="https://tea.example.com", state="trial")
     post = ConnectionPost.objects.create(source="tea", body="{}", state="unusable", reason="it has no id")
     rows += [f"{SHOPS}{shop.id}/change/", f"{POSTS}{post.id}/change/"]
+    test = ProviderTest.objects.create(provider="sendgrid", address_hash="x", accepted=True, answer="Yes.")
+    rows.append(f"/admin/providers/?test={test.id}")
     publish_texts()
     editor = "/admin/notifications/emailtext/edit/order.paid/en/"
     of_order = [f"{ORDERS}{order.id}/emails/", f"{ORDERS}{order.id}/address/", f"{ORDERS}copies/{mail.id}/"]

@@ -26,7 +26,7 @@ FOUND_BY_NAME = {
 #: Jobs store these names, so a name stays.
 ACTIONS = {
     *("notifications.give_up", "notifications.mark_sent", "notifications.render_again"),
-    *("notifications.resend", "notifications.try_provider"),
+    "notifications.resend",
     *("orders.erase_person", "orders.export_person"),
     *("events.discard", "events.discard_inbound", "events.replay", "events.republish"),
 }

@@ -26,8 +26,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made(role: str) -> health.Health:
-    """Return a role whose file only the test writes."""
-    return health.Health(role=role, file=health.file_of(role))
+    """Return a role of this process whose file only the test writes."""
+    return health.Health(role=role)
 
 
 @contextmanager
@@ -47,13 +47,14 @@ def process(code: str) -> Iterator[subprocess.Popen[str]]:
             started.kill()
 
 
-def worker() -> Any:
-    """Run a worker of web."""
-    return process("health.begin('web')")
+def worker(*, of: int = 2) -> Any:
+    """Run one of so many workers of web."""
+    return process(f"health.expect_workers({of}); health.begin('web')")
 
 
 def test_a_process_that_has_not_begun_is_unhealthy(directory: Path) -> None:
-    assert f"{directory / 'relay'} does not exist" in health.describe_problems("relay")
+    no_process = f"relay: no process lives, or it has another HEALTH_DIR than {directory}"
+    assert health.describe_problems("relay") == no_process
     assert health.main(["relay"]) == 1
     assert health.quiet_seconds("relay") is None
 
@@ -65,11 +66,11 @@ def test_without_a_role_the_probe_looks_at_all_that_have_begun(
     relay, web = made("relay"), made("web")
     relay.write()
     web.write()
-    (directory / "web.17").write_text("half written")
+    (directory / f".{web.file.name}").write_text("half written")
     assert health.begun() == ["relay", "web"] and health.main([]) == 0
     web.beat("loop", within_seconds=-1)
     web.write()
-    assert health.main([]) == 1 and "web: its loop hangs" in capsys.readouterr().err
+    assert health.main([]) == 1 and f"{web.file.name}: its loop hangs" in capsys.readouterr().err
 
 
 def test_of_several_loops_the_one_that_hangs_decides_until_it_ends() -> None:
@@ -95,11 +96,25 @@ def test_the_age_is_that_of_the_quietest_loop() -> None:
     assert seconds is not None and seconds >= 0.19  # the file has milliseconds
 
 
-def test_a_file_of_an_earlier_boot_is_no_health(directory: Path) -> None:
-    (directory / "beat").write_text(f"{time.monotonic() + 1_000_000} {time.monotonic() + 999_999}\n")
-    assert "older than this machine's last start" in health.describe_problems("beat")
-    (directory / "beat").write_text("broken")
-    assert "cannot be read" in health.describe_problems("beat")
+def test_what_another_process_of_the_same_number_wrote_is_no_health() -> None:
+    """The folder outlives a container, in which the numbers come again."""
+    relay = made("relay")
+    relay.write()
+    name, number, start = relay.file.name.split(".")
+    relay.file.rename(relay.file.with_name(f"{name}.{number}.{int(start) - 1}"))
+    assert "no process lives" in health.describe_problems("relay")
+
+
+def test_a_file_of_an_earlier_boot_or_a_broken_one_counts_for_no_process(directory: Path) -> None:
+    with worker() as first, worker():
+        first.kill()
+        first.wait()
+        (dead,) = (file for file in directory.glob("web.*") if file.name.split(".")[1] == str(first.pid))
+        assert health.describe_problems("web") == ""
+        dead.write_text(f"{time.monotonic() + 1_000_060} {time.monotonic() + 1_000_000} 2\n")
+        assert health.describe_problems("web") == "web: the process has not begun"
+        dead.write_text("broken")
+        assert health.describe_problems("web") == "web: the process has not begun"
 
 
 def test_each_thread_of_a_process_with_several_roles_has_its_own() -> None:
@@ -168,61 +183,76 @@ def test_the_probe_starts_no_django() -> None:
     assert done.stdout == "False\n", done.stderr
 
 
-def names(directory: Path) -> list[str]:
-    return sorted(file.name for file in directory.iterdir() if not file.suffix)
+def processes(directory: Path) -> set[int]:
+    """Return the numbers of the processes that have a file."""
+    return {int(file.name.split(".")[1]) for file in directory.glob("[!.]*")}
 
 
-def test_each_worker_of_web_has_a_file_and_the_successor_of_a_dead_one_continues_it(directory: Path) -> None:
-    with worker() as first, worker():
-        assert names(directory) == ["web-0", "web-1"]
+def let_a_minute_pass(directory: Path, pid: int) -> None:
+    """Write a minute-old file of a process that writes none itself."""
+    past = time.monotonic() - 90
+    (file,) = directory.glob(f"web.{pid}.*")
+    file.write_text(f"{past + 60} {past} 2\n")
+
+
+def test_the_successor_of_a_dead_worker_has_time_to_start_and_takes_its_place(directory: Path) -> None:
+    with worker() as first, worker() as second:
         assert health.begun() == ["web"] and health.main([]) == health.main(["web"]) == 0
         first.kill()
         first.wait()
         assert health.describe_problems("web") == "", "its successor has time to start"
-        with worker():
-            assert names(directory) == ["web-0", "web-1"], "it takes the file of the dead one"
+        with worker() as successor:
+            assert health.describe_problems("web") == ""
+            assert processes(directory) == {second.pid, successor.pid}
 
 
 def test_one_dead_worker_fails_the_probe_though_the_other_beats(directory: Path) -> None:
     with worker() as first, worker():
         first.kill()
         first.wait()
-        past = time.monotonic() - 90
-        (directory / "web-0").write_text(f"{past + 60} {past}\n")
-        assert health.describe_problems("web").startswith("web-0: its loop hangs") and health.main([]) == 1
+        let_a_minute_pass(directory, first.pid)
+        assert health.describe_problems("web").startswith(f"web.{first.pid}.") and health.main([]) == 1
         seconds = health.quiet_seconds("web")
         assert seconds is not None and seconds >= 90
 
 
-def test_a_worker_that_never_begins_fails_the_probe(directory: Path) -> None:
-    health.expect_workers(2)
-    assert health.describe_problems("web").splitlines() == [
-        "web-0: the process has not begun",
-        "web-1: the process has not begun",
-    ]
-    assert health.quiet_seconds("web") is None
-    with worker():
-        assert health.describe_problems("web") == "web-1: the process has not begun"
+def test_one_frozen_worker_fails_the_probe_though_the_other_beats(directory: Path) -> None:
+    with worker() as first, worker():
+        os.kill(first.pid, signal.SIGSTOP)
+        until(lambda: b"T (stopped)" in Path(f"/proc/{first.pid}/status").read_bytes())
+        let_a_minute_pass(directory, first.pid)
+        assert "its loop hangs" in health.describe_problems("web") and health.main([]) == 1
         with worker():
+            assert "its loop hangs" in health.describe_problems("web"), "a third does not take its place"
+
+
+def test_a_worker_that_never_begins_fails_the_probe(directory: Path) -> None:
+    assert "web: no process lives" in health.describe_problems("web")
+    assert health.quiet_seconds("web") is None
+    with worker(of=3):
+        assert health.describe_problems("web").splitlines() == ["web: the process has not begun"] * 2
+        with worker(of=3), worker(of=3):
             assert health.describe_problems("web") == ""
 
 
-def test_fewer_workers_leave_no_file_that_fails_the_probe_for_ever(directory: Path) -> None:
-    with worker() as first, worker():
-        first.kill()
-        first.wait()
-        health.expect_workers(0)
-        assert names(directory) == ["web-1"], "a living worker keeps its file"
-    health.expect_workers(1)
-    assert names(directory) == ["web-0"]
-    (directory / "other-app").write_text("")
-    health.expect_workers(0)
-    assert names(directory) == ["other-app"]
+def test_fewer_workers_than_before_leave_no_file_that_fails_the_probe(directory: Path) -> None:
+    with worker(of=2) as first, worker(of=2) as second:
+        for dying in (first, second):
+            dying.kill()
+            dying.wait()
+            let_a_minute_pass(directory, dying.pid)
+        assert "no process lives" in health.describe_problems("web")
+    with worker(of=1) as only:
+        assert health.describe_problems("web") == "" and processes(directory) == {only.pid}
+
+
+def test_a_process_removes_the_files_of_its_predecessors_where_no_probe_runs(directory: Path) -> None:
+    for _ in range(3):
+        with worker(of=1) as last:
+            assert processes(directory) == {last.pid}
 
 
 def test_a_folder_that_cannot_be_written_stops_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEALTH_DIR", "/dev/null/health")
-    with process("health.expect_workers(2); health.begin('web')"):
-        assert "cannot be read" in health.describe_problems(
-            "web"
-        ) or "does not exist" in health.describe_problems("web")
+    with worker():
+        assert "no process lives" in health.describe_problems("web")

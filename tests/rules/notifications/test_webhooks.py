@@ -178,7 +178,7 @@ class TestAccess:
         answer = post([event(mail, "delivered")])
         assert answer.status_code == 401 and answer["Content-Type"] == "application/problem+json"
         assert fresh(mail).status == "failed" and fresh(mail).delivered_at is None
-        assert beats == ["refused:unsigned:sendgrid"]  # so that a trial can name the key
+        assert beats == ["refused:unsigned:sendgrid"]  # so that a test can name the key
 
     @pytest.mark.parametrize("name", ["DEBUG", "WEBHOOKS_UNSIGNED"])
     def test_whoever_tries_things_out_may_post_unsigned(self, settings, name):

@@ -14,6 +14,7 @@ from django.db import connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from notifications.models import ProviderTest
 from retention.partitions.locks import OWNER_DATABASE
 from tests.kit.months import dsn
 from tests.kit.words import (
@@ -182,3 +183,9 @@ def test_waits_for_no_row_that_someone_holds():
         holding.execute("SELECT 1 FROM idempotency_keys WHERE key = '1' FOR UPDATE")
         assert run()["idempotency_keys"] == 2
     assert run()["idempotency_keys"] == 1
+
+
+def test_keeps_a_test_of_a_provider_for_7_days():
+    for days in (6, 8):
+        ProviderTest.objects.create(provider="sendgrid", address_hash="x", sent_at=ago(days=days))
+    assert run()["provider_tests"] == 1

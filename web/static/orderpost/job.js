@@ -5,16 +5,7 @@ document.addEventListener("DOMContentLoaded", () => {
   if (!job || job.dataset.state !== "running") return;
   const bar = document.getElementById("job-bar");
   const error = document.getElementById("job-error");
-  const steps = document.getElementById("job-steps");
   const show = (progress) => {
-    for (const step of steps ? progress.steps.slice(steps.children.length) : []) {
-      const time = document.createElement("time");
-      time.dateTime = step.at;
-      time.textContent = step.at.slice(11, 19);
-      const item = document.createElement("li");
-      item.append(time, ` ${step.text}`);
-      steps.append(item);
-    }
     for (const place of job.querySelectorAll("[data-count]")) {
       const value = progress[place.dataset.count];
       if (value !== null) place.textContent = value.toLocaleString("en");

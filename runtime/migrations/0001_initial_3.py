@@ -96,7 +96,6 @@ class Migration(migrations.Migration):
                 ("refusals", models.JSONField(default=dict)),
                 ("refused_ids", models.JSONField(null=True)),
                 ("result", models.BinaryField(null=True)),
-                ("steps", models.JSONField(null=True)),
                 ("tries", models.SmallIntegerField(db_default=0)),
                 ("error", models.TextField(default="", blank=True)),
                 ("created_at", models.DateTimeField(db_default=Now(), editable=False)),
