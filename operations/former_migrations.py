@@ -33,6 +33,7 @@ FORMER = {
         "0011_drop_any_case",
         "0001_initial_2",
         "0001_initial_3",
+        "0001_initial_4",
     ],
     "orders": [
         "0001_initial",
@@ -46,6 +47,7 @@ FORMER = {
         "0009_reported_at",
         "0010_unshipped",
         "0001_initial_2",
+        "0001_initial_3",
     ],
     "outbox": ["0002_retired_partitions_and_erasures"],  # the app had tables before 0.3.0
     "retention": ["0001_initial", "0002_only_the_owner_writes_records", "0003_erasure_repeated_at"],

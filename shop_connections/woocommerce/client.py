@@ -25,7 +25,7 @@ PAGE_SIZE = 50
 _FIELDS = (
     "id,number,status,currency,total,total_tax,prices_include_tax,customer_id,customer_note,payment_method,"
     "payment_method_title,billing,shipping,line_items,shipping_lines,fee_lines,coupon_lines,tax_lines,refunds,"
-    "meta_data,date_created_gmt,date_modified_gmt,date_paid_gmt,date_completed_gmt"
+    "meta_data,date_created,date_created_gmt,date_modified_gmt,date_paid_gmt,date_completed_gmt"
 )
 _MOST_PAGES = 2000
 #: How often orders may leave the list while it is read.

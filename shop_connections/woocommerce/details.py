@@ -8,6 +8,7 @@ from typing import Any
 from notifications.content.rendering import name_country
 from orders.details import LONGEST_LINE, LONGEST_NOTE, MOST_LINES, hide_card_number
 from shop_connections.woocommerce.charges import delivery_method
+from shop_connections.woocommerce.time_zone import read_time_zone
 from shop_connections.woocommerce.values import cut, html_text, text
 
 #: Countries that write the state and then the postcode after the city.
@@ -24,6 +25,7 @@ def read_details(document: Mapping[str, Any], *, locale: str) -> dict[str, Any]:
             hide_card_number(html_text(document.get("payment_method_title"))), LONGEST_LINE
         ),
         "customer_note": cut(text(document.get("customer_note")), LONGEST_NOTE),
+        "time_zone": read_time_zone(document),
     }
     return {name: value for name, value in details.items() if value}
 

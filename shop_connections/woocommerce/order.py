@@ -16,13 +16,13 @@ from orders.bodies import ItemBody, longest
 from orders.breakdown import MAX_ITEMS, Charge, Item
 from orders.fields import MAX_AMOUNT
 from runtime.addresses import NotAnAddress, read_address
+from shop_connections.currency import read_currency
 from shop_connections.woocommerce.charges import line_amount, read_charges
 from shop_connections.woocommerce.details import read_details
 from shop_connections.woocommerce.parcels import Parcel, read_parcels
 from shop_connections.woocommerce.values import cut, decimal, html_text, members, minor, scaled, text, whole
 from web.api.bodies import NotStrict, parse_json
 
-_CURRENCY = re.compile(r"[A-Z]{3}")
 _STATUS = re.compile(r"[a-z0-9][a-z0-9_-]{0,49}")
 _CODE = re.compile(r"[a-z0-9_]{1,80}")
 _MOST_ITEMS_OF_LINE = 10**6
@@ -107,9 +107,8 @@ def _is_order(document: Mapping[str, Any]) -> bool:
 
 
 def _read(document: Mapping[str, Any], locale: str) -> ShopOrder:
-    id, currency = _id(document), document.get("currency")
-    if not isinstance(currency, str) or not _CURRENCY.fullmatch(currency):
-        raise Rejected("its currency is not three capital letters")
+    id = _id(document)
+    currency = read_currency(document.get("currency"), total=decimal(document.get("total")))
     modified_at = _time(document, "date_modified_gmt")
     if modified_at is None:
         raise Rejected("its date_modified_gmt is missing")

@@ -79,7 +79,7 @@ def test_readyz_names_migrations_that_are_not_applied(db):
         cursor.execute("DELETE FROM django_migrations WHERE app = 'orders'")
     failing = _failing()
     assert list(failing) == ["migrations"]
-    assert failing["migrations"].startswith("not applied: orders.0001_initial_3")
+    assert failing["migrations"].startswith("not applied: orders.0001_initial_4")
 
 
 def test_readyz_names_a_table_without_its_next_partition(db):

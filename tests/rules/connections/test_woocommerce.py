@@ -750,7 +750,7 @@ class TestUnusable:
         [
             ({"id": "x"}, "its id is not a number"),
             ({"id": None}, "its id is not a number"),
-            ({"currency": "euro"}, "its currency is not three capital letters"),
+            ({"currency": "euro"}, "its currency is not three letters"),
             ({"total": "much"}, "its total is not an amount"),
             ({"total": "NaN"}, "its total is not an amount"),
             ({"total": "1e99"}, "its total is not an amount"),

@@ -18,7 +18,7 @@ REASONS = [
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [("orders", "0001_initial_3")]
+    dependencies = [("orders", "0001_initial_4")]
 
     operations = [
         # PARTITION BY RANGE (id), because an id begins with its time. Only the key of the partitions can be unique.
@@ -41,7 +41,7 @@ class Migration(migrations.Migration):
                 ("order_version", models.IntegerField(null=True, editable=False)),
                 ("recipient_email", models.CharField(max_length=255)),
                 ("to_name", models.CharField(max_length=255, default="", blank=True)),
-                ("locale", models.CharField(max_length=20, default="en")),
+                ("locale", models.CharField(max_length=35, default="en")),
                 ("subject", models.CharField(max_length=255)),
                 ("body", models.TextField()),
                 ("body_text", models.TextField()),
@@ -247,7 +247,8 @@ class Migration(migrations.Migration):
                 ("shop_name", models.CharField(max_length=200)),
                 ("postal_address", models.CharField(max_length=500)),
                 ("url", models.CharField(max_length=500, default="", blank=True)),
-                ("default_locale", models.CharField(max_length=20, default="", blank=True)),
+                ("default_locale", models.CharField(max_length=35, default="", blank=True)),
+                ("time_zone", models.CharField(max_length=50, default="", blank=True)),
                 ("colour", models.CharField(max_length=7, default="", blank=True)),
                 ("logo_url", models.CharField(max_length=500, default="", blank=True)),
                 ("copy_to", models.CharField(max_length=255, default="", blank=True)),
