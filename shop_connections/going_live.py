@@ -35,7 +35,7 @@ def compare_all() -> bool:
     for shop in _live():
         began_at = (shop.going_live or {}).get("began_at")
         if began_at is None:
-            if _live().filter(id=shop.id, going_live=None).update(going_live=_begun()):
+            if _live().filter(id=shop.id, going_live__isnull=True).update(going_live=_begun()):
                 _compare(shop)
         elif timezone.now() - dt.datetime.fromisoformat(began_at) > dt.timedelta(seconds=MOST_SECONDS):
             end(shop, "The comparison was not done in time.")  # its process may have died
@@ -54,7 +54,7 @@ def end(shop: ShopConnection, problem: str) -> None:
 
 def _live() -> QuerySet[ShopConnection]:
     live = ShopConnection.objects.filter(state=ShopConnection.State.LIVE, live_at__lte=Now())
-    return live.filter(Q(going_live=None) | ~Q(going_live__has_key="done_at"))
+    return live.filter(Q(going_live__isnull=True) | ~Q(going_live__has_key="done_at"))
 
 
 def _begun() -> dict[str, str]:

@@ -15,12 +15,13 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from events.consuming.envelope import DEEPEST, Rejected
-from notifications.content.rendering import nearest_locale
+from notifications.content.rendering import is_locale, nearest_locale
 from orders.bodies import ItemBody, longest
 from orders.breakdown import MAX_ITEMS, Charge, Item
 from orders.fields import MAX_AMOUNT
 from orders.models import Order
 from runtime.addresses import NotAnAddress, read_address
+from shop_connections.currency import read_currency
 from shop_connections.shop_order import ShopHead, ShopOrder, ShopRefund
 from shop_connections.woocommerce.charges import CHARGES, line_amount, read_charges
 from shop_connections.woocommerce.details import read_details
@@ -68,7 +69,6 @@ _OF_PARENT = frozenset(f"order.{name}" for name in ("placed", "paid", "confirmed
 #: The keys under which plug-ins store an order's language.
 _LANGUAGES = ("wpml_language", "lang", "trp_language")
 _TIMES = ("date_created_gmt", "date_modified_gmt", "date_paid_gmt", "date_completed_gmt")
-_CURRENCY = re.compile(r"[A-Z]{3}")
 _STATUS = re.compile(r"[a-z0-9][a-z0-9_-]{0,49}")
 _CODE = re.compile(r"[a-z0-9_]{1,80}")
 _MOST_ITEMS_OF_LINE = 10**6
@@ -221,13 +221,14 @@ class _Reading:
         currency = self.document.get("currency")
         if currency is None:
             return ""
-        if not isinstance(currency, str) or not _CURRENCY.fullmatch(currency := currency.strip().upper()):
-            raise Rejected("its currency is not three letters")
-        return currency
+        word = currency.strip() if isinstance(currency, str) else currency
+        return read_currency(word, total=decimal(self.document.get("total")))
 
     def _language(self) -> str:
-        language = next(filter(None, (text(self.meta.get(key)) for key in _LANGUAGES)), "")
-        return nearest_locale(language.replace("_", "-"), longest=longest("locale")) or "" if language else ""
+        """Return the language tag of the plug-in that has one, or ""."""
+        words = (text(self.meta.get(key)).replace("_", "-") for key in _LANGUAGES)
+        word = next(filter(None, words), "")
+        return word if is_locale(word) else nearest_locale(word) or ""
 
     def _number(self) -> str:
         number = self.document.get("number")

@@ -56,8 +56,10 @@ def deliver(shop: FakeShop) -> None:
 
 def go_live(shop: FakeShop) -> None:
     """Go live at the shop's present time."""
+    shop._tick()
     live_at = shop.now.replace(tzinfo=dt.UTC)
     shop._tick()
+    ShopConnection.objects.filter(last_post_at=None).update(state="trial")
     change_state(id=row().id, to="live")
     ShopConnection.objects.update(live_at=live_at)
 

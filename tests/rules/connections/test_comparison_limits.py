@@ -99,11 +99,11 @@ def test_it_looks_at_the_time_between_orders(shop, monkeypatch):
     judged: list[int] = []
     whole: Callable[..., bool] = missing._judge
 
-    def judge(*arguments: Any) -> bool:
+    def judge(*arguments: Any, **more: Any) -> bool:
         judged.append(1)
         if len(judged) == 3:
             replace_time(monkeypatch, missing, monotonic=lambda: float("inf"))
-        return whole(*arguments)
+        return whole(*arguments, **more)
 
     monkeypatch.setattr(missing, "_judge", judge)
     comparison = compare(row())
