@@ -96,7 +96,7 @@ def find_changes(
     goal = _find_goal(order, here, shop.statuses)
     if here is not None and _is_late(order, here):
         is_other = goal is not None and (goal.status, goal.refunded) != _state_of(here)
-        return Outcome(order, left_out=_LATE if is_other else "")
+        return Outcome(order, left_out=LATE if is_other else "")
     if goal is None:
         return Outcome(order)
     story = _Story(order, here, shop=shop, received_at=received_at, first_post_at=first_post_at)
@@ -111,7 +111,8 @@ def find_changes(
     return Outcome(order, changes, doubts)
 
 
-_LATE = "left out: a later save of this order came before"
+#: The reason of a post that is done without an effect.
+LATE = "left out: a later save of this order was stored before"
 
 
 def reference_of(parcel: ShopParcel, *, source: str, order_id: str) -> str:

@@ -17,7 +17,7 @@ from shop_connections.missing import compare
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.posts import OF_TRIAL, process_waiting
 from shop_connections.services import change_state
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, our_id
 from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL, send
@@ -30,7 +30,6 @@ HOUR = dt.timedelta(hours=1)
 def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.NOTIFY_ON = [KEY], False, EVERY_EMAIL
     settings.CONNECTIONS_PRIVATE = True
-    lift_limit(monkeypatch)
     shop = FakeShop(seed=7)
     with shop.serve() as address:
         connect(

@@ -23,7 +23,7 @@ from shop_connections.missing import (
 )
 from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.http import serve
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.races import together
 from tests.kit.waiting import replace_time
 from tests.kit.woocommerce import FakeShop
@@ -47,7 +47,6 @@ def add(address: str, *, source: str = SOURCE) -> ShopConnection:
 @pytest.fixture(autouse=True)
 def _private(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.CONNECTIONS_PRIVATE = [KEY], False, True
-    lift_limit(monkeypatch)
 
 
 @pytest.fixture
