@@ -32,7 +32,7 @@ from django.conf import settings
 from notifications.content import published
 from notifications.content.parts import RenderedEmail, place_of, render_parts
 from notifications.content.profiles import Profile, from_settings
-from notifications.content.template_files import NO_WORDS, Words, event_types
+from notifications.content.template_files import NO_WORDS, Notes, Words, event_types
 from notifications.content.time_zones import find_zone
 from runtime.texts import break_links, one_line
 
@@ -73,6 +73,7 @@ class TemplateFailed(Exception):
     def __init__(self, *, event_type: str, error: Exception) -> None:
         what = f"{type(error).__name__}{place_of(error)}"
         super().__init__(f"the e-mail of {event_type} cannot be rendered: {what}")
+        self.event_type = event_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +107,19 @@ def render_email(
     return render_localized(event_type=event_type, localized=localized, words=words)
 
 
-def render_localized(*, event_type: str, localized: TemplateData, words: Words = NO_WORDS) -> RenderedEmail:
-    """Render the e-mail of an event from data that `show` has made. Raise as `render_email` does."""
+def render_localized(
+    *, event_type: str, localized: TemplateData, words: Words = NO_WORDS, notes: Notes | None = None
+) -> RenderedEmail:
+    """Render the e-mail of an event from what `localize` returned. Raise as `render_email` does."""
     if event_type not in event_types():
         raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
     try:
         return render_parts(
-            event_type=event_type, language=localized.language, data=localized.data, words=words
+            event_type=event_type,
+            language=localized.language,
+            data=localized.data,
+            words=words,
+            notes=notes,
         )
     except Exception as error:
         raise TemplateFailed(event_type=event_type, error=error) from error

@@ -1,27 +1,27 @@
-"""The data with which previews show e-mails. The app that has orders registers it."""
+"""The sample orders that the start and previews render. The app that has orders registers them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-_kinds: list[Mapping[str, object]] = []
-_order_for: list[Callable[[str], Mapping[str, object]]] = []
+Samples = Mapping[str, Mapping[str, object]]
+_samples_of: list[Callable[[str], Samples]] = []
+#: The name of the sample that previews show.
+USUAL = "usual"
 
 
-def register_samples(
-    kinds: Sequence[Mapping[str, object]], *, order_for: Callable[[str], Mapping[str, object]]
-) -> None:
-    """Register orders of every kind, and what makes the variables of a sample order that fits an event.
+def register_samples(samples_of: Callable[[str], Samples]) -> None:
+    """Register what returns the variables of sample orders after an event, by the samples' names.
 
-    The first kind has every variable with a value.
+    One is `USUAL`. In the first, every variable has a value.
     """
-    _kinds[:], _order_for[:] = kinds, [order_for]
+    _samples_of[:] = [samples_of]
 
 
-def kinds() -> Sequence[Mapping[str, object]]:
-    return tuple(_kinds)
+def of(event_type: str) -> Samples:
+    return _samples_of[0](event_type)
 
 
 def order_for(event_type: str) -> Mapping[str, object]:
     """Return the variables of a sample order that fits an event."""
-    return _order_for[0](event_type)
+    return of(event_type)[USUAL]

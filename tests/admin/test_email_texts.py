@@ -288,8 +288,8 @@ def test_the_page_shows_texts_for_an_older_original_next_to_both(admin_client):
     answer = admin_client.get(PAID)
     page = answer.content.decode()
     assert "If it still fits, publish it again." in page and "<dd>Old.</dd>" in page
-    assert "The e-mail has no such sentence any more, so your text is not used." in page
-    assert field(answer, gone).label == "Not used" and field(answer, gone).text == "Done."
+    assert "No sample order has this sentence. Your text is used only if an e-mail still has it." in page
+    assert field(answer, gone).label == "Not in the samples" and field(answer, gone).text == "Done."
     assert "2 to check" in admin_client.get(TEXTS).content.decode()
     press(admin_client, PAID, "publish", {gone: ""})
     assert admin_client.get(PAID).context["troubles"] == []

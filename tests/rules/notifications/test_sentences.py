@@ -6,10 +6,12 @@ import pytest
 from django.conf import settings as project
 from jinja2.ext import extract_from_ast
 
-from notifications.content.sentences import EXTRAS, LAYOUT, example_numbers, original, read_keys, sentences_of
-from notifications.content.template_files import Key, environment, our_folder
+from notifications.content.sentences import EXTRAS, example_numbers, original, read_keys, sentences_of
+from notifications.content.template_files import LAYOUT, Key, environment, our_folder
 from tests.kit.texts import READY, SUBJECT
 from tests.kit.words import EMAILS
+
+COLON = '{% set colon = pgettext("e-mail", ":") %}'
 
 
 @pytest.fixture
@@ -47,26 +49,26 @@ def test_every_sentence_of_the_files_has_one_field():
 
 def test_they_come_in_the_order_of_the_email():
     assert texts("order.paid") == [
-        "Thank you for your order %(reference)s",
         "Payment received for your order %(reference)s",
+        "Thank you for your order %(reference)s",
         "%(total_amount)s for your order %(reference)s",
-        "Order received",
         "Paid",
-        "Thank you for your order",
+        "Order received",
         "We have received your payment",
-        "On %(changed_at)s we received your order %(reference)s. There was nothing to pay for it.",
+        "Thank you for your order",
         "Thank you. On %(changed_at)s we received your payment of %(total_amount)s for your order"
         " %(reference)s.",
+        "On %(changed_at)s we received your order %(reference)s. There was nothing to pay for it.",
         "We are now getting your order ready.",
     ]
     assert texts(LAYOUT)[0] == "Hello %(name)s,"
     assert texts(LAYOUT)[-1].startswith("You are receiving this e-mail")
 
 
-def test_a_sentence_that_only_some_orders_show_says_when():
+def test_a_sentence_that_only_some_samples_say_names_them():
     cancelled = {sentence.msgid: sentence.when for sentence in sentences_of("order.cancelled").all}
-    assert cancelled["Reason: %(reason)s"] == "if a reason was given"
-    assert cancelled["There is nothing for you to pay."] == "if the order was not paid"
+    assert cancelled["Reason: %(reason)s"] == "everything, long texts, nothing to pay, all dispatched, usual"
+    assert cancelled["There is nothing for you to pay."] == "least data"
     assert cancelled["Your order has been cancelled"] == ""
     for event_type in (*EMAILS, LAYOUT):
         for sentence in sentences_of(event_type).all:
@@ -107,24 +109,23 @@ def test_sentences_of_a_shops_own_files_appear(replace):
     replace(
         "order.paid/body.html",
         '{% extends "orderpost/order.paid/body.html" %}{% block message %}'
-        "{% if lang %}{# if it has a language #}<p>{% trans %}100% ours, {{ reference }}{% endtrans %}"
-        " <a href='https://x.test'>{% trans %}Click{% endtrans %}</a></p>"
-        "{% endif %}{{ super() }}{% endblock %}",
+        "{% if reason %}{{ p(_('100%% ours, %(reference)s', reference=reference)) }}"
+        "<p>{% trans %}Click{% endtrans %}</p>{% endif %}{{ super() }}{% endblock %}",
     )
     by_text = {sentence.msgid: sentence for sentence in sentences_of("order.paid").all}
     ours = by_text["100%% ours, %(reference)s"]
-    assert (ours.is_paragraph, ours.when) == (True, "if it has a language")
-    assert not by_text["Click"].is_paragraph  # a link cannot contain a paragraph
+    assert ours.is_paragraph and "least data" not in ours.samples and "everything" in ours.samples
+    assert not by_text["Click"].is_paragraph  # the form of older releases
     assert "We are now getting your order ready." in by_text
     assert original(Key("", ours.msgid), "de") == "100% ours, {reference}"
     assert sentences_of("order.paid").extras == EXTRAS.keys()
 
 
 def test_a_layout_of_the_shop_may_lack_the_place_of_further_paragraphs(replace):
-    replace("_layout.txt", "{% trans %}Dear all{% endtrans %}{% block message %}{% endblock %}")
+    replace("_layout.txt", COLON + "{% trans %}Dear all{% endtrans %}{% block message %}{% endblock %}")
     assert sentences_of("order.paid").extras == frozenset()
     assert "Dear all" in texts(LAYOUT) and "Hello %(name)s," in texts(LAYOUT)  # which the HTML has
-    replace("_layout.html", "{{ own_paragraph('after', '<p>') }}{% block message %}{% endblock %}")
-    replace("_layout.txt", "{{ own_paragraph('after') }}{% block message %}{% endblock %}")
+    replace("_layout.html", "{{ p(own_paragraph('after')) }}{% block message %}{% endblock %}")
+    replace("_layout.txt", COLON + "{{ own_paragraph('after') }}{% block message %}{% endblock %}")
     assert sentences_of("order.paid").extras == {"after"}
     assert "Hello %(name)s," not in texts(LAYOUT)
