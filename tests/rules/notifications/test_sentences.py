@@ -6,10 +6,28 @@ import pytest
 from django.conf import settings as project
 from jinja2.ext import extract_from_ast
 
-from notifications.content.sentences import EXTRAS, example_numbers, original, read_keys, sentences_of
-from notifications.content.template_files import LAYOUT, Key, environment, our_folder
-from tests.kit.texts import READY, SUBJECT
-from tests.kit.words import EMAILS
+from notifications.content.own_text import read
+from notifications.content.sentences import (
+    EXTRAS,
+    Sentence,
+    example_numbers,
+    original,
+    read_keys,
+    sentences_of,
+)
+from notifications.content.template_files import (
+    LAYOUT,
+    NO_WORDS,
+    Key,
+    Words,
+    environment,
+    our_folder,
+    plural_rule,
+    speaking,
+    translations,
+)
+from tests.kit.texts import BEFORE, READY, SUBJECT, publish_texts
+from tests.kit.words import EMAILS, SAMPLE, render_email
 
 COLON = '{% set colon = pgettext("e-mail", ":") %}'
 
@@ -129,3 +147,62 @@ def test_a_layout_of_the_shop_may_lack_the_place_of_further_paragraphs(replace):
     replace("_layout.txt", COLON + "{{ own_paragraph('after') }}{% block message %}{% endblock %}")
     assert sentences_of("order.paid").extras == {"after"}
     assert "Hello %(name)s," not in texts(LAYOUT)
+
+
+OLD = (
+    "{% extends '_layout.html' %}{% block message %}"
+    "<p>{% trans %}We are now getting your order ready.{% endtrans %}</p>{{ own_paragraph('before', '<p>') }}"
+    "{% if name == 'X' %}<p>{% trans %}Ours{% endtrans %}</p>{% endif %}{% endblock %}"
+)
+
+
+@pytest.mark.django_db
+def test_a_file_in_the_form_of_older_releases_keeps_the_published_texts_as_lines(replace):
+    replace("order.paid/body.html", OLD)
+    (ready,) = [sentence for sentence in sentences_of("order.paid").all if sentence.msgid == READY.msgid]
+    assert not ready.is_paragraph
+    publish_texts({READY: "**Soon**\n[See](https://a.test)", BEFORE: "**Look**", Key("", "Ours"): "**Own**"})
+    html = render_email(event_type="order.paid", locale="en", context=SAMPLE).body_html
+    assert "<p>Soon See</p>Look" in html and "Own" not in html
+    html = render_email(event_type="order.paid", locale="en", context={**SAMPLE, "name": "X"}).body_html
+    assert "<p>Own</p>" in html  # which no sample says
+
+
+def test_a_sentence_of_the_catalogue_that_no_sample_says_is_listed_last_on_the_page_of_all_emails(replace):
+    assert all(sentence.samples for sentence in list(read_keys(LAYOUT, "de").values()))
+    for name in ("subject.txt", "body.html", "body.txt"):
+        replace(f"order.cancelled/{name}", "{% if name == 'X' %}{% trans %}Ours{% endtrans %}{% endif %}")
+    unsaid = [sentence for sentence in read_keys(LAYOUT, "de").values() if not sentence.samples]
+    assert Key("", "Reason: %(reason)s") in [key for sentence in unsaid for key in sentence.keys("de")]
+    assert list(read_keys(LAYOUT, "de").values())[-len(unsaid) :] == unsaid
+    assert not [sentence for sentence in unsaid if sentence.msgid == "Ours"]  # only a published one is
+
+
+@pytest.mark.parametrize("language", [language for language, _ in project.LANGUAGES])
+@pytest.mark.parametrize("event_type", [*EMAILS, LAYOUT])
+def test_no_sentence_lets_a_value_be_html(event_type, language):
+    sentences = sentences_of(event_type)
+    for key, sentence in read_keys(event_type, language).items():
+        allowed = sorted(sentences.allowed(sentence))
+        text = "**<b>** " + " ".join(f"{{{name}}}" for name in allowed[:20]) + "\n[<b>](https://a.test?<b>)"
+        for words in (NO_WORDS, Words({key: read(text)})):
+            for file in ("{{ p(%s) }}", "{{ %s }}", "<p>{{ %s }}</p>"):
+                html = say(file, key, sentence, language, words, dict.fromkeys(allowed, "<b>"))
+                values = original(key, language).count("{") if words is NO_WORDS else len(allowed[:20]) + 2
+                assert "<b>" not in html and html.count("&lt;b&gt;") >= values, key
+
+
+def say(file: str, key: Key, sentence: Sentence, language: str, words: Words, values: dict[str, str]) -> str:
+    """Say a sentence in HTML with values."""
+    call = "gettext(key.msgid, **given)"
+    if key.plural:
+        call = "ngettext(key.msgid, key.plural, number, **given)"
+    elif key.context:
+        call = "pgettext(key.context, key.msgid, **given)"
+    if not key.msgid:
+        call = "own_paragraph(key.context)"
+    number = next(number for number in range(200) if plural_rule(translations(language))(number) == key.form)
+    given = dict.fromkeys(sentence.variables, "<b>")
+    with speaking(language, words):
+        template = environment().from_string(file % call)
+        return template.render({**values, "key": key, "number": number, "given": given})
