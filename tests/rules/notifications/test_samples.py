@@ -92,5 +92,5 @@ def test_an_added_branch_without_a_sample_is_found(tmp_path, monkeypatch, name, 
     changed = source.replace(before, after, 1)
     assert changed != source
     (folder / name).write_text(changed)
-    (found,) = branches_not_entered(folder, monkeypatch)
-    assert f"{place} " in found
+    (place_left,) = branches_not_entered(folder, monkeypatch)
+    assert f"{place} " in place_left

@@ -194,15 +194,15 @@ def test_no_sentence_lets_a_value_be_html(event_type, language):
 
 def say(file: str, key: Key, sentence: Sentence, language: str, words: Words, values: dict[str, str]) -> str:
     """Say a sentence in HTML with values."""
-    call = "gettext(key.msgid, **given)"
+    call = "gettext(key.msgid, **written)"
     if key.plural:
-        call = "ngettext(key.msgid, key.plural, number, **given)"
+        call = "ngettext(key.msgid, key.plural, number, **written)"
     elif key.context:
-        call = "pgettext(key.context, key.msgid, **given)"
+        call = "pgettext(key.context, key.msgid, **written)"
     if not key.msgid:
         call = "own_paragraph(key.context)"
     number = next(number for number in range(200) if plural_rule(translations(language))(number) == key.form)
-    given = dict.fromkeys(sentence.variables, "<b>")
+    written = dict.fromkeys(sentence.variables, "<b>")
     with speaking(language, words):
         template = environment().from_string(file % call)
-        return template.render({**values, "key": key, "number": number, "given": given})
+        return template.render({**values, "key": key, "number": number, "written": written})
