@@ -54,16 +54,12 @@ class Sentence:
     is_paragraph: bool = False
     #: The names of the samples that say it.
     samples: tuple[str, ...] = ()
-    is_always: bool = False
+    #: In words, these samples or those that do not say it; "" if all do.
+    when: str = ""
 
     @property
     def variables(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(_VARIABLE.findall(self.plural or self.msgid)))
-
-    @property
-    def when(self) -> str:
-        """Return the names of the samples that show it, or "" if all do."""
-        return "" if self.is_always else ", ".join(self.samples)
 
     def keys(self, language: str) -> list[Key]:
         """Return a key for each form of the language."""
@@ -142,10 +138,11 @@ def _sentences(said: Mapping[str, Notes], *, shared: Collection[Name]) -> Senten
         if not name[1]:
             extras |= {name[0]} if {".html", ".txt"} <= {file[file.rfind(".") :] for file in files} else set()
         elif name not in shared and _has_letters(name):
-            is_always = len(shown) == len(said)
-            sentence = Sentence(*name, "subject.txt" in files, PARAGRAPH in files, shown, is_always)
+            others = [sample for sample in said if sample not in shown]
+            is_subject, is_paragraph = "subject.txt" in files, PARAGRAPH in files
+            sentence = Sentence(*name, is_subject, is_paragraph, shown, _when(shown, others))
             sentences.append(sentence)
-            always |= set(sentence.variables) if is_always else set()
+            always |= set() if others else set(sentence.variables)
     data = samples.of(LAYOUT).values()
     named = {name for sample in data for name in sample}
     filled = {
@@ -155,6 +152,12 @@ def _sentences(said: Mapping[str, Notes], *, shared: Collection[Name]) -> Senten
     }
     variables = {*filled, *_OF_PROFILES} | (always & named)
     return Sentences(tuple(sentences), frozenset(variables), frozenset(EXTRAS.keys() & extras))
+
+
+def _when(shown: Collection[str], others: Collection[str]) -> str:
+    if len(shown) < len(others):
+        return f"in samples: {', '.join(shown)}"
+    return f"in all samples but: {', '.join(others)}" if others else ""
 
 
 def _has_letters(name: Name) -> bool:
