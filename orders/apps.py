@@ -27,7 +27,7 @@ class OrdersConfig(AppConfig):
         from events.schemas.schemas import register_schemas
         from notifications.api.sources import register_order_ids
         from notifications.changes.turns import register_overtaken
-        from notifications.content.samples import register_samples
+        from notifications.content.sample_orders import register_samples
         from notifications.content.template_checks import check_templates
         from orders import untold
         from orders.emails import samples_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from notifications.content.profiles import find_profile
 from notifications.content.rendering import email_language
-from notifications.content.samples import USUAL
+from notifications.content.sample_orders import USUAL
 from orders.bodies import OrderBody
 from orders.breakdown import SHOWN_ITEMS, Row, break_down, count_lines
 from orders.fields import CHARGE_KINDS, DETAILS, NO_DETAILS, ORDER_FIELDS

@@ -12,8 +12,8 @@ from django.db.models.functions import Now
 
 from notifications.content import own_text
 from notifications.content.own_text import ShopText
-from notifications.content.published import TextEntry, entry_of, key_of
 from notifications.content.sentences import Sentence, original, read_keys, sentences_of
+from notifications.content.shop_texts import TextEntry, entry_of, key_of
 from notifications.content.template_files import Key
 from notifications.models import EmailText, EmailTextVersion
 from runtime.database.transactions import after_commit

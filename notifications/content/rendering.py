@@ -29,9 +29,9 @@ from babel.dates import format_date
 from babel.numbers import NumberPattern, get_territory_currencies
 from django.conf import settings
 
-from notifications.content import published
-from notifications.content.parts import RenderedEmail, place_of, render_parts
+from notifications.content import shop_texts
 from notifications.content.profiles import Profile, from_settings
+from notifications.content.render_files import RenderedEmail, place_of, render_parts
 from notifications.content.template_files import NO_WORDS, Notes, Words, event_types
 from notifications.content.time_zones import find_zone
 from runtime.texts import break_links, one_line
@@ -103,7 +103,7 @@ def render_email(
     profile = profile or from_settings()
     localized = localize(locale=locale, context=context, profile=profile)
     if words is None:
-        words = published.find(source=profile.source, event_type=event_type, language=localized.language)
+        words = shop_texts.find(source=profile.source, event_type=event_type, language=localized.language)
     return render_localized(event_type=event_type, localized=localized, words=words)
 
 

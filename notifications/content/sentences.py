@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from babel.messages.mofile import read_mo
 from jinja2 import Environment
 
-from notifications.content import samples
+from notifications.content import sample_orders
 from notifications.content.profiles import from_settings
 from notifications.content.rendering import TemplateFailed, localize, render_localized
 from notifications.content.template_files import (
@@ -103,7 +103,7 @@ def record(files: Environment) -> Mapping[str, Sentences]:
 def _say_samples(event_type: str) -> Mapping[str, Notes]:
     """Return what each sample of an e-mail says. The keys are the same in each language."""
     said: dict[str, Notes] = {}
-    for name, sample in samples.of(event_type).items():
+    for name, sample in sample_orders.of(event_type).items():
         notes = said[name] = {}
         localized = localize(locale="en", context=sample, profile=from_settings())
         if event_type != LAYOUT:
@@ -143,7 +143,7 @@ def _sentences(said: Mapping[str, Notes], *, shared: Collection[Name]) -> Senten
             sentence = Sentence(*name, is_subject, is_paragraph, shown, _when(shown, others))
             sentences.append(sentence)
             always |= set() if others else set(sentence.variables)
-    data = samples.of(LAYOUT).values()
+    data = sample_orders.of(LAYOUT).values()
     named = {name for sample in data for name in sample}
     filled = {
         name

@@ -14,9 +14,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from jinja2 import TemplateSyntaxError, meta, nodes
 
-from notifications.content import samples
-from notifications.content.parts import PARTS, place_of
+from notifications.content import sample_orders
 from notifications.content.profiles import from_settings
+from notifications.content.render_files import PARTS, place_of
 from notifications.content.rendering import TemplateFailed, is_currency, localize, render_localized
 from notifications.content.sentences import record
 from notifications.content.template_files import LAYOUT, environment, event_types, our_folder
@@ -48,7 +48,7 @@ def check_templates(*, declared: Collection[str]) -> None:
                 f"The e-mail template {name} does not compile: {error}{place_of(error)}"
             ) from error
     if theirs:
-        _check_variables(theirs, ours, next(iter(samples.of(LAYOUT).values())))
+        _check_variables(theirs, ours, next(iter(sample_orders.of(LAYOUT).values())))
     try:
         record(environment())
     except TemplateFailed as failed:

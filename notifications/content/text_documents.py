@@ -9,8 +9,8 @@ from django.conf import settings
 from django.db.models import F
 
 from notifications.content import editing
-from notifications.content.published import TextEntry, key_of
 from notifications.content.sentences import EXTRAS, read_keys
+from notifications.content.shop_texts import TextEntry, key_of
 from notifications.content.template_files import LAYOUT, Key, event_types, extra_key
 from notifications.models import EmailText, EmailTextVersion, text_name
 

@@ -19,12 +19,11 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
 
-from notifications.content import editing, published
+from notifications.content import editing, shop_texts
 from notifications.content.editing import Trouble
 from notifications.content.own_text import LIMIT
-from notifications.content.parts import RenderedEmail
 from notifications.content.profiles import find_profile
-from notifications.content.published import TextEntry, key_of
+from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import render_email
 from notifications.content.sentences import (
     EXTRAS,
@@ -34,6 +33,7 @@ from notifications.content.sentences import (
     read_keys,
     sentences_of,
 )
+from notifications.content.shop_texts import TextEntry, key_of
 from notifications.content.template_files import LAYOUT, Key
 from notifications.models import EmailText, EmailTextVersion, MailProfile, text_name
 from notifications.provider_tests import default_event
@@ -334,7 +334,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
 def make_fields(page: TextsPage, texts: Mapping[Key, str], mistakes: Mapping[Key, str]) -> list[Field]:
     """Return a field for each sentence, and for each text whose sentence no sample has."""
     sentences, present_keys = sentences_of(page.event_type), read_keys(page.event_type, page.language)
-    shared = published.versions.get().get(published.cache_key(page.event_type, page.language, ""))
+    shared = shop_texts.versions.get().get(shop_texts.cache_key(page.event_type, page.language, ""))
     for_all = shared.entries if shared and page.source else {}
     fields = []
     for key, sentence in present_keys.items():
@@ -376,9 +376,9 @@ def _preview(
     params = request.POST if request.method == "POST" else request.GET
     order = _find_order(request, page, params.get("order", ""))
     event_type = _event(request, page)
-    entries = [published.entry_of(field.key, field.text, "") for field in fields if field.text]
+    entries = [shop_texts.entry_of(field.key, field.text, "") for field in fields if field.text]
     own, mistakes = editing.read_entries(entries, event_type=page.event_type, language=page.language)
-    words = published.merge(
+    words = shop_texts.merge(
         source=page.source,
         event_type=event_type,
         language=page.language,

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from notifications.content import editing, published
+from notifications.content import editing, shop_texts
 from notifications.models import EmailNotification, EmailText, EmailTextVersion
 from runtime.process import cached_rows
 from tests.kit.admin import MAILS
@@ -337,10 +337,10 @@ def test_an_email_whose_version_is_not_stored_says_so(admin_client):
 
 
 def test_another_process_sees_a_new_version_after_one_refresh(admin_client):
-    published.versions.get()
-    before = published.versions.value, published.versions.loaded_version
+    shop_texts.versions.get()
+    before = shop_texts.versions.value, shop_texts.versions.loaded_version
     press(admin_client, PAID, "publish", {SUBJECT: "new"})
-    published.versions.value, published.versions.loaded_version = before  # as in another process
+    shop_texts.versions.value, shop_texts.versions.loaded_version = before  # as in another process
     assert pay_and_read().subject.startswith("Payment received")
     cached_rows.refresh()
     assert pay_and_read().subject == "new"

@@ -16,7 +16,7 @@ from babel.numbers import format_currency
 from django.conf import settings
 
 from notifications.content.own_text import read
-from notifications.content.parts import RenderedEmail
+from notifications.content.render_files import RenderedEmail
 from notifications.content.sentences import read_keys
 from notifications.content.template_files import LAYOUT, Words
 from orders.breakdown import fold_items

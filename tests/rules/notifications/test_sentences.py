@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings as project
 from jinja2.ext import extract_from_ast
 
-from notifications.content import samples
+from notifications.content import sample_orders
 from notifications.content.own_text import read
 from notifications.content.sentences import (
     EXTRAS,
@@ -91,7 +91,7 @@ def test_a_sentence_that_only_some_samples_say_names_them():
     assert cancelled["Your order has been cancelled"] == ""
     for event_type in (*EMAILS, LAYOUT):
         for sentence in sentences_of(event_type).all:
-            assert (sentence.when == "") == (len(sentence.samples) == len(samples.of(event_type)))
+            assert (sentence.when == "") == (len(sentence.samples) == len(sample_orders.of(event_type)))
 
 
 def test_a_sentence_is_a_paragraph_if_one_of_its_places_is():
