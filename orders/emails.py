@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from notifications.content.profiles import find_profile
 from notifications.content.rendering import email_language
+from notifications.content.sample_orders import USUAL
 from orders.bodies import OrderBody
 from orders.breakdown import SHOWN_ITEMS, Row, break_down, count_lines
 from orders.fields import CHARGE_KINDS, DETAILS, NO_DETAILS, ORDER_FIELDS
@@ -112,7 +113,16 @@ _FREE: Mapping[str, object] = {
     "included_taxes": [{"label": "", "tax_amount": 0}],
     "billing_address": SAMPLE["delivery_address"],
 }
-SAMPLES = (SAMPLE, _BARE, _LONG, _FREE)
+#: The last parcel of an order that left in several.
+_DISPATCHED: Mapping[str, object] = {**SAMPLE, "left_items": [], "more_left_items": 0, "corrected": False}
+#: The same for every event, by the names that the editor of texts shows.
+SAMPLES = {
+    "everything": SAMPLE,
+    "least data": _BARE,
+    "long texts": _LONG,
+    "nothing to pay": _FREE,
+    "all dispatched": _DISPATCHED,
+}
 
 
 #: The e-mails that show all details of an order, and those that show some.
@@ -146,6 +156,11 @@ def sample_for(event_type: str) -> Mapping[str, object]:
     if event_type == "order.refunded":
         sample |= dict.fromkeys(shown, SAMPLE["total_amount"])
     return sample
+
+
+def samples_of(event_type: str) -> Mapping[str, Mapping[str, object]]:
+    """Return the variables of all sample orders after an event."""
+    return {**SAMPLES, USUAL: sample_for(event_type)}
 
 
 def preview_context(*, order: Order, event_type: str, shipment: Mapping[str, object]) -> dict[str, object]:

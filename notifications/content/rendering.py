@@ -29,10 +29,10 @@ from babel.dates import format_date
 from babel.numbers import NumberPattern, get_territory_currencies
 from django.conf import settings
 
-from notifications.content import published
-from notifications.content.parts import RenderedEmail, place_of, render_parts
+from notifications.content import shop_texts
 from notifications.content.profiles import Profile, from_settings
-from notifications.content.template_files import NO_WORDS, Words, event_types
+from notifications.content.render_files import RenderedEmail, place_of, render_parts
+from notifications.content.template_files import NO_WORDS, Notes, Words, event_types
 from notifications.content.time_zones import find_zone
 from runtime.texts import break_links, one_line
 
@@ -73,6 +73,7 @@ class TemplateFailed(Exception):
     def __init__(self, *, event_type: str, error: Exception) -> None:
         what = f"{type(error).__name__}{place_of(error)}"
         super().__init__(f"the e-mail of {event_type} cannot be rendered: {what}")
+        self.event_type = event_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +103,23 @@ def render_email(
     profile = profile or from_settings()
     localized = localize(locale=locale, context=context, profile=profile)
     if words is None:
-        words = published.find(source=profile.source, event_type=event_type, language=localized.language)
+        words = shop_texts.find(source=profile.source, event_type=event_type, language=localized.language)
     return render_localized(event_type=event_type, localized=localized, words=words)
 
 
-def render_localized(*, event_type: str, localized: TemplateData, words: Words = NO_WORDS) -> RenderedEmail:
-    """Render the e-mail of an event from data that `show` has made. Raise as `render_email` does."""
+def render_localized(
+    *, event_type: str, localized: TemplateData, words: Words = NO_WORDS, notes: Notes | None = None
+) -> RenderedEmail:
+    """Render the e-mail of an event from what `localize` returned. Raise as `render_email` does."""
     if event_type not in event_types():
         raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
     try:
         return render_parts(
-            event_type=event_type, language=localized.language, data=localized.data, words=words
+            event_type=event_type,
+            language=localized.language,
+            data=localized.data,
+            words=words,
+            notes=notes,
         )
     except Exception as error:
         raise TemplateFailed(event_type=event_type, error=error) from error

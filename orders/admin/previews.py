@@ -14,8 +14,8 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 
 from notifications.admin.email_preview import framed
-from notifications.content.parts import RenderedEmail
 from notifications.content.profiles import find_profile
+from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import TemplateFailed, render_email
 from notifications.services import send_preview
 from orders.emails import language_of, preview_context

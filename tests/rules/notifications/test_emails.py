@@ -16,9 +16,9 @@ from babel.numbers import format_currency
 from django.conf import settings
 
 from notifications.content.own_text import read
-from notifications.content.parts import RenderedEmail
-from notifications.content.sentences import LAYOUT, read_keys
-from notifications.content.template_files import Words
+from notifications.content.render_files import RenderedEmail
+from notifications.content.sentences import read_keys
+from notifications.content.template_files import LAYOUT, Words
 from orders.breakdown import fold_items
 from tests.kit.words import EMAILS, Order, email_context, event_types, render_email
 
@@ -434,7 +434,7 @@ def test_it_begins_with_the_date_of_its_change(variant, locale):
 @pytest.mark.parametrize("locale", LANGUAGES)
 @pytest.mark.parametrize("event_type", CHANGES)
 def test_own_texts_of_all_its_sentences_keep_the_date(event_type, locale):
-    own = read("x", variables=(), is_paragraph=False)
+    own = read("x")
     keys = [*read_keys(event_type, locale), *read_keys(LAYOUT, locale)]
     words = Words(dict.fromkeys(keys, own))
     email = mail(event_type, locale=locale, words=words)
