@@ -332,7 +332,7 @@ def _find_missing(shop: ShopConnection, head: ShopHead, body: bytes, now: dt.dat
         there = platform_of(shop).read(body, locale=default_locale(source=shop.source))
         if there is None:
             return None
-        outcome = find_changes(
+        differences = find_changes(
             read_here(order) if order is not None else None,
             there.on_our_clock(clock_offset(shop.source), received_at=now),
             shop=shop,
@@ -344,11 +344,11 @@ def _find_missing(shop: ShopConnection, head: ShopHead, body: bytes, now: dt.dat
         reason = make_storable(explain(error))[:1000]
         missing = Missing(order_id, order.reference if order else "", (), reason)
     else:
-        if not outcome.changes:
+        if not differences.changes:
             return None
-        placed_at = outcome.order.created_at
-        events = tuple(change.event for change in outcome.changes)
-        missing = Missing(order_id, outcome.order.number, events)
+        placed_at = differences.order.created_at
+        events = tuple(change.event for change in differences.changes)
+        missing = Missing(order_id, differences.order.number, events)
     hashes = hashes_in(body.decode("utf-8", "replace"))
     return None if is_of_erased(id, hashes, placed_at=placed_at) else missing
 

@@ -110,8 +110,7 @@ class ShopConnection(models.Model):
 
     def has_address(self, address: str) -> bool:
         """Return whether an order with a link to this address is the shop's. One without a link is."""
-        known = {_place(known) for known in self.all_addresses}
-        return not address or _place(address) in known
+        return not address or _place(address) in map(_place, self.all_addresses)
 
     def is_copy(self, address: str) -> bool:
         return bool(address) and _place(address) in {_place(copy) for copy in self.copies}

@@ -37,7 +37,7 @@ from runtime.telemetry import context
 from runtime.texts import make_storable
 from shop_connections import metrics
 from shop_connections.apply import TooSlow, read_here, save_changes
-from shop_connections.changes import LATE, MOST_CHANGES, Here, Outcome, find_changes
+from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, find_changes
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
@@ -206,8 +206,8 @@ def find_order_id(shop: ShopConnection, head: ShopHead) -> uuid.UUID:
     id = our_id(source=shop.source, id=head.id)
     if not head.key:
         return id
-    known = Order.objects.filter(id=id).values_list("shop_key", flat=True).first()
-    return id if known in (None, "", head.key) else our_id(source=shop.source, id=f"{head.id} {head.key}")
+    key = Order.objects.filter(id=id).values_list("shop_key", flat=True).first()
+    return id if key in (None, "", head.key) else our_id(source=shop.source, id=f"{head.id} {head.key}")
 
 
 _ERASED = """
@@ -289,7 +289,7 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         if order is not None and order.source != shop.source:
             raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {shop.source}")
         here = read_here(order) if order is not None else None
-        outcome = find_changes(
+        differences = find_changes(
             here,
             there,
             shop=shop,
@@ -298,17 +298,17 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             most=most,
         )
         if post.is_history:
-            silent = [change._replace(notify=False) for change in outcome.changes]
-            outcome = outcome._replace(changes=silent)
-        elif _may_be_of_trial(shop, here, outcome):
-            outcome = outcome._replace(doubts=[*outcome.doubts, OF_TRIAL])
-        post.reason = outcome.left_out
-        post.reference = outcome.order.number[:100]
-        save_changes(outcome, here, shop, id=id, received_at=post.received_at, until=until)
+            silent = [change._replace(notify=False) for change in differences.changes]
+            differences = differences._replace(changes=silent)
+        elif _may_be_of_trial(shop, here, differences):
+            differences = differences._replace(doubts=[*differences.doubts, OF_TRIAL])
+        post.reason = differences.left_out
+        post.reference = differences.order.number[:100]
+        save_changes(differences, here, shop, id=id, received_at=post.received_at, until=until)
         order = cast("Order | None", held.row)
         if order is not None:
             order.shop_key = order.shop_key or head.key
-            newest = filter(None, [order.reported_at, outcome.order.modified_at])
+            newest = filter(None, [order.reported_at, differences.order.modified_at])
             order.reported_at = max(newest, default=NEVER)
 
 
@@ -321,14 +321,14 @@ OF_TRIAL = (
 )
 
 
-def _may_be_of_trial(shop: ShopConnection, here: Here | None, outcome: Outcome) -> bool:
+def _may_be_of_trial(shop: ShopConnection, here: Here | None, differences: Differences) -> bool:
     """Return whether a change that is told may have been made in the trial, by a save whose post was lost."""
     if here is None or here.order.reported_at is None or shop.live_at is None:
         return False
     was_compared = not (shop.going_live or {}).get("problem")
     if was_compared or here.order.reported_at >= shop.live_at:
         return False
-    return any(change.notify and change.at >= shop.live_at for change in outcome.changes)
+    return any(change.notify and change.at >= shop.live_at for change in differences.changes)
 
 
 def _first_post_at(post: ConnectionPost) -> dt.datetime | None:

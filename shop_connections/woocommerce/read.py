@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from events.consuming.envelope import DEEPEST, Rejected
 from notifications.content.rendering import is_locale, nearest_locale
 from orders.bodies import ItemBody, longest
-from orders.breakdown import MAX_ITEMS, Charge, Item
+from orders.breakdown import MAX_ITEMS, Item
 from orders.fields import MAX_AMOUNT
 from orders.models import Order
 from runtime.addresses import NotAnAddress, read_address
 from shop_connections.currency import read_currency
 from shop_connections.shop_order import ShopHead, ShopOrder, ShopRefund
-from shop_connections.woocommerce.charges import CHARGES, line_amount, read_charges
+from shop_connections.woocommerce.charges import line_amount, read_charges
 from shop_connections.woocommerce.details import read_details
 from shop_connections.woocommerce.parcels import read_meta, read_parcels
 from shop_connections.woocommerce.values import (
@@ -194,7 +194,7 @@ class _Reading:
             locale=self.language,
             items=None if lines is None else tuple(line.item for line in lines),
             charges=tuple(read_charges(document, self.currency, with_tax=with_tax))
-            if self.currency
+            if lines is not None
             else None,
             details=read_details(document, locale=self.locale),
             refunds=refunds,
@@ -300,11 +300,6 @@ class _Reading:
             amounts[name] = min(abs(amount), MAX_AMOUNT)
         ids = sorted(amounts, key=lambda id: (not id.isdecimal(), int(id) if id.isdecimal() else 0, id))
         return tuple(ShopRefund(id, amounts[id]) for id in ids if amounts[id]), has_all
-
-    def _charges(self, *, with_tax: bool) -> tuple[Charge, ...] | None:
-        if not self.currency or not any(key in self.document for key in CHARGES):
-            return None
-        return tuple(read_charges(self.document, self.currency, with_tax=with_tax))
 
     def _lines(self, *, with_tax: bool) -> list[_ReadLine] | None:
         """Return the order's lines without those that take money off, which are charges."""
