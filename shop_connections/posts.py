@@ -40,7 +40,7 @@ from shop_connections.apply import TooSlow, read_here, save_changes
 from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, find_changes
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
-from shop_connections.platforms import platform_of
+from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.shop_order import ShopHead, is_before
 
 log = structlog.get_logger(__name__)
@@ -111,7 +111,7 @@ def process_next(source: str) -> Step:
     with transaction.atomic(durable=True):
         if not _lock(source):
             return "busy"
-        shop = ShopConnection.objects.active().filter(source=source).first()
+        shop = ShopConnection.objects.active().filter(source=source, platform__in=PLATFORMS).first()
         posts = ConnectionPost.objects.waiting().filter(source=source).order_by("-is_history", "id")
         if shop is not None and shop.is_catching_up(timezone.now()):
             posts = posts.filter(Q(is_history=True) | Q(received_at__lt=shop.live_at))
