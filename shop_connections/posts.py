@@ -8,6 +8,7 @@ effects together with its `done_at`.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 import time
 import uuid
@@ -189,8 +190,11 @@ def _find_turn(post: ConnectionPost, shop: ShopConnection) -> _Turn:
     rows = ConnectionPost.objects.waiting().filter(
         source=post.source, order_id=post.order_id, address=post.address, is_history=False
     )
-    read = rows.order_by("modified_at", "id").values_list("id", "received_at", "modified_at")
-    ids = [id for id, received_at, saved_at in read if side(received_at, saved_at) is of_post]
+    read = rows.order_by("id").values_list("id", "received_at", "modified_at")
+    # One without a certain time keeps its place among the others.
+    certain = itertools.takewhile(lambda row: side(row[1], row[2]) is not None, read)
+    same = [(saved_at, id) for id, received_at, saved_at in certain if side(received_at, saved_at) is of_post]
+    ids = [id for _, id in sorted(same)]
     return _Turn(ids[-1], ids[:-1])
 
 
