@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from notifications.content.published import Trouble, find_troubles
+from notifications.content.editing import Trouble, find_troubles
 from notifications.models import FIRST_DUE, OWN_ORDERS, WAITS_SINCE, EmailNotification, text_name
 from notifications.states.outcomes import Verdict
 from notifications.states.transitions import DUE_STATES, UNFINISHED, list_in_sql

@@ -217,7 +217,7 @@ class EmailNotification(Partitioned):
     order_version = models.IntegerField(null=True, editable=False)
     recipient_email = models.CharField(max_length=255)
     to_name = models.CharField(max_length=255, default="", blank=True)
-    locale = models.CharField(max_length=20, default="en")
+    locale = models.CharField(max_length=35, default="en")
     subject = models.CharField(max_length=255)
     body = models.TextField()
     body_text = models.TextField()
@@ -358,7 +358,8 @@ class MailProfile(models.Model):
     shop_name = models.CharField(max_length=200)
     postal_address = models.CharField(max_length=500)
     url = models.CharField(max_length=500, default="", blank=True)
-    default_locale = models.CharField(max_length=20, default="", blank=True)
+    default_locale = models.CharField(max_length=35, default="", blank=True)
+    time_zone = models.CharField(max_length=50, default="", blank=True)  # of dates; empty for UTC
     colour = models.CharField(max_length=7, default="", blank=True)  # of the e-mails' head
     logo_url = models.CharField(max_length=500, default="", blank=True)
     # The shop's address that gets a shop copy of each e-mail; empty for none.

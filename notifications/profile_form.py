@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from notifications.connected import order_sources
 from notifications.content.rendering import is_locale
+from notifications.content.time_zones import is_zone_name
 from notifications.models import OWN_ORDERS, MailProfile
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
@@ -26,7 +27,7 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}")
 DEFAULT_COLOUR = "#115e59"
 COLUMNS = (
     *("source", "from_email", "reply_to", "shop_name", "postal_address", "url"),
-    *("default_locale", "colour", "logo_url", "copy_to"),
+    *("default_locale", "time_zone", "colour", "logo_url", "copy_to"),
 )
 
 
@@ -85,6 +86,7 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
             "postal_address": "In the footer of each e-mail.",
             "url": "The shop's, in the footer of each e-mail.",
             "default_locale": "The language of orders whose shop gives none, such as de or de-AT.",
+            "time_zone": "Of the dates in e-mails, such as Europe/Berlin. Empty: UTC.",
             "colour": f"The head of the e-mails, with white text, so a dark one. Empty: {DEFAULT_COLOUR}.",
             "logo_url": "An image for the head, in place of the name, by https. It is shown 32 pixels high.",
             "copy_to": "The shop's address that gets a copy of each e-mail. Empty for none.",
@@ -156,6 +158,12 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         if locale and not is_locale(locale):
             raise forms.ValidationError("This is not a language tag, such as en or de-AT.")
         return locale
+
+    def clean_time_zone(self) -> str:
+        name = str(self.cleaned_data["time_zone"])
+        if name and not is_zone_name(name):
+            raise forms.ValidationError("This is not the IANA name of a time zone, such as Europe/Berlin.")
+        return name
 
     def clean_colour(self) -> str:
         colour = str(self.cleaned_data["colour"]).lower()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from notifications.content import samples
+from notifications.content import sample_orders
 from notifications.content.rendering import render_email
 from notifications.content.template_files import event_types
 from notifications.models import EmailNotification, ProviderTest
@@ -73,7 +73,7 @@ def send_test(*, provider: str, to: str, event: str = "") -> ProviderTest:
     if address.lower() == ERASED_ADDRESS:
         raise ValueError("Use an address that exists.")
     declared = declarations()[provider]
-    email = render_email(event_type=event, locale="en", context=samples.order_for(event))
+    email = render_email(event_type=event, locale="en", context=sample_orders.order_for(event))
     # The webhook may find the row before the provider has answered.
     test = ProviderTest.objects.create(provider=provider, address_hash=address_hash(address))
     test.answer = check_settings(declared)

@@ -14,8 +14,8 @@ from django.db.models.functions import Now
 from notifications.changes import manual_actions
 from notifications.changes.manual_actions import Refusal
 from notifications.changes.turns import find_overtaken
-from notifications.content.parts import RenderedEmail
 from notifications.content.profiles import find_profile
+from notifications.content.render_files import RenderedEmail
 from notifications.log import EmailChange, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.providers.sending import PROVIDERS

@@ -33,6 +33,7 @@ FORMER = {
         "0011_drop_any_case",
         "0001_initial_2",
         "0001_initial_3",
+        "0001_initial_4",
     ],
     "orders": [
         "0001_initial",

@@ -27,17 +27,17 @@ class OrdersConfig(AppConfig):
         from events.schemas.schemas import register_schemas
         from notifications.api.sources import register_order_ids
         from notifications.changes.turns import register_overtaken
-        from notifications.content.samples import register_samples
+        from notifications.content.sample_orders import register_samples
         from notifications.content.template_checks import check_templates
         from orders import untold
-        from orders.emails import SAMPLES, sample_for
+        from orders.emails import samples_of
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
         from orders.subscriptions import NAME, PUBLISHED_TOPICS, order_of, subscribed
         from orders.topic_schemas import make_schemas
         from runtime.jobs.work import BackgroundStep, register_work
 
-        register_samples(SAMPLES, order_for=sample_for)
+        register_samples(samples_of)
         register_overtaken({event.name: event.overtaken_by for event in EVENTS.values()})
         register_order_ids(lambda source: Order.objects.filter(source=source).values("id"))
         handlers.register_subscription(
@@ -55,4 +55,4 @@ class OrdersConfig(AppConfig):
                 raise ImproperlyConfigured(
                     f"{event.name} has no schema in {event.schema}: {error}."
                 ) from error
-        check_templates(declared=EMAILS, samples=SAMPLES)
+        check_templates(declared=EMAILS)

@@ -11,15 +11,17 @@ from rest_framework import serializers
 
 from notifications.content.rendering import (
     LANGUAGE_TAG,
+    LONGEST_TAG,
     currencies,
     is_currency,
     is_locale,
     nearest_locale,
     was_currency,
 )
+from notifications.content.time_zones import LONGEST_ZONE, ZONE_NAME, is_zone_name
 from orders.breakdown import MAX_CHARGES, MAX_ITEMS, find_rest
 from orders.details import LONGEST_LINE, LONGEST_NOTE, MOST_LINES, has_card_number, hide_code
-from orders.fields import CHARGE_KINDS, MAX_AMOUNT, NO_DETAILS
+from orders.fields import CHARGE_KINDS, DETAIL_NAMES, MAX_AMOUNT
 from runtime.texts import one_line
 from web.api.fields import (
     Choice,
@@ -64,18 +66,31 @@ class Currency(Text):
         raise serializers.ValidationError("This is not the ISO 4217 code of a currency in use, such as USD.")
 
 
-@extend_schema_field({"type": "string", "pattern": f"^{LANGUAGE_TAG}$"})
+@extend_schema_field({"type": "string", "maxLength": LONGEST_TAG, "pattern": f"^{LANGUAGE_TAG}$"})
 class Locale(Text):
-    """A language tag."""
+    """A language tag, which is stored as it is. The e-mails are in the nearest language that we have."""
 
     def run_validation(self, data: Any = serializers.empty) -> str:
         value = str(super().run_validation(data))
         if not is_locale(value):
-            nearest = nearest_locale(value, longest=self.max_length or 0)
+            nearest = nearest_locale(value)
             meant = f"Did you mean {nearest}?" if nearest else ""
             raise serializers.ValidationError(
                 f"This is not a language tag, such as en or de-AT. {meant}".rstrip()
             )
+        return value
+
+
+@extend_schema_field({"type": "string", "maxLength": LONGEST_ZONE, "pattern": f"^{ZONE_NAME}$"})
+class TimeZone(Text):
+    """The IANA name of a time zone."""
+
+    default_error_messages = {"zone": "This is not the IANA name of a time zone, such as Europe/Berlin."}
+
+    def to_internal_value(self, data: Any) -> str:
+        value = super().to_internal_value(data)
+        if not is_zone_name(value):
+            self.fail("zone")
         return value
 
 
@@ -176,7 +191,7 @@ class OrderBody(StrictSerializer):
     currency: Field = Currency(required=False, max_length=3, help_text="ISO 4217; USD if absent")
     locale = Locale(
         required=False,
-        max_length=20,
+        max_length=LONGEST_TAG,
         help_text="Language of the e-mails; if absent, that of the shop's profile, or en",
     )
     items = ItemBody(  # type: ignore[call-arg] # the stubs do not know the sizes of lists
@@ -195,6 +210,11 @@ class OrderBody(StrictSerializer):
     payment_method = PaymentMethod(required=False, allow_blank=True, max_length=LONGEST_LINE)
     customer_note = CustomerText(required=False, allow_blank=True, max_length=LONGEST_NOTE)
     order_url = WebAddress(required=False, help_text="The order's page in the shop")
+    time_zone: Field = TimeZone(
+        required=False,
+        max_length=LONGEST_ZONE,
+        help_text="Of the dates in e-mails: an IANA name. If absent, that of the shop's profile",
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         items, charges, total = attrs.get("items"), attrs.get("charges"), attrs["total_amount"]
@@ -207,7 +227,7 @@ class OrderBody(StrictSerializer):
 
 
 #: The columns that a shop gives.
-GIVEN_COLUMNS = (*(name for name in OrderBody().get_fields() if name not in NO_DETAILS), "details")
+GIVEN_COLUMNS = (*(name for name in OrderBody().get_fields() if name not in DETAIL_NAMES), "details")
 
 
 def longest(name: str, body: type[StrictSerializer] = OrderBody) -> int:

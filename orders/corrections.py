@@ -8,7 +8,7 @@ import uuid
 from django.db import transaction
 
 from notifications.content.copies import NotCopied, copy_email
-from notifications.content.parts import RenderedEmail
+from notifications.content.render_files import RenderedEmail
 from notifications.models import EmailNotification
 from notifications.services import readdress
 from notifications.states.transitions import ENDED, Status

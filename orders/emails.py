@@ -8,11 +8,13 @@ from __future__ import annotations
 import datetime as dt
 import operator
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from notifications.content.profiles import find_profile
+from notifications.content.rendering import email_language
+from notifications.content.sample_orders import USUAL
 from orders.bodies import OrderBody
-from orders.breakdown import SHOWN_ITEMS, Row, break_down
+from orders.breakdown import SHOWN_ITEMS, Row, break_down, count_lines
 from orders.fields import CHARGE_KINDS, DETAILS, NO_DETAILS, ORDER_FIELDS
 from runtime.texts import one_line
 from web.api.fields import Text
@@ -50,6 +52,7 @@ SAMPLE: Mapping[str, object] = {
     "refunded_amount": 2900,
     "remaining_amount": 3990,
     "refunded_before": True,
+    "time_zone": "",
     "ordered_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
     "changed_at": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
     "reason": "Sold out",
@@ -110,7 +113,16 @@ _FREE: Mapping[str, object] = {
     "included_taxes": [{"label": "", "tax_amount": 0}],
     "billing_address": SAMPLE["delivery_address"],
 }
-SAMPLES = (SAMPLE, _BARE, _LONG, _FREE)
+#: The last parcel of an order that left in several.
+_DISPATCHED: Mapping[str, object] = {**SAMPLE, "left_items": [], "more_left_items": 0, "corrected": False}
+#: The same for every event, by the names that the editor of texts shows.
+SAMPLES = {
+    "everything": SAMPLE,
+    "least data": _BARE,
+    "long texts": _LONG,
+    "nothing to pay": _FREE,
+    "all dispatched": _DISPATCHED,
+}
 
 
 #: The e-mails that show all details of an order, and those that show some.
@@ -144,6 +156,11 @@ def sample_for(event_type: str) -> Mapping[str, object]:
     if event_type == "order.refunded":
         sample |= dict.fromkeys(shown, SAMPLE["total_amount"])
     return sample
+
+
+def samples_of(event_type: str) -> Mapping[str, Mapping[str, object]]:
+    """Return the variables of all sample orders after an event."""
+    return {**SAMPLES, USUAL: sample_for(event_type)}
 
 
 def preview_context(*, order: Order, event_type: str, shipment: Mapping[str, object]) -> dict[str, object]:
@@ -191,7 +208,7 @@ def email_context(*, order: Order, event_type: str, change: Mapping[str, object]
     None.
     """
     parts = break_down(items=order.items, charges=order.charges, total=order.total_amount)
-    parcel, left = (_name(order, change.get(key)) for key in ("parcel_lines", "left_lines"))
+    parcel, left = (_find_items(order, change.get(key)) for key in ("parcel_lines", "left_lines"))
     refund = change.get("amount")
     refunded = order.refunded_amount
     return {
@@ -217,15 +234,16 @@ def email_context(*, order: Order, event_type: str, change: Mapping[str, object]
         "refunded_amount": refunded or None,
         "remaining_amount": order.total_amount - refunded if 0 < refunded < order.total_amount else None,
         "refunded_before": isinstance(refund, int) and refund < refunded,
+        "time_zone": order.details.get("time_zone", ""),
         "ordered_at": order.created_at,
         "changed_at": change.get("at", order.updated_at),
         "reason": change.get("reason", ""),
         "tracking_url": change.get("tracking_url", ""),
         "was_paid": bool(change.get("was_paid")) and order.total_amount > 0,
-        "parcel_items": parcel[:SHOWN_ITEMS],
-        "more_parcel_items": max(0, len(parcel) - SHOWN_ITEMS),
-        "left_items": left[:SHOWN_ITEMS],
-        "more_left_items": max(0, len(left) - SHOWN_ITEMS),
+        "parcel_items": parcel.shown,
+        "more_parcel_items": parcel.more,
+        "left_items": left.shown,
+        "more_left_items": left.more,
         "all_shipped": bool(change.get("all_shipped")),
         "shipped_before": bool(change.get("shipped_before")),
         "carrier": change.get("carrier", ""),
@@ -238,6 +256,11 @@ def email_context(*, order: Order, event_type: str, change: Mapping[str, object]
 def default_locale(*, source: str) -> str:
     """Return the locale of a source's order whose shop gave none."""
     return find_profile(source).default_locale or "en"
+
+
+def language_of(order: Order) -> str:
+    """Return the code of the language in which an order's e-mails are written."""
+    return email_language(order.locale, profile=find_profile(order.source))
 
 
 def present_change(order: Order) -> dict[str, object]:
@@ -261,14 +284,28 @@ def _charge(row: Row, name: str) -> dict[str, object]:
     return {"kind": row.kind, "label": row.label, name: row.amount}
 
 
-def _name(order: Order, lines: object) -> list[dict[str, object]]:
-    """Return the items of a shipment's lines. Skip those that the order does not have."""
+class _Items(NamedTuple):
+    """The items of a shipment's lines, and how many more lines of the shop it has."""
+
+    shown: list[dict[str, object]]
+    more: int
+
+
+def _find_items(order: Order, lines: object) -> _Items:
+    """Return the items of a shipment's lines. Skip those that the order does not have.
+
+    An item that stands for many lines has a name for programs alone, and counts as so many more.
+    """
     assert lines is None or isinstance(lines, Iterable)
-    return [
-        {"name": order.items[line["item"]]["name"], "quantity": line["quantity"]}
-        for line in lines or ()
-        if line["item"] < len(order.items)
+    there = [line for line in lines or () if line["item"] < len(order.items)]
+    items = [order.items[line["item"]] for line in there]
+    named = [
+        {"name": item["name"], "quantity": line["quantity"]}
+        for item, line in zip(items, there, strict=True)
+        if "lines" not in item
     ]
+    shown = named[:SHOWN_ITEMS]
+    return _Items(shown, count_lines(items) - len(shown))
 
 
 def _short_id(order: Order) -> str:

@@ -61,7 +61,7 @@ ORDER_FIELDS = (
     OrderField("correlation_id", "Times"),
     OrderField("traceparent"),
 )
-#: The members of the column `details`, all of them personal, with their samples.
+#: The members of the column `details` that e-mails show, with their samples.
 DETAILS: Mapping[str, object] = {
     "delivery_address": ["Anna Schmidt", "Dorotheenstraße 101", "10117 Berlin", "Germany"],
     "billing_address": ["Schmidt & Söhne GmbH", "Unter den Linden 5", "10117 Berlin", "Germany"],
@@ -70,10 +70,12 @@ DETAILS: Mapping[str, object] = {
     "customer_note": "Please ring twice.",
     "order_url": "https://shop.example.com/orders/42",
 }
-#: The members of `details` without a value.
+#: The same without a value.
 NO_DETAILS: Mapping[str, object] = {
     name: [] if isinstance(sample, list) else "" for name, sample in DETAILS.items()
 }
+#: All members of the column `details`. All are personal.
+DETAIL_NAMES = (*DETAILS, "time_zone")
 #: The columns with personal data, and their values after an erasure.
 ERASED_VALUES = {field.name: field.erased for field in ORDER_FIELDS if field.erased is not None}
 
@@ -90,6 +92,6 @@ def erase_charges(charges: Iterable[Mapping[str, object]]) -> list[dict[str, obj
 
 def pack_details(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a body's values with the details that have a value in one column."""
-    details = {name: values[name] for name in NO_DETAILS if values.get(name)}
-    rest = {name: value for name, value in values.items() if name not in NO_DETAILS}
+    details = {name: values[name] for name in DETAIL_NAMES if values.get(name)}
+    rest = {name: value for name, value in values.items() if name not in DETAIL_NAMES}
     return rest | {"details": details} if details else rest

@@ -114,7 +114,7 @@ class Order(models.Model):
     user_id = models.UUIDField()
     email = models.CharField(max_length=254)
     name = models.CharField(max_length=200, default="", blank=True)
-    locale = models.CharField(max_length=20, default="en")
+    locale = models.CharField(max_length=35, default="en")
     reference = models.CharField(max_length=100, default="", blank=True)
     # The system that owns the order and alone changes it (orders.inbound.external), or "" for this system.
     source = models.CharField(max_length=100, default="", db_default="", blank=True, editable=False)
@@ -124,7 +124,7 @@ class Order(models.Model):
     items = models.JSONField(default=list, blank=True)
     # A list of {kind, amount}, with a `label` and `included` if they are given.
     charges = models.JSONField(default=list, db_default=[], blank=True)
-    # The members that orders.fields.DETAILS names, as far as the order has them.
+    # The members that orders.fields.DETAIL_NAMES has, as far as the order has them.
     details = models.JSONField(default=dict, db_default={}, blank=True)
     total_amount = models.BigIntegerField()
     refunded_amount = models.BigIntegerField(default=0)

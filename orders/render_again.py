@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from events.models import DomainEvent
 from notifications.changes.manual_actions import Refusal
 from notifications.content.copies import add_copy
-from notifications.content.parts import RenderedEmail
 from notifications.content.profiles import find_profile
+from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import TemplateFailed, render_email
 from notifications.models import EmailNotification
 from notifications.services import give_up

@@ -14,7 +14,7 @@ from orders.models import Order, OrderRefund, RefundWay
 from orders.parcels import read_shipments
 from orders.services import lock_order
 from runtime.telemetry import context
-from shop_connections.changes import Change, Here, Outcome
+from shop_connections.changes import Change, Differences, Here
 from shop_connections.models import ShopConnection
 from shop_connections.shop_order import WholeOrder
 
@@ -31,7 +31,7 @@ def read_here(order: Order) -> Here:
 
 
 def save_changes(
-    outcome: Outcome,
+    differences: Differences,
     here: Here | None,
     shop: ShopConnection,
     *,
@@ -41,20 +41,20 @@ def save_changes(
 ) -> None:
     """Save the changes of a post, its doubts and the refunds that it names, each once."""
     noted = {line["text"] for line in here.order.warnings} if here else set()
-    doubts = [doubt for doubt in dict.fromkeys(outcome.doubts) if doubt not in noted]
-    stored = as_stored(outcome.order.items, outcome.order.charges)
+    doubts = [doubt for doubt in dict.fromkeys(differences.doubts) if doubt not in noted]
+    stored = as_stored(differences.order.items, differences.order.charges)
     version = here.order.version if here else 0
-    for change in outcome.changes:
+    for change in differences.changes:
         if time.monotonic() > until:
             raise TooSlow
         version += 1
-        reported = row_of(outcome.order, change, stored, here, shop, id=id, version=version)
-        parcel = parcel_of(outcome.order, change, stored, here) if change.parcel else None
+        reported = row_of(differences.order, change, stored, here, shop, id=id, version=version)
+        parcel = parcel_of(differences.order, change, stored, here) if change.parcel else None
         save_reported(
             reported=reported,
             event=change.event,
             at=min(change.at, received_at),
-            placed_at=outcome.order.created_at,
+            placed_at=differences.order.created_at,
             is_history=not change.notify,
             withheld=shop.withheld(change.at),
             may_change_currency=True,
@@ -68,7 +68,7 @@ def save_changes(
         for doubt in doubts:
             noted_alone.warn(doubt)
         noted_alone.save()
-    if here is not None or outcome.changes:
+    if here is not None or differences.changes:
         told = here.refunds if here else {}
         rows = [
             OrderRefund(
@@ -78,7 +78,7 @@ def save_changes(
                 way=RefundWay.SHOP,
                 at=received_at,
             )
-            for refund in outcome.order.refunds
+            for refund in differences.order.refunds
             if refund.id not in told
         ]
         OrderRefund.objects.bulk_create(rows, batch_size=1000)
@@ -134,17 +134,17 @@ def parcel_of(there: WholeOrder, change: Change, stored: StoredParts, here: Here
     """Return the values of a changed parcel. What the shop no longer says of it stays."""
     parcel = change.parcel
     assert parcel is not None
-    known = (
+    before = (
         next((each for each in here.shipments if each.reference == change.reference), None) if here else None
     )
     lines = stored.move_lines([{"item": item, "quantity": quantity} for item, quantity in parcel.lines])
-    left_at = (known and known.shipped_at) or parcel.shipped_at or change.at
+    left_at = (before and before.shipped_at) or parcel.shipped_at or change.at
     return {
         "reference": change.reference,
-        "lines": lines or (known.lines if known else []),
+        "lines": lines or (before.lines if before else []),
         "tracking_number": parcel.tracking_number,
-        "carrier": parcel.carrier or (known.carrier if known else ""),
-        "tracking_url": parcel.tracking_url or (known.tracking_url if known else ""),
+        "carrier": parcel.carrier or (before.carrier if before else ""),
+        "tracking_url": parcel.tracking_url or (before.tracking_url if before else ""),
         "shipped_at": min(left_at, there.saved_at or left_at),
         "delivered_at": change.at if parcel.is_delivered else None,
         "returned_at": change.at if parcel.is_returned else None,

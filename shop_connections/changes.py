@@ -69,7 +69,7 @@ class Change(NamedTuple):
     details: Mapping[str, Any] = {}  # what its e-mail shows
 
 
-class Outcome(NamedTuple):
+class Differences(NamedTuple):
     """The changes in their order, and the order as the shop has it, complete."""
 
     order: WholeOrder
@@ -86,7 +86,7 @@ def find_changes(
     received_at: dt.datetime,
     first_post_at: dt.datetime | None = None,
     most: int = MOST_CHANGES,
-) -> Outcome:
+) -> Differences:
     """Return what makes the order here what the shop says. Raise `Rejected`. Nothing is read or written.
 
     Of more changes than `most`, the rest is one without an e-mail, after which the order is what the shop
@@ -96,9 +96,9 @@ def find_changes(
     goal = _find_goal(order, here, shop.statuses)
     if here is not None and _is_late(order, here):
         is_other = goal is not None and (goal.status, goal.refunded) != _state_of(here)
-        return Outcome(order, left_out=_LATE if is_other else "")
+        return Differences(order, left_out=LATE if is_other else "")
     if goal is None:
-        return Outcome(order)
+        return Differences(order)
     story = _Story(order, here, shop=shop, received_at=received_at, first_post_at=first_post_at)
     story.tell_all(goal)
     changes, doubts = story.changes, list(order.doubts)
@@ -108,10 +108,11 @@ def find_changes(
             f"changes: The post has {len(changes):,} of them. {told} stored as one, without e-mails."
         )
         changes = [*changes[:most], story.correction(goal)]
-    return Outcome(order, changes, doubts)
+    return Differences(order, changes, doubts)
 
 
-_LATE = "left out: a later save of this order came before"
+#: The reason of a post that is done without an effect.
+LATE = "left out: a later save of this order was stored before"
 
 
 def reference_of(parcel: ShopParcel, *, source: str, order_id: str) -> str:
@@ -357,9 +358,9 @@ class _Story:
             if parcel.id in matched:
                 continue
             at_place = stored[place] if place < len(stored) and len(stored) == len(parcels) else None
-            found = numbers.get(parcel.tracking_number, at_place)
-            if found is not None and not any(found is other for other in matched.values()):
-                matched[parcel.id] = found
+            same = numbers.get(parcel.tracking_number, at_place)
+            if same is not None and not any(same is other for other in matched.values()):
+                matched[parcel.id] = same
         return matched
 
     def _differs(self, parcel: ShopParcel, shipment: Shipment) -> bool:

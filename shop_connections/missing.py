@@ -43,8 +43,12 @@ from shop_connections.shop_order import ReadOrder, ShopHead
 
 log = structlog.get_logger(__name__)
 
-#: How far the first comparison looks back, and by how much a later one overlaps the one before.
-FIRST, OVERLAP = dt.timedelta(days=2), dt.timedelta(hours=1)
+#: By how much a comparison overlaps the one before.
+OVERLAP = dt.timedelta(hours=1)
+#: How far before the connection the first comparison also looks.
+BEFORE = dt.timedelta(days=30)
+#: How many orders of a shop wait as history. The next comparison goes on there.
+MOST_HISTORY = 5000
 #: How often all shops are compared, and the heartbeat of the last time.
 EVERY, COMPARED = dt.timedelta(hours=1), "shops compared"
 #: The posts of younger changes may still come.
@@ -90,10 +94,11 @@ def compare(
     now, ends_at = timezone.now(), time.monotonic() + seconds
     began_at, place = now, None
     # Changes from before the connection were not lost.
-    due = max(shop.checked_at - OVERLAP if shop.checked_at else now - FIRST, shop.created_at)
+    due = max(shop.checked_at - OVERLAP if shop.checked_at else shop.created_at, shop.created_at)
     is_asked = since is not None and since > due
     if since is None:
-        since = due
+        # What was before the connection is stored as history, so that its next change is no first post.
+        since = due if shop.checked_at else now - BEFORE
         if shop.unfinished:
             since, began_at = (
                 dt.datetime.fromisoformat(shop.unfinished[name]) for name in ("since", "began_at")
@@ -108,7 +113,9 @@ def compare(
             read += 1
             if not body:
                 too_large += 1
-            elif time.monotonic() > ends_at or not _judge(shop, body, now, missing):
+            elif time.monotonic() > ends_at or not _judge(
+                shop, body, now, missing, history_before=shop.created_at
+            ):
                 unfinished_at = at
                 break
     except OutOfTime as end:
@@ -252,12 +259,47 @@ def _judge_stored(shop: ShopConnection, now: dt.datetime) -> Iterator[Missing]:
             yield each
 
 
-def _judge(shop: ShopConnection, body: bytes, now: dt.datetime, missing: dict[str, Missing]) -> bool:
-    """Store an order of the shop if it is missing here. Return False if no more can be stored."""
+def catch_up(shop: ShopConnection, *, seconds: float) -> None:
+    """Store as history what the shop changed before it went live, and whose posts were lost.
+
+    An order that was saved since is left to its posts. Raise `ShopUnreachable`.
+    """
+    assert shop.live_at is not None
+    now, live_at = timezone.now(), shop.live_at
+    for row in ConnectionPost.objects.filter(source=shop.source).missing().order_by("id"):
+        head = _read_head(shop, row.body.encode())
+        if head is not None and _is_before(shop, head, live_at):
+            ConnectionPost.objects.missing().filter(id=row.id).update(
+                state=PostState.WAITING, is_history=True
+            )
+    since = shop.checked_at - OVERLAP if shop.checked_at else shop.created_at
+    for body, _ in _read(shop, since, live_at, None, seconds):
+        if body and not _judge(shop, body, now, {}, history_before=live_at):
+            raise ShopUnreachable(f"More than {MOST_HISTORY:,} of its orders wait as history.")
+
+
+def _is_before(shop: ShopConnection, head: ShopHead, moment: dt.datetime) -> bool:
+    return head.modified_at is not None and head.modified_at + clock_offset(shop.source) < moment
+
+
+def _judge(
+    shop: ShopConnection,
+    body: bytes,
+    now: dt.datetime,
+    missing: dict[str, Missing],
+    *,
+    history_before: dt.datetime,
+) -> bool:
+    """Store an order of the shop if it is missing here. Return False if no more can be stored.
+
+    What was saved before a time is history, which is stored without a person's word.
+    """
     head = _read_head(shop, body)
     if head is None:
         return True
     order_id, each = head.id, _find_missing(shop, head, body, now)
+    if each is not None and not each.reason and _is_before(shop, head, history_before):
+        return _store_history(shop, head, body)
     if each is not None and order_id not in missing and len(missing) >= MOST_MISSING:
         return False
     if each is not None or order_id in missing:
@@ -290,7 +332,7 @@ def _find_missing(shop: ShopConnection, head: ShopHead, body: bytes, now: dt.dat
         there = platform_of(shop).read(body, locale=default_locale(source=shop.source))
         if there is None:
             return None
-        outcome = find_changes(
+        differences = find_changes(
             read_here(order) if order is not None else None,
             there.on_our_clock(clock_offset(shop.source), received_at=now),
             shop=shop,
@@ -302,13 +344,26 @@ def _find_missing(shop: ShopConnection, head: ShopHead, body: bytes, now: dt.dat
         reason = make_storable(explain(error))[:1000]
         missing = Missing(order_id, order.reference if order else "", (), reason)
     else:
-        if not outcome.changes:
+        if not differences.changes:
             return None
-        placed_at = outcome.order.created_at
-        events = tuple(change.event for change in outcome.changes)
-        missing = Missing(order_id, outcome.order.number, events)
+        placed_at = differences.order.created_at
+        events = tuple(change.event for change in differences.changes)
+        missing = Missing(order_id, differences.order.number, events)
     hashes = hashes_in(body.decode("utf-8", "replace"))
     return None if is_of_erased(id, hashes, placed_at=placed_at) else missing
+
+
+def _store_history(shop: ShopConnection, head: ShopHead, body: bytes) -> bool:
+    """Have a worker store an order as it is, without e-mails. Return False if too many wait for that."""
+    id, text = find_order_id(shop, head), make_storable(body.decode("utf-8", "replace"))
+    waiting = ConnectionPost.objects.waiting().filter(source=shop.source, is_history=True)
+    if waiting[:MOST_HISTORY].count() >= MOST_HISTORY:
+        return False
+    if not waiting.filter(order_id=id).exists():
+        ConnectionPost.objects.create(
+            source=shop.source, body=text, address_hashes=hashes_in(text), order_id=id, is_history=True
+        )
+    return True
 
 
 def _store(shop: ShopConnection, id: uuid.UUID, body: bytes, missing: Missing | None) -> None:

@@ -12,12 +12,14 @@ import math
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from events.consuming.envelope import Rejected
 from events.consuming.inbox import explain
@@ -35,11 +37,11 @@ from runtime.telemetry import context
 from runtime.texts import make_storable
 from shop_connections import metrics
 from shop_connections.apply import TooSlow, read_here, save_changes
-from shop_connections.changes import MOST_CHANGES, find_changes
+from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, find_changes
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
-from shop_connections.shop_order import ShopHead
+from shop_connections.shop_order import ShopHead, is_before
 
 log = structlog.get_logger(__name__)
 
@@ -110,13 +112,19 @@ def process_next(source: str) -> Step:
         if not _lock(source):
             return "busy"
         shop = ShopConnection.objects.active().filter(source=source).first()
-        posts = ConnectionPost.objects.waiting().filter(source=source).order_by("id")
+        posts = ConnectionPost.objects.waiting().filter(source=source).order_by("-is_history", "id")
+        if shop is not None and shop.is_catching_up(timezone.now()):
+            posts = posts.filter(Q(is_history=True) | Q(received_at__lt=shop.live_at))
         post = posts.select_for_update().first() if shop is not None else None
         if shop is None or post is None:
             return "none"
+        turn = _find_turn(post, shop)
+        if turn.newest != post.id:
+            post = posts.select_for_update().get(id=turn.newest)
         try:
             _process_or_repeat(post, shop)
             post.state, post.done_at = PostState.DONE, Now()
+            _end_older(turn.older)
         except Exception as error:
             if isinstance(error, OperationalError | InterfaceError) or is_refusing(error):
                 raise  # the database's own state
@@ -143,6 +151,49 @@ def retry(*, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
     return changed
 
 
+def _end_older(ids: list[uuid.UUID]) -> None:
+    """End the posts of an order that a newer one made needless, and empty those of an erased person."""
+    rows = ConnectionPost.objects.waiting().filter(id__in=ids)
+    by_hashes: dict[tuple[str, ...], list[uuid.UUID]] = {}
+    for id, order_id, hashes in rows.values_list("id", "order_id", "address_hashes"):
+        by_hashes.setdefault((str(order_id), *hashes), []).append(id)
+    rows.update(state=PostState.DONE, done_at=Now(), reason=LATE)
+    for (order, *hashes), same in by_hashes.items():
+        if is_of_erased(uuid.UUID(order), hashes):
+            ConnectionPost.objects.filter(id__in=same).erase()
+
+
+class _Turn(NamedTuple):
+    newest: uuid.UUID  # the post to process
+    older: list[uuid.UUID]  # those that it makes needless
+
+
+def _find_turn(post: ConnectionPost, shop: ShopConnection) -> _Turn:
+    """Return the newest waiting post of an order whose oldest is `post`, since each has the whole order.
+
+    It must be as certain as that of `post` what the shop had told: saves before going live are apart from
+    those since then. A save that lies ahead of its post's arrival is not known to be the newest.
+    """
+    offset = clock_offset(shop.source, also=post)
+    live_at = shop.live_at if shop.state == ShopConnection.State.LIVE else None
+
+    def side(received_at: dt.datetime, saved_at: dt.datetime | None) -> bool | None:
+        """Return on which side of going live a save is; None if its time is not certain."""
+        if saved_at is None or not is_before(saved_at, received_at, offset):
+            return None
+        return live_at is not None and saved_at + offset >= live_at
+
+    of_post = side(post.received_at, post.modified_at)
+    if post.order_id is None or post.is_history or of_post is None:
+        return _Turn(post.id, [])
+    rows = ConnectionPost.objects.waiting().filter(
+        source=post.source, order_id=post.order_id, address=post.address, is_history=False
+    )
+    read = rows.order_by("modified_at", "id").values_list("id", "received_at", "modified_at")
+    ids = [id for id, received_at, saved_at in read if side(received_at, saved_at) is of_post]
+    return _Turn(ids[-1], ids[:-1])
+
+
 def list_foreign(shop: ShopConnection) -> list[str]:
     """Return the addresses of posts that cannot be used because the connection does not know them."""
     unusable = ConnectionPost.objects.unusable().filter(source=shop.source).exclude(address="")
@@ -155,8 +206,8 @@ def find_order_id(shop: ShopConnection, head: ShopHead) -> uuid.UUID:
     id = our_id(source=shop.source, id=head.id)
     if not head.key:
         return id
-    known = Order.objects.filter(id=id).values_list("shop_key", flat=True).first()
-    return id if known in (None, "", head.key) else our_id(source=shop.source, id=f"{head.id} {head.key}")
+    key = Order.objects.filter(id=id).values_list("shop_key", flat=True).first()
+    return id if key in (None, "", head.key) else our_id(source=shop.source, id=f"{head.id} {head.key}")
 
 
 _ERASED = """
@@ -238,7 +289,7 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         if order is not None and order.source != shop.source:
             raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {shop.source}")
         here = read_here(order) if order is not None else None
-        outcome = find_changes(
+        differences = find_changes(
             here,
             there,
             shop=shop,
@@ -246,14 +297,38 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             first_post_at=_first_post_at(post) if there.is_import else None,
             most=most,
         )
-        post.reason = outcome.left_out
-        post.reference = outcome.order.number[:100]
-        save_changes(outcome, here, shop, id=id, received_at=post.received_at, until=until)
+        if post.is_history:
+            silent = [change._replace(notify=False) for change in differences.changes]
+            differences = differences._replace(changes=silent)
+        elif _may_be_of_trial(shop, here, differences):
+            differences = differences._replace(doubts=[*differences.doubts, OF_TRIAL])
+        post.reason = differences.left_out
+        post.reference = differences.order.number[:100]
+        save_changes(differences, here, shop, id=id, received_at=post.received_at, until=until)
         order = cast("Order | None", held.row)
         if order is not None:
             order.shop_key = order.shop_key or head.key
-            newest = filter(None, [order.reported_at, outcome.order.modified_at])
-            order.reported_at = max(newest, default=order.created_at)
+            newest = filter(None, [order.reported_at, differences.order.modified_at])
+            order.reported_at = max(newest, default=NEVER)
+
+
+#: The time of the newest save of an order of which none has a usable time.
+NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: The line for a change of which nobody knows whether it was made in the trial.
+OF_TRIAL = (
+    "going live: The shop was not compared at that moment. If this was changed before, the shop has told it,"
+    " too."
+)
+
+
+def _may_be_of_trial(shop: ShopConnection, here: Here | None, differences: Differences) -> bool:
+    """Return whether a change that is told may have been made in the trial, by a save whose post was lost."""
+    if here is None or here.order.reported_at is None or shop.live_at is None:
+        return False
+    was_compared = not (shop.going_live or {}).get("problem")
+    if was_compared or here.order.reported_at >= shop.live_at:
+        return False
+    return any(change.notify and change.at >= shop.live_at for change in differences.changes)
 
 
 def _first_post_at(post: ConnectionPost) -> dt.datetime | None:

@@ -38,18 +38,16 @@ from web.api.problem_types import (
     METHOD_NOT_ALLOWED,
     OVERLOADED,
     TOO_LARGE,
-    TOO_MANY_REQUESTS,
     Repeat,
     declare_type,
 )
 from web.api.problems import problem_response, unknown_path
-from web.api.throttle import count_request
 from web.front.posts import SignedPosts, register_signed_posts
 
 log = structlog.get_logger(__name__)
 
-#: The most posts of a connection in one second, and how many may wait for a worker.
-MOST_A_SECOND, MOST_WAITING = 50, 10_000
+#: How many posts of a connection may wait for a worker, and the bytes of their bodies.
+MOST_WAITING, MOST_WAITING_BYTES = 10_000, 200_000_000
 #: When this process last noted a refused post, by connection (monotonic).
 _noted_at: dict[uuid.UUID, float] = {}
 UNREADABLE = declare_type(
@@ -67,12 +65,13 @@ _STORE = """
         SELECT %(id)s, %(source)s::varchar, %(body)s, %(order_id)s::uuid, %(modified_at)s::timestamptz,
             %(address)s, %(hashes)s::jsonb
         WHERE (
-            SELECT count(*) FROM (
-                SELECT FROM connection_posts
+            SELECT count(*) < %(most)s::int AND coalesce(sum(octet_length(body)), 0) < %(most_bytes)s::bigint
+            FROM (
+                SELECT body FROM connection_posts
                 WHERE source = %(source)s::varchar AND state = 'waiting'
                 LIMIT %(most)s::int
             ) AS waiting
-        ) < %(most)s::int
+        )
         RETURNING id
     ), noted AS (
         UPDATE shop_connections SET last_post_at = statement_timestamp(),
@@ -120,12 +119,9 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
             return HttpResponse()
         _note_refusal(connection)
         raise refusal(UNSIGNED, "The signature is missing or wrong. The webhook's secret must be this one's.")
-    # Only the shop itself can use up its limit.
-    if count_request(f"connect:{connection.source}") > MOST_A_SECOND:
-        detail = f"A shop may post {MOST_A_SECOND} webhooks a second."
-        raise refusal(TOO_MANY_REQUESTS, detail, **{"Retry-After": "1"})
     if not store_post(connection, body):
-        detail = f"{MOST_WAITING:,} posts of this shop wait for a worker. Nothing was stored."
+        most = f"{MOST_WAITING:,} posts or {MOST_WAITING_BYTES:,} bytes"
+        detail = f"At most {most} of this shop wait for a worker. Nothing was stored."
         raise refusal(OVERLOADED, detail, **{"Retry-After": "60"})
     metrics.POSTS.labels(connection.source, "stored").inc()
     posts.wake()
@@ -161,6 +157,7 @@ def store_post(connection: ShopConnection, body: bytes) -> bool:
         "address": head.address if head else "",
         "hashes": json.dumps(hashes_in(text)),
         "most": MOST_WAITING,
+        "most_bytes": MOST_WAITING_BYTES,
         "connection": connection.id,
         "every": ShopConnection.EVERY,
     }

@@ -102,7 +102,7 @@ class ShopOrder:
             time: dt.datetime | None = getattr(self, name)
             if time is None:
                 return None
-            if _seconds(time, received_at) + offset.total_seconds() > CLOCKS_APART.total_seconds():
+            if not is_before(time, received_at, offset):
                 doubts.append(f"{name}: It is in the future. The time of the post is used.")
                 return received_at
             return min(time + offset, received_at)
@@ -122,8 +122,9 @@ class ShopOrder:
         )
 
 
-def _seconds(time: dt.datetime, since: dt.datetime) -> float:
-    return (time - since).total_seconds()
+def is_before(time: dt.datetime, received_at: dt.datetime, offset: dt.timedelta) -> bool:
+    """Return whether a time by the shop's clock can be that of a change in a post that came then."""
+    return (time - received_at) + offset <= CLOCKS_APART
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.admin.email_preview import framed
-from notifications.content import samples
+from notifications.content import sample_orders
 from notifications.content.profiles import profile_of
 from notifications.content.rendering import render_email
 from notifications.content.template_files import event_types
@@ -105,7 +105,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         email = render_email(
             event_type=event,
             locale=profile.default_locale or "en",
-            context=samples.order_for(event),
+            context=sample_orders.order_for(event),
             profile=profile,
         )
         return framed(email.body_html, image=profile.logo_url)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from django.conf import settings
 
 from notifications.content.new_emails import log_and_wake
-from notifications.content.parts import RenderedEmail
+from notifications.content.render_files import RenderedEmail
 from notifications.models import CONTENT, EmailNotification
 from notifications.states.transitions import ENDED, EndedBy
 from notifications.suppressions import suppressed_among

@@ -1,8 +1,9 @@
-"""Save, publish, restore and withdraw the own sentences of e-mails."""
+"""Check, save, publish, restore and withdraw the own sentences of e-mails."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict
 
 import structlog
 from django.db import transaction
@@ -10,14 +11,27 @@ from django.db.models import Max
 from django.db.models.functions import Now
 
 from notifications.content import own_text
-from notifications.content.published import TextEntry, entry_of, key_of, read_entries
-from notifications.content.sentences import original
+from notifications.content.own_text import ShopText
+from notifications.content.sentences import Sentence, original, read_keys, sentences_of
+from notifications.content.shop_texts import TextEntry, entry_of, key_of
 from notifications.content.template_files import Key
 from notifications.models import EmailText, EmailTextVersion
 from runtime.database.transactions import after_commit
 from runtime.process import cached_rows
 
 log = structlog.get_logger(__name__)
+
+
+class Trouble(TypedDict):
+    """What a later release or another file of the shop changed about an own text.
+
+    `now` is the present original; "" if no sample has the sentence.
+    """
+
+    says: str
+    text: str
+    original: str
+    now: str
 
 
 class Changed(Exception):
@@ -30,6 +44,43 @@ class HasMistakes(Exception):
     def __init__(self, mistakes: Mapping[Key, str]) -> None:
         super().__init__("; ".join(f"{key.msgid or key.context}: {text}" for key, text in mistakes.items()))
         self.mistakes = mistakes
+
+
+def read_entries(
+    entries: Iterable[TextEntry], *, event_type: str, language: str
+) -> tuple[dict[Key, ShopText], dict[Key, str]]:
+    """Return the own texts that can be used, and for the others why not."""
+    sentences, by_key = sentences_of(event_type), read_keys(event_type, language)
+    own, mistakes = {}, {}
+    for entry in entries:
+        key = key_of(entry)
+        sentence = by_key.get(key) or Sentence(*key[:3])
+        try:
+            own[key] = own_text.read(entry["text"], variables=sentences.allowed(sentence))
+        except own_text.Mistake as mistake:
+            mistakes[key] = str(mistake)
+    return own, mistakes
+
+
+def find_troubles(entries: Iterable[TextEntry], *, event_type: str, language: str) -> Sequence[Trouble]:
+    """Return what is different now about the published own texts of an e-mail."""
+    entries = list(entries)
+    present = read_keys(event_type, language)
+    _, mistakes = read_entries(entries, event_type=event_type, language=language)
+    troubles = []
+    for entry in entries:
+        key = key_of(entry)
+        now = original(key, language) if key in present else ""
+        if key in mistakes:
+            says = f"Your text is not used, and the original is sent. {mistakes[key]}"
+        elif key not in present:
+            says = "No sample order has this sentence. Your text is used only if an e-mail still has it."
+        elif now != entry["original"]:
+            says = "Your text was written for an older original. If it still fits, publish it again."
+        else:
+            continue
+        troubles.append(Trouble(says=says, text=entry["text"], original=entry["original"], now=now))
+    return troubles
 
 
 def make_entries(texts: Mapping[Key, str], *, language: str) -> list[TextEntry]:

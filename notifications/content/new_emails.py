@@ -15,8 +15,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from notifications.content.parts import RenderedEmail
 from notifications.content.profiles import find_profile
+from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import render_email
 from notifications.events import end_event
 from notifications.log import log_created

@@ -1,8 +1,8 @@
 """Read a text that an editor wrote in place of a sentence.
 
-It may contain variables such as `{reference}`. If the sentence is a paragraph of the e-mail, it may also
-contain `**bold**`, links such as `[text](https://…)`, and line breaks between paragraphs. Nothing else is
-markup. The result is format strings for `%`: rendering inserts the values and never parses them.
+It may contain variables such as `{reference}`, `**bold**`, links such as `[text](https://…)`, and line breaks
+between paragraphs. Nothing else is markup. The result is format strings for `%`: rendering inserts the values
+and never parses them. A sentence that is no paragraph of the e-mail has the text without its markup.
 """
 
 from __future__ import annotations
@@ -35,21 +35,12 @@ class NotStorable(Mistake):
 
 @dataclass(slots=True)
 class ShopText:
-    """A text as format strings: as one line and as paragraphs, each for HTML and for plain text."""
+    """A text as format strings: for plain text, and for HTML as one line and as paragraphs."""
 
     names: set[str] = field(default_factory=set)
-    line: str = ""
-    line_html: Markup = field(default_factory=Markup)
     text: str = ""
+    line_html: Markup = field(default_factory=Markup)
     paragraphs: list[Markup] = field(default_factory=list)
-
-    def at(self, place: str, *, is_html: bool) -> str:
-        """Return the format string for a place of `template_files`."""
-        if not is_html:
-            return self.text if place else self.line
-        if not place:
-            return self.line_html
-        return Markup(f"</p>\n{place}").join(self.paragraphs)  # noqa: S704 - the tag of the file
 
 
 def clean(text: str) -> str:
@@ -63,14 +54,12 @@ def clean(text: str) -> str:
     return text
 
 
-def read(text: str, *, variables: Collection[str], is_paragraph: bool) -> ShopText:
-    """Read a text that may use `variables`. Raise `Mistake` with what is wrong."""
+def read(text: str, *, variables: Collection[str] | None = None) -> ShopText:
+    """Read a text that may use `variables`, or any for None. Raise `Mistake` with what is wrong."""
     text = clean(text)
-    if not is_paragraph and "\n" in text:
-        raise Mistake("Write it in one line.")
     used = _VARIABLE.findall(text)
     for name in used:
-        if name not in variables:
+        if variables is not None and name not in variables:
             listed = ", ".join(f"{{{name}}}" for name in sorted(variables))
             raise Mistake(f"{{{name}}} is no variable of this sentence. Use {listed or 'none'}.")
     if len(used) > VARIABLES_LIMIT:
@@ -78,12 +67,11 @@ def read(text: str, *, variables: Collection[str], is_paragraph: bool) -> ShopTe
     own = ShopText(set(used))
     lines, texts = [], []
     for source in re.split(r"\s*\n\s*", text):
-        pieces = list(_pieces(source)) if is_paragraph else [(_filled(source), "", "")]
+        pieces = list(_pieces(source))
         lines.append("".join(plain for plain, _, _ in pieces))
         texts.append("".join(f"{plain} ({url})" if url else plain for plain, url, _ in pieces))
         own.paragraphs.append(Markup().join(_as_html(*piece) for piece in pieces))
-    own.line, own.text = " ".join(lines), "\n\n".join(texts)
-    own.line_html = escape(own.line)
+    own.text, own.line_html = "\n\n".join(texts), escape(" ".join(lines))
     return own
 
 

@@ -26,6 +26,7 @@ class Profile:
     postal_address: str
     url: str
     default_locale: str = ""
+    time_zone: str = ""
     colour: str = ""
     logo_url: str = ""
     copy_to: str = ""
@@ -59,6 +60,7 @@ def profile_of(row: MailProfile) -> Profile:
         postal_address=row.postal_address,
         url=row.url,
         default_locale=row.default_locale,
+        time_zone=row.time_zone,
         colour=row.colour,
         logo_url=row.logo_url,
         copy_to=row.copy_to,

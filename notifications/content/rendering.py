@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from babel import Locale, UnknownLocaleError
@@ -28,15 +29,18 @@ from babel.dates import format_date
 from babel.numbers import NumberPattern, get_territory_currencies
 from django.conf import settings
 
-from notifications.content import published
-from notifications.content.parts import RenderedEmail, place_of, render_parts
+from notifications.content import shop_texts
 from notifications.content.profiles import Profile, from_settings
-from notifications.content.template_files import NO_WORDS, Words, event_types
+from notifications.content.render_files import RenderedEmail, place_of, render_parts
+from notifications.content.template_files import NO_WORDS, Notes, Words, event_types
+from notifications.content.time_zones import find_zone
 from runtime.texts import break_links, one_line
 
-#: The form of a language tag, which is also in the API's document. Babel lacks many that browsers send, such
-#: as de-US, and no order may be refused for one.
-LANGUAGE_TAG = "[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}"
+#: The form of a language tag of BCP 47, which is also in the API's document. Shops also write underscores.
+#: Babel lacks many that browsers send, such as de-US, and no order may be refused for one.
+LANGUAGE_TAG = "(?:[A-Za-z]{2,3}|[iIxX][-_][A-Za-z0-9]{1,8})(?:[-_][A-Za-z0-9]{1,8})*"
+#: RFC 5646 asks for room for so many characters.
+LONGEST_TAG = 35
 #: Which currencies are in use is a matter of the release, not of the day on which a process started.
 _CURRENCIES_OF = dt.date(2026, 11, 1)
 _LETTER_BY_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
@@ -69,6 +73,7 @@ class TemplateFailed(Exception):
     def __init__(self, *, event_type: str, error: Exception) -> None:
         what = f"{type(error).__name__}{place_of(error)}"
         super().__init__(f"the e-mail of {event_type} cannot be rendered: {what}")
+        self.event_type = event_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,9 @@ def render_email(
     profile: Profile | None = None,
     words: Words | None = None,
 ) -> RenderedEmail:
-    """Render the e-mail of an event in the language of `locale`, or in English if it has no catalogue.
+    """Render the e-mail of an event in the language of `locale` if it has a catalogue.
+
+    Otherwise use that of the profile's default locale, or English.
 
     The default `profile` is that of the settings, and the default `words` are the published own texts of the
     profile and the language. `localize` describes `context`. Raise `UnknownEmail`, or `TemplateFailed` if a
@@ -96,17 +103,23 @@ def render_email(
     profile = profile or from_settings()
     localized = localize(locale=locale, context=context, profile=profile)
     if words is None:
-        words = published.find(source=profile.source, event_type=event_type, language=localized.language)
+        words = shop_texts.find(source=profile.source, event_type=event_type, language=localized.language)
     return render_localized(event_type=event_type, localized=localized, words=words)
 
 
-def render_localized(*, event_type: str, localized: TemplateData, words: Words = NO_WORDS) -> RenderedEmail:
-    """Render the e-mail of an event from data that `show` has made. Raise as `render_email` does."""
+def render_localized(
+    *, event_type: str, localized: TemplateData, words: Words = NO_WORDS, notes: Notes | None = None
+) -> RenderedEmail:
+    """Render the e-mail of an event from what `localize` returned. Raise as `render_email` does."""
     if event_type not in event_types():
         raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
     try:
         return render_parts(
-            event_type=event_type, language=localized.language, data=localized.data, words=words
+            event_type=event_type,
+            language=localized.language,
+            data=localized.data,
+            words=words,
+            notes=notes,
         )
     except Exception as error:
         raise TemplateFailed(event_type=event_type, error=error) from error
@@ -116,15 +129,17 @@ def localize(*, locale: str, context: Mapping[str, object], profile: Profile) ->
     """Return the data for the templates. The end of a key of `context` says how its value is shown.
 
     - an int under `…_amount` as money in minor units of `context["currency"]`;
-    - a datetime under `…_at` as its date in UTC;
+    - a datetime under `…_at` as its date in the time zone `context["time_zone"]`, or else in the profile's;
     - a string under `…_url` unchanged if it is an http(s) URL, else as an empty string;
     - a `reason`, which is the shop's, as one line without invisible characters;
     - every other string likewise, and so that mail programs link nothing in it;
     - a list of mappings, or of strings, by the same rules.
     """
-    reader = _reader(locale)
+    reader = _reader(locale, profile.default_locale)
     currency = str(context.get("currency", ""))
-    data = {key: _presentable(key, value, currency=currency, locale=reader) for key, value in context.items()}
+    zone = find_zone(str(context.get("time_zone", ""))) or find_zone(profile.time_zone) or dt.UTC
+    way = _Way(reader, currency, zone)
+    data = {key: _presentable(key, value, way) for key, value in context.items()}
     data |= {
         "lang": f"{reader.language}-{reader.territory}" if reader.territory else reader.language,
         "shop_name": profile.shop_name,
@@ -174,20 +189,25 @@ def was_currency(code: str) -> bool:
 
 def is_locale(tag: str) -> bool:
     """Tell whether a text has the form of a language tag, such as "en" or "de-AT"."""
-    return re.fullmatch(LANGUAGE_TAG, tag) is not None
+    return len(tag) <= LONGEST_TAG and re.fullmatch(LANGUAGE_TAG, tag) is not None
+
+
+def email_language(locale: str, *, profile: Profile) -> str:
+    """Return the code of the language in which `render_email` writes."""
+    return _reader(locale, profile.default_locale).language
 
 
 @functools.lru_cache(maxsize=1024)
-def nearest_locale(text: str, *, longest: int) -> str | None:
+def nearest_locale(text: str) -> str | None:
     """Return the longest language tag that a text begins with and that Babel can format, or None.
 
-    >>> nearest_locale("en_US.UTF-8", longest=20), nearest_locale("sl_SL", longest=20)
+    >>> nearest_locale("en_US.UTF-8"), nearest_locale("sl_SL")
     ('en_US', 'sl')
     """
     match = re.match(rf"{LANGUAGE_TAG}(?![A-Za-z0-9])", text)
     tag = match[0] if match else ""
     while tag:
-        if len(tag) <= longest:
+        if len(tag) <= LONGEST_TAG:
             with contextlib.suppress(ValueError, UnknownLocaleError):
                 Locale.parse(tag.replace("-", "_"))
                 return tag
@@ -200,21 +220,19 @@ _ENGLISH = Locale("en")
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(tag: str) -> Locale | None:
-    """Return Babel's locale of a tag, or else of its language."""
-    if not is_locale(tag):
-        return None
-    name = tag.replace("-", "_")
-    for candidate in (name, name.partition("_")[0]):
-        with contextlib.suppress(ValueError, UnknownLocaleError):
-            return Locale.parse(candidate)
-    return None
+    """Return Babel's nearest locale of a tag."""
+    near = nearest_locale(tag) if is_locale(tag) else None
+    return Locale.parse(near.replace("-", "_")) if near else None
 
 
 @functools.lru_cache(maxsize=1024)
-def _reader(tag: str) -> Locale:
-    """Return the locale if its language has a catalogue, else English, for both sentences and numbers."""
-    locale = _parsed(tag)
-    return locale if locale and locale.language in dict(settings.LANGUAGES) else _ENGLISH
+def _reader(tag: str, default: str = "") -> Locale:
+    """Return the locale of the first tag whose language has a catalogue, else English.
+
+    Both sentences and numbers are written for it.
+    """
+    locales = filter(None, map(_parsed, (tag, default)))
+    return next((locale for locale in locales if locale.language in dict(settings.LANGUAGES)), _ENGLISH)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -226,17 +244,13 @@ def _money_pattern(locale: Locale, digits: int) -> NumberPattern:
 
 @functools.lru_cache(maxsize=1024)
 def _date(day: dt.date, locale: Locale) -> str:
-    return format_date(day, "long", locale)
-
-
-def _write_date(when: dt.datetime, locale: Locale) -> str:
     # A no-break space keeps the day and the month on one line.
-    return _date(when.astimezone(dt.UTC).date(), locale).replace(" ", _NO_BREAK, 1)
+    return format_date(day, "long", locale).replace(" ", _NO_BREAK, 1)
 
 
 def write_date(when: dt.datetime, *, locale: str) -> str:
-    """Return a day as the e-mails of a language write it."""
-    return _write_date(when, _reader(locale))
+    """Return a day in UTC as the e-mails of a language write it."""
+    return _date(when.astimezone(dt.UTC).date(), _reader(locale))
 
 
 def name_country(code: str, *, locale: str) -> str:
@@ -253,7 +267,15 @@ def _money(amount: int, currency: str, locale: Locale) -> str:
     return _LETTER_BY_DIGIT.sub(_NO_BREAK, written)
 
 
-def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> object:
+class _Way(NamedTuple):
+    """How the values of an e-mail are written."""
+
+    locale: Locale
+    currency: str
+    zone: dt.tzinfo
+
+
+def _presentable(key: str, value: object, way: _Way) -> object:
     match value:
         case "":
             return value
@@ -264,14 +286,14 @@ def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> o
         case bool():
             return value
         case int() if key.endswith("_amount"):
-            return _money(value, currency, locale)
+            return _money(value, way.currency, way.locale)
         case dt.datetime() if key.endswith("_at"):
-            return _write_date(value, locale)
+            return _date(value.astimezone(way.zone).date(), way.locale)
         case list():
             return [
-                {k: _presentable(k, v, currency=currency, locale=locale) for k, v in entry.items()}
+                {k: _presentable(k, v, way) for k, v in entry.items()}
                 if isinstance(entry, Mapping)
-                else _presentable(key, entry, currency=currency, locale=locale)
+                else _presentable(key, entry, way)
                 for entry in value
             ]
         case _:

@@ -6,7 +6,7 @@ of an order that owes the e-mail. `warm_up` also loads the catalogues and Babel'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -14,22 +14,22 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from jinja2 import TemplateSyntaxError, meta, nodes
 
-from notifications.content.parts import PARTS, place_of
+from notifications.content import sample_orders
 from notifications.content.profiles import from_settings
+from notifications.content.render_files import PARTS, place_of
 from notifications.content.rendering import TemplateFailed, is_currency, localize, render_localized
-from notifications.content.template_files import environment, event_types, our_folder
+from notifications.content.sentences import record
+from notifications.content.template_files import LAYOUT, environment, event_types, our_folder
 
 _ADDED = frozenset(
     {"lang", "shop_name", "shop_address", "shop_url", "shop_colour", "shop_logo_url", "subject"}
 )
-#: The data of e-mails. The first has every variable with a value. Others render other branches of `{% if %}`.
-Samples = Sequence[Mapping[str, object]]
 
 
-def check_templates(*, declared: Collection[str], samples: Samples) -> None:
+def check_templates(*, declared: Collection[str]) -> None:
     """Raise `ImproperlyConfigured` for a template that is missing, misplaced or cannot be rendered.
 
-    Exactly the events `declared` must have templates. A template may use the variables of `samples`.
+    Exactly the events `declared` must have templates. A template may use the variables of the samples.
     """
     ours = _files(our_folder())
     if missing := {f"{event}/{part}" for event in declared for part in PARTS} - ours:
@@ -48,22 +48,19 @@ def check_templates(*, declared: Collection[str], samples: Samples) -> None:
                 f"The e-mail template {name} does not compile: {error}{place_of(error)}"
             ) from error
     if theirs:
-        _check_variables(theirs, ours, samples[0])
-    for event in sorted(declared):
-        for context in samples:
-            localized = localize(locale="en", context=context, profile=from_settings())
-            try:
-                render_localized(event_type=event, localized=localized)
-            except TemplateFailed as failed:
-                cause = failed.__cause__
-                assert isinstance(cause, Exception)
-                why = f"{cause!r}{place_of(cause)}"
-                if isinstance(cause, RecursionError):
-                    why = (
-                        "a template extends or includes itself. "
-                        "To extend the file that it replaces, it names orderpost/<file>."
-                    )
-                raise ImproperlyConfigured(f"The e-mail of {event} cannot be rendered: {why}") from cause
+        _check_variables(theirs, ours, next(iter(sample_orders.of(LAYOUT).values())))
+    try:
+        record(environment())
+    except TemplateFailed as failed:
+        cause = failed.__cause__
+        assert isinstance(cause, Exception)
+        why = f"{cause!r}{place_of(cause)}"
+        if isinstance(cause, RecursionError):
+            why = (
+                "a template extends or includes itself. "
+                "To extend the file that it replaces, it names orderpost/<file>."
+            )
+        raise ImproperlyConfigured(f"The e-mail of {failed.event_type} cannot be rendered: {why}") from cause
 
 
 def warm_up(*, sample: Mapping[str, object]) -> None:

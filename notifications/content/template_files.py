@@ -1,16 +1,15 @@
-"""The files of the e-mails, and the sentences that they say while one is rendered.
+"""The files of the e-mails, and the functions with which they say sentences.
 
 The files are Jinja2 templates, those of `EMAIL_TEMPLATES_DIR` before those of the same name in
 templates/emails. A `{% trans %}` of a file says the own text of a shop, or else that of the catalogue.
-Own texts have paragraphs and markup only where `Files` finds that a file has a paragraph.
+`{{ p(_("…")) }}` says it as a paragraph. While samples are rendered, these functions note what they say.
 """
 
 from __future__ import annotations
 
 import functools
 import gettext
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -26,28 +25,28 @@ from jinja2 import (
     FileSystemLoader,
     PrefixLoader,
     StrictUndefined,
-    nodes,
     pass_context,
     select_autoescape,
 )
 from jinja2.runtime import Context
 from jinja2.utils import missing
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from notifications.content.own_text import ShopText
 
 CATALOGUES = Path(__file__).parent.parent / "locale"
 #: The prefix of a project's file that a shop's file replaces.
 OURS = "orderpost"
-#: The functions that `{% trans %}` calls.
-SENTENCES = frozenset(["gettext", "ngettext", "npgettext", "pgettext"])
-#: The function of a file that shows a paragraph which only editors write.
-EXTRA = "own_paragraph"
-#: The keyword that `Files` adds to a sentence: the tag of its paragraph, or `IN_TEXT` in the text of an
-#: e-mail. A sentence elsewhere is one line.
-PLACE, IN_TEXT = "_place", "text"
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)\b[^>]*>")
-_VOID = frozenset(["br", "col", "hr", "img", "wbr"])
+#: The name of the sentences that all e-mails share, in place of an event.
+LAYOUT = "layout"
+#: What `Notes` have of a sentence that `p` made a paragraph.
+PARAGRAPH = "paragraph"
+_STYLE = "margin:0 0 14px"
+
+#: A sentence in each form: its context, msgid and plural.
+Name = tuple[str, str, str]
+#: The sentences that files said in their order, each with the names of the files, and `PARAGRAPH`.
+Notes = dict[Name, set[str]]
 
 
 class Key(NamedTuple):
@@ -69,21 +68,32 @@ class Words:
 
 NO_WORDS = Words()
 
-# Django's gettext finds the language again for each sentence, which takes a fifth of an e-mail's rendering.
-_catalogue: ContextVar[gettext.NullTranslations] = ContextVar("catalogue")
-_own: ContextVar[Mapping[Key, ShopText]] = ContextVar("own")
+
+class Said(Markup):
+    """A sentence in HTML as one line, and what `p` needs."""
+
+    name: Name = ("", "", "")
+    paragraphs: Sequence[Markup] = ()
+
+
+class _Speech(NamedTuple):
+    # Django's gettext finds the language again for each sentence, a fifth of an e-mail's rendering.
+    catalogue: gettext.NullTranslations
+    own: Mapping[Key, ShopText]
+    notes: Notes | None
+
+
+_speech: ContextVar[_Speech] = ContextVar("speech")
 
 
 @contextmanager
-def speaking(language: str, words: Words) -> Iterator[None]:
-    """Let the files say the own texts, or else those of the catalogue of a language."""
-    catalogue = _catalogue.set(translations(language))
-    own = _own.set(words.own)
+def speaking(language: str, words: Words, notes: Notes | None = None) -> Iterator[None]:
+    """Let the files say the own texts, or else those of the catalogue of a language, and fill `notes`."""
+    token = _speech.set(_Speech(translations(language), words.own, notes))
     try:
         yield
     finally:
-        _catalogue.reset(catalogue)
-        _own.reset(own)
+        _speech.reset(token)
 
 
 @functools.cache
@@ -97,37 +107,17 @@ def plural_rule(catalogue: gettext.NullTranslations) -> Callable[[int], int]:
     return rule
 
 
-class Files(Environment):
-    """Notes the place of each sentence of a file when it is read."""
-
-    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree = super()._parse(source, name, filename)
-        is_html = bool(name and name.endswith(".html"))
-        if is_html or (name and not name.endswith("subject.txt")):
-            _note_places(tree, is_html=is_html)
-            tree.set_environment(self)
-        return tree
-
-
-def _note_places(tree: nodes.Template, *, is_html: bool) -> None:
-    paragraph, depth = "", 0  # of elements within the paragraph, such as a link
-    for node in tree.find_all((nodes.TemplateData, nodes.Call)):
-        if isinstance(node, nodes.TemplateData):
-            for closing, tag in ((match[1], match) for match in _TAG.finditer(node.data)):
-                if tag[2].lower() == "p":
-                    paragraph, depth = "" if closing else tag[0], 0
-                elif tag[2].lower() not in _VOID:
-                    depth += -1 if closing else 1
-        elif isinstance(node, nodes.Call) and called(node) in SENTENCES:
-            place = (paragraph if depth == 0 else "") if is_html else IN_TEXT
-            if place:
-                const = nodes.Const(place.replace("%", "%%"), lineno=node.lineno)
-                node.kwargs.append(nodes.Keyword(PLACE, const, lineno=node.lineno))
-
-
-def called(node: nodes.Call) -> str:
-    """Return the name of the function that a node calls, or ""."""
-    return node.node.name if isinstance(node.node, nodes.Name) else ""
+@functools.lru_cache(maxsize=4096)  # a fortieth of an e-mail's rendering
+def look_up(catalogue: gettext.NullTranslations, name: Name, number: int) -> str:
+    """Return a catalogue's sentence as a format string, and "" for a paragraph that only editors write."""
+    context, text, plural = name
+    if not text:
+        return ""
+    if plural and context:
+        return catalogue.npgettext(context, text, plural, number)
+    if plural:
+        return catalogue.ngettext(text, plural, number)
+    return catalogue.pgettext(context, text) if context else catalogue.gettext(text)
 
 
 def make_environment(*, loader: BaseLoader, **_: Any) -> Environment:
@@ -137,7 +127,7 @@ def make_environment(*, loader: BaseLoader, **_: Any) -> Environment:
     that a file that replaces it can extend it.
     """
     ours = PrefixLoader({OURS: FileSystemLoader(our_folder())})
-    made = Files(
+    made = Environment(
         loader=ChoiceLoader([loader, ours]),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
@@ -147,11 +137,13 @@ def make_environment(*, loader: BaseLoader, **_: Any) -> Environment:
     made.newstyle_gettext = True  # type: ignore[attr-defined]  # gives the values to the functions
     made.globals.update(
         {
+            "_": _gettext,  # Jinja2's own looks for gettext at each call
             "gettext": _gettext,
             "ngettext": _ngettext,
             "pgettext": _pgettext,
             "npgettext": _npgettext,
-            EXTRA: _own_paragraph,
+            "own_paragraph": _own_paragraph,
+            "p": _p,
         }
     )
     return made
@@ -174,65 +166,85 @@ def event_types() -> frozenset[str]:
     return frozenset(path.parent.name for path in our_folder().glob("*/subject.txt"))
 
 
-def _say(context: Context, key: tuple[str, str, str, int], place: str, values: dict[str, Any]) -> str | None:
-    """Return the own text of a sentence, or None to say the catalogue's."""
-    own = _own.get().get(key)  # type: ignore[call-overload]  # a Key is such a tuple
-    if own is None:
-        return None
-    for name in own.names:
-        if name not in values:
-            # An own text may use variables that the original lacks. They have values, or else it is not used.
-            value = context.resolve_or_missing(name)
-            if value is missing or value is None or value == "":
-                return None
-            values[name] = value
-    said: str = own.at(place, is_html=context.eval_ctx.autoescape) % values
+def _say(context: Context, name: Name, number: int, values: dict[str, Any]) -> str:
+    """Return a sentence with its values: a `Said` in HTML if `p` can make more of it than one paragraph."""
+    catalogue, own_texts, notes = _speech.get()
+    form = plural_rule(catalogue)(number) if name[2] else 0
+    is_html = context.eval_ctx.autoescape
+    own = own_texts.get((*name, form)) if own_texts else None  # type: ignore[call-overload]  # a Key is such a tuple
+    if own is not None and _has_values(context, own, values):
+        if not is_html:
+            return own.text % values  # type: ignore[no-any-return]
+        said = Said(own.line_html % values)
+        said.paragraphs = [paragraph % values for paragraph in own.paragraphs]
+        return said
+    text = look_up(catalogue, name, number)
+    if notes is not None:
+        notes.setdefault(name, set()).add(str(context.name).rpartition("/")[2])
+    if not is_html or not text:
+        return text % values
+    if notes is None:
+        return Markup(text) % values  # noqa: S704 - of our catalogues
+    said = Said(Markup(text) % values)  # noqa: S704 - of our catalogues
+    said.name = name
     return said
 
 
-def _original(context: Context, text: str, values: dict[str, Any]) -> str:
-    return (Markup(text) if context.eval_ctx.autoescape else text) % values  # noqa: S704 - of our catalogues
+def _has_values(context: Context, own: ShopText, values: dict[str, Any]) -> bool:
+    """Add the values of variables that an own text has and its original lacks. Return whether all exist."""
+    for name in own.names:
+        if name not in values:
+            value = context.resolve_or_missing(name)
+            if value is missing or value is None or value == "":
+                return False
+            values[name] = value
+    return True
 
 
 @pass_context
-def _gettext(context: Context, text: str, /, *, _place: str = "", **values: Any) -> str:
-    said = _say(context, ("", text, "", 0), _place, values)
-    return _original(context, _catalogue.get().gettext(text), values) if said is None else said
+def _gettext(context: Context, text: str, /, **values: Any) -> str:
+    return _say(context, ("", text, ""), 0, values)
 
 
 @pass_context
-def _pgettext(context: Context, about: str, text: str, /, *, _place: str = "", **values: Any) -> str:
-    said = _say(context, (about, text, "", 0), _place, values)
-    return _original(context, _catalogue.get().pgettext(about, text), values) if said is None else said
+def _pgettext(context: Context, about: str, text: str, /, **values: Any) -> str:
+    return _say(context, (about, text, ""), 0, values)
 
 
 @pass_context
-def _ngettext(context: Context, text: str, plural: str, n: int, /, *, _place: str = "", **values: Any) -> str:
-    values.setdefault("num", n)
-    catalogue = _catalogue.get()
-    said = _say(context, ("", text, plural, plural_rule(catalogue)(n)), _place, values)
-    return _original(context, catalogue.ngettext(text, plural, n), values) if said is None else said
+def _ngettext(context: Context, text: str, plural: str, n: int, /, **values: Any) -> str:
+    return _say(context, ("", text, plural), n, {"num": n, **values})
 
 
 @pass_context
-def _npgettext(
-    context: Context, about: str, text: str, plural: str, n: int, /, *, _place: str = "", **values: Any
-) -> str:
-    values.setdefault("num", n)
-    catalogue = _catalogue.get()
-    said = _say(context, (about, text, plural, plural_rule(catalogue)(n)), _place, values)
-    return _original(context, catalogue.npgettext(about, text, plural, n), values) if said is None else said
+def _npgettext(context: Context, about: str, text: str, plural: str, n: int, /, **values: Any) -> str:
+    return _say(context, (about, text, plural), n, {"num": n, **values})
 
 
 @pass_context
-def _own_paragraph(context: Context, name: str, /, place: str = IN_TEXT) -> str:
-    """Return the paragraph `name` that an editor wrote, or "". In HTML, `place` is its tag."""
-    said = _say(context, extra_key(name), place.replace("%", "%%"), {})
-    if said is None:
-        return ""
-    if not context.eval_ctx.autoescape:
-        return said
-    return Markup(place) + said + Markup("</p>")  # noqa: S704 - the file's tag
+def _own_paragraph(context: Context, place: str, /, _tag: str = "") -> str:
+    """Return the paragraph that an editor wrote for a place, or "". Files once gave its tag, too."""
+    return _say(context, extra_key(place)[:3], 0, {})
+
+
+@pass_context
+def _p(context: Context, text: str, style: str = _STYLE) -> str:
+    """Return a sentence as a paragraph, or as those of its own text. Text that is not HTML stays as it is."""
+    if not text or not context.eval_ctx.autoescape:
+        return text
+    paragraphs: Sequence[str] = [text]
+    if isinstance(text, Said):
+        paragraphs = text.paragraphs or paragraphs
+        if (notes := _speech.get().notes) and text.name in notes:
+            notes[text.name].add(PARAGRAPH)
+    tag = _tag(style)
+    html = f"</p>\n{tag}".join([text if isinstance(text, Markup) else escape(text) for text in paragraphs])
+    return Markup(f"{tag}{html}</p>")  # noqa: S704 - both are escaped
+
+
+@functools.lru_cache(maxsize=64)
+def _tag(style: str) -> str:
+    return f'<p style="{escape(style)}">'
 
 
 def extra_key(name: str) -> Key:

@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db.models import F
 
 from notifications.content import editing
-from notifications.content.published import TextEntry, key_of
-from notifications.content.sentences import EXTRAS, LAYOUT, read_keys
-from notifications.content.template_files import Key, event_types, extra_key
+from notifications.content.sentences import EXTRAS, read_keys
+from notifications.content.shop_texts import TextEntry, key_of
+from notifications.content.template_files import LAYOUT, Key, event_types, extra_key
 from notifications.models import EmailText, EmailTextVersion, text_name
 
 #: The name in the audit of versions that a file made.

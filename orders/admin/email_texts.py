@@ -19,22 +19,22 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
 
-from notifications.content import editing, published
+from notifications.content import editing, shop_texts
+from notifications.content.editing import Trouble
 from notifications.content.own_text import LIMIT
-from notifications.content.parts import RenderedEmail
 from notifications.content.profiles import find_profile
-from notifications.content.published import TextEntry, Trouble, key_of
+from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import render_email
 from notifications.content.sentences import (
     EXTRAS,
-    LAYOUT,
     Sentence,
     example_numbers,
     original,
     read_keys,
     sentences_of,
 )
-from notifications.content.template_files import Key
+from notifications.content.shop_texts import TextEntry, key_of
+from notifications.content.template_files import LAYOUT, Key
 from notifications.models import EmailText, EmailTextVersion, MailProfile, text_name
 from notifications.provider_tests import default_event
 from orders.admin.previews import send_to_user
@@ -50,6 +50,8 @@ from web.admin.page_limits import TURNS, limit_page
 EDIT = "notifications.edit_texts"
 #: So many orders and versions are offered.
 ORDERS, VERSIONS = 10, 50
+#: The label of a sentence that no sample order has.
+NOT_IN_SAMPLES = "Not in the samples"
 _URL = "admin:notifications_emailtext"
 
 
@@ -330,20 +332,21 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
 
 
 def make_fields(page: TextsPage, texts: Mapping[Key, str], mistakes: Mapping[Key, str]) -> list[Field]:
-    """Return a field for each sentence, and for each text whose sentence is gone from the e-mail."""
+    """Return a field for each sentence, and for each text whose sentence no sample has."""
     sentences, present_keys = sentences_of(page.event_type), read_keys(page.event_type, page.language)
-    shared = published.versions.get().get(published.cache_key(page.event_type, page.language, ""))
+    shared = shop_texts.versions.get().get(shop_texts.cache_key(page.event_type, page.language, ""))
     for_all = shared.entries if shared and page.source else {}
     fields = []
     for key, sentence in present_keys.items():
         present = for_all[key]["text"] if key in for_all else original(key, page.language)
         variables = [*sentence.variables, *sorted(sentences.variables.difference(sentence.variables))]
         label, when = _label(key, sentence, page.language), sentence.when
-        fields.append(Field(key, label, when, present, sentence.is_paragraph, variables))
+        is_long = sentence.is_paragraph or not sentence.samples
+        fields.append(Field(key, label, when, present, is_long, variables))
     for key in texts.keys() - present_keys.keys():
         if texts[key]:
-            present = "The e-mail has no such sentence any more. Empty the field to remove your text."
-            fields.append(Field(key, "Not used", "", present, True, ()))
+            present = "No sample order has this sentence. Empty the field to remove your text."
+            fields.append(Field(key, NOT_IN_SAMPLES, "", present, True, ()))
     for field in fields:
         field.text, field.mistake = texts.get(field.key, ""), mistakes.get(field.key, "")
     return fields
@@ -352,6 +355,8 @@ def make_fields(page: TextsPage, texts: Mapping[Key, str], mistakes: Mapping[Key
 def _label(key: Key, sentence: Sentence, language: str) -> str:
     if not key.msgid:
         return EXTRAS[key.context]
+    if not sentence.samples:
+        return NOT_IN_SAMPLES
     label = "Subject" if sentence.is_subject else "Paragraph" if sentence.is_paragraph else "Heading or label"
     return f"{label}, for {example_numbers(key, language)}" if key.plural else label
 
@@ -371,9 +376,9 @@ def _preview(
     params = request.POST if request.method == "POST" else request.GET
     order = _find_order(request, page, params.get("order", ""))
     event_type = _event(request, page)
-    entries = [published.entry_of(field.key, field.text, "") for field in fields if field.text]
-    own, mistakes = published.read_entries(entries, event_type=page.event_type, language=page.language)
-    words = published.merge(
+    entries = [shop_texts.entry_of(field.key, field.text, "") for field in fields if field.text]
+    own, mistakes = editing.read_entries(entries, event_type=page.event_type, language=page.language)
+    words = shop_texts.merge(
         source=page.source,
         event_type=event_type,
         language=page.language,
@@ -429,7 +434,7 @@ def _troubles(row: EmailText | None) -> Sequence[Trouble]:
     if row is None or row.published is None:
         return ()
     version = row.versions.get(number=row.published)
-    return published.find_troubles(version.sentences, event_type=row.event_type, language=row.locale)
+    return editing.find_troubles(version.sentences, event_type=row.event_type, language=row.locale)
 
 
 def _number(text: str) -> int:

@@ -19,7 +19,7 @@ from notifications.models import OWN_ORDERS, EmailNotification
 from orders.admin.addresses import may_correct
 from orders.admin.search import orders_of
 from orders.breakdown import Row, break_down
-from orders.fields import NO_DETAILS, ORDER_FIELDS
+from orders.fields import DETAIL_NAMES, ORDER_FIELDS
 from orders.models import NEWEST_FIRST, STUCK, Order, UnexpectedPayment
 from orders.parcels import count_left, read_shipments
 from orders.timeline import name_lines, read_timeline, say_money
@@ -203,7 +203,7 @@ class OrderPage(admin.ModelAdmin[Order]):
 
     @admin.display(description="details")
     def detail_list(self, order: Order) -> SafeString | str:
-        details = ((name, order.details.get(name)) for name in NO_DETAILS)
+        details = ((name, order.details.get(name)) for name in DETAIL_NAMES)
         lines = (
             (name.replace("_", " ").capitalize(), line if isinstance(line, str) else ", ".join(line))
             for name, line in details

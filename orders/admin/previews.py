@@ -14,11 +14,11 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 
 from notifications.admin.email_preview import framed
-from notifications.content.parts import RenderedEmail
 from notifications.content.profiles import find_profile
+from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import TemplateFailed, render_email
 from notifications.services import send_preview
-from orders.emails import preview_context
+from orders.emails import language_of, preview_context
 from orders.events import EMAILS
 from orders.models import Order
 from orders.parcels import shown_in_preview
@@ -81,13 +81,14 @@ class PreviewPages(admin.ModelAdmin[Order]):
         if not self.has_view_permission(request):
             raise PermissionDenied
         order = get_object_or_404(Order, id=id)
-        language = order.locale if order.locale in dict(settings.LANGUAGES) else "en"
+        language = language_of(order)
         defaults = {"event": settings.NOTIFY_ON[0] if settings.NOTIFY_ON else EMAILS[0], "locale": language}
         params = request.POST if request.method == "POST" else request.GET
         form = TemplateForm({**defaults, **{key: params[key] for key in defaults if key in params}})
         if not form.is_valid():
             return order, form, None
         event, locale = form.cleaned_data["event"], form.cleaned_data["locale"]
+        locale = order.locale if locale == language else locale  # such as de-AT
         try:
             profile = find_profile(order.source)
             shipment = shown_in_preview(event, order)

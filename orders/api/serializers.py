@@ -11,7 +11,8 @@ from django.db import models
 from rest_framework import serializers
 
 from orders.bodies import longest
-from orders.fields import CHARGE_KINDS, NO_DETAILS
+from orders.emails import language_of
+from orders.fields import CHARGE_KINDS, DETAIL_NAMES
 from orders.models import Order, Shipment
 from web.api.fields import Choice, EmailAddress, Identifier, Text
 from web.api.pages import PageQuery, PeriodQuery, cursor_field
@@ -67,6 +68,7 @@ class OrderSerializer(serializers.Serializer[Order]):
     items = ItemSerializer(many=True)
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+    email_language = serializers.SerializerMethodField(help_text="In which its e-mails are written")
     charges = ChargeSerializer(many=True, required=False, help_text="Absent if the order has none")
     # Each of these is absent if the order has none.
     delivery_address = serializers.ListField(child=serializers.CharField(), required=False)
@@ -75,6 +77,7 @@ class OrderSerializer(serializers.Serializer[Order]):
     payment_method = serializers.CharField(required=False)
     customer_note = serializers.CharField(required=False)
     order_url = serializers.CharField(required=False, help_text="The order's page in the shop")
+    time_zone = serializers.CharField(required=False, help_text="Of the dates in the order's e-mails")
     source = serializers.CharField(  # type: ignore[assignment] # the field hides an attribute of DRF's
         required=False, help_text="The system that owns the order. Absent if this system owns it"
     )
@@ -82,6 +85,9 @@ class OrderSerializer(serializers.Serializer[Order]):
         required=False,
         help_text="When a payment came that must be returned. Absent if none must",
     )
+
+    def get_email_language(self, order: Order) -> str:
+        return language_of(order)
 
     def to_representation(self, instance: Order) -> dict[str, Any]:
         """Return an order as these fields would, but five times as fast: every write shows an order.
@@ -93,10 +99,11 @@ class OrderSerializer(serializers.Serializer[Order]):
         shown: dict[str, Any] = dict(zip(_NAMES, _values(instance), strict=True))
         for name, convert in _CONVERT.items():
             shown[name] = convert(shown[name])
+        shown["email_language"] = self.get_email_language(instance)
         if instance.charges:
             shown["charges"] = instance.charges
         if instance.details:
-            shown |= {name: instance.details[name] for name in NO_DETAILS if name in instance.details}
+            shown |= {name: instance.details[name] for name in DETAIL_NAMES if name in instance.details}
         if instance.source:
             shown["source"] = instance.source
         if instance.unexpected_payment_at:
@@ -113,7 +120,7 @@ def _instant(time: dt.datetime) -> str:
     return time.isoformat().removesuffix("+00:00") + "Z"
 
 
-#: The fields that each answer has.
+#: The columns that each answer has.
 _NAMES = tuple(name for name, field in OrderSerializer().fields.items() if field.required)
 _ITEM = tuple(ItemSerializer().fields)
 _values = operator.attrgetter(*_NAMES)

@@ -21,10 +21,10 @@ from rest_framework import serializers
 from events.consuming.envelope import Envelope, Rejected
 from events.counters import FALLBACKS_USED
 from notifications import connected
-from notifications.content.rendering import nearest_locale
+from notifications.content.time_zones import LONGEST_ZONE, find_zone
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
-from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, Locale, OrderBody, longest
+from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, OrderBody
 from orders.breakdown import as_stored
 from orders.emails import default_locale
 from orders.events import EVENTS
@@ -58,13 +58,17 @@ class OwnedElsewhere(Rejected):
     """The order belongs to another system. The text names it, and not every sender may read that."""
 
 
-class ReportedLocale(Locale):
-    """A language tag that Babel can format."""
+class ReportedZone(Text):
+    """The time zone of an order: an IANA name, or the offset of its day."""
 
-    def run_validation(self, data: Any = serializers.empty) -> str:
-        value = super().run_validation(data)
-        if nearest_locale(value, longest=self.max_length or 0) != value:
-            raise serializers.ValidationError(f"{value} is a language, but we cannot format it.")
+    default_error_messages = {
+        "zone": "This is neither the IANA name of a time zone, such as Europe/Berlin, nor an offset."
+    }
+
+    def to_internal_value(self, data: Any) -> str:
+        value = super().to_internal_value(data)
+        if find_zone(value) is None:
+            self.fail("zone")
         return value
 
 
@@ -100,10 +104,10 @@ class ExternalOrder(FactBody, OrderBody):
         wanted="three capital letters, such as USD",
         help_text="ISO 4217; USD if absent",
     )
-    locale = ReportedLocale(
+    time_zone = ReportedZone(
         required=False,
-        max_length=longest("locale"),
-        help_text="Language of the e-mails; if absent, that of the shop's profile, or en",
+        max_length=LONGEST_ZONE,
+        help_text="Of the dates in e-mails: an IANA name or an offset. If absent, that of the shop's profile",
     )
     refunded_amount = Integer(
         required=False, min_value=0, max_value=MAX_AMOUNT, default=0, help_text="In minor units; 0 if absent"

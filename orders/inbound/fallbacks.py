@@ -111,8 +111,7 @@ def _cut_item(parts: Mapping[str, Field], item: Any) -> Any:
 
 
 def _near_locale(field: Field, value: Any) -> tuple[str | None, str]:
-    most = getattr(field, "max_length", 0)
-    near = nearest_locale(value, longest=most) if isinstance(value, str) else None
+    near = nearest_locale(value) if isinstance(value, str) else None
     return near, f"It became {near}." if near else "It became the default of the shop's profile."
 
 
@@ -135,6 +134,7 @@ FALLBACKS: Mapping[str, Callable[[Field, Any], tuple[Any, str]]] = {
     "payment_method": _cut_line,
     "customer_note": _cut_text,
     "order_url": _always(None, _LEFT_OUT),
+    "time_zone": _always(None, "That of the shop's profile is used."),
     "placed_at": _always(None, "The event's time is used."),
     "carrier": _cut_text,
     "tracking_number": _always(None, _LEFT_OUT),

@@ -52,7 +52,7 @@ class Migration(migrations.Migration):
                 ("user_id", models.UUIDField()),
                 ("email", models.CharField(max_length=254)),
                 ("name", models.CharField(max_length=200, default="", blank=True)),
-                ("locale", models.CharField(max_length=20, default="en")),
+                ("locale", models.CharField(max_length=35, default="en")),
                 ("reference", models.CharField(max_length=100, default="", blank=True)),
                 (
                     "source",

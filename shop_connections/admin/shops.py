@@ -30,7 +30,7 @@ from shop_connections import posts as posts_of_shops
 from shop_connections.clocks import clock_offset, describe_clock
 from shop_connections.encryption import KeyMissing, encrypt
 from shop_connections.missing import repair, try_key
-from shop_connections.models import TRIAL, ConnectionPost, ShopConnection
+from shop_connections.models import TRIAL, ConnectionPost, ConnectionPostQuerySet, ShopConnection
 from shop_connections.platforms import platform_of
 from shop_connections.services import (
     ShopRefusal,
@@ -57,8 +57,8 @@ from web.admin.tiles import bounded, count_each
 State = ShopConnection.State
 #: How many e-mails of the trial a page shows, and seconds between two refreshes of an open page.
 SHOWN_EMAILS, REFRESH_SECONDS = 20, 5
-#: How many missing orders a page names.
-SHOWN_MISSING = 50
+#: How many missing orders, and reasons of unusable posts, a page names.
+SHOWN_MISSING, SHOWN_REASONS = 50, 3
 #: The form of `datetime-local`.
 MINUTE = "%Y-%m-%dT%H:%M"
 COLOURS = {State.WAITING: "pending", State.TRIAL: "processing", State.LIVE: "sent", State.OFF: "discarded"}
@@ -281,10 +281,12 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             "is_future": bool(shop.live_at and shop.live_at > timezone.now()),
             "live_at": format_time(shop.live_at) if shop.live_at else "",
             "unusable": posts.unusable().count(),
+            "reasons": _reasons(posts) if request.user.has_perm("connections.view_connectionpost") else [],
             "waiting": posts.waiting().count(),
             "is_readable": shop.is_readable(),
             "missing": posts.missing().count(),
             "checked_at": format_time(shop.checked_at) if shop.checked_at else "",
+            "catching_up": shop.is_catching_up(timezone.now()),
             "foreign": posts_of_shops.list_foreign(shop),
             "clock": describe_clock(clock_offset(shop.source)),
             "may_change": self.has_change_permission(request, shop),
@@ -351,6 +353,12 @@ def _time(text: str) -> dt.datetime | None:
         return dt.datetime.strptime(text, MINUTE).replace(tzinfo=dt.UTC) if text else None
     except ValueError as error:
         raise ShopRefusal("The time must be like 2026-12-01T09:30.") from error
+
+
+def _reasons(posts: ConnectionPostQuerySet) -> list[str]:
+    """Return why the newest posts cannot be used, each reason once."""
+    newest = posts.unusable().order_by("-id").values_list("reason", flat=True)[:SHOWN_MISSING]
+    return list(dict.fromkeys(newest))[:SHOWN_REASONS]
 
 
 def _may_view_emails(request: HttpRequest) -> bool:

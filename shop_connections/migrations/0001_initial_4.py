@@ -40,6 +40,7 @@ class Migration(migrations.Migration):
                 ("address_hashes", models.JSONField(default=list, db_default=[], editable=False)),
                 ("modified_at", models.DateTimeField(editable=False, null=True)),
                 ("address", models.CharField(db_default="", default="", editable=False, max_length=500)),
+                ("is_history", models.BooleanField(db_default=False, default=False, editable=False)),
                 ("reference", models.CharField(db_default="", default="", editable=False, max_length=100)),
             ],
             options={
@@ -57,8 +58,11 @@ class Migration(migrations.Migration):
                     ),
                     GinIndex(fields=["address_hashes"], name="connection_posts_addresses"),
                     models.Index(
+                        F("source"),
+                        F("state"),
+                        F("is_history").desc(),
+                        F("id"),
                         condition=Q(state__in=["waiting", "unusable", "missing"]),
-                        fields=["source", "state", "id"],
                         name="connection_posts_open",
                     ),
                     models.Index(
@@ -109,6 +113,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("live_at", models.DateTimeField(editable=False, null=True)),
+                ("going_live", models.JSONField(editable=False, null=True)),
                 ("statuses", models.JSONField(blank=True, default=dict)),
                 ("last_post_at", models.DateTimeField(editable=False, null=True)),
                 ("checked_at", models.DateTimeField(editable=False, null=True)),

@@ -14,8 +14,6 @@ from orders.breakdown import Charge, fold_charges
 from shop_connections.woocommerce.values import cut, decimal, html_text, members, scaled
 
 _LONGEST_LABEL = 100
-#: The members of which a body has at least one if it says what an order costs besides its lines.
-CHARGES = ("coupon_lines", "shipping_lines", "fee_lines", "tax_lines", "line_items")
 
 
 def line_amount(line: Mapping[str, Any], *, with_tax: bool) -> Decimal:

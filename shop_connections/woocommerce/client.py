@@ -26,7 +26,7 @@ FIELDS = (
     *("id", "number", "order_key", "_links", "status", "created_via", "currency", "total", "total_tax"),
     *("prices_include_tax", "customer_id", "customer_note", "payment_method", "payment_method_title"),
     *("billing", "shipping", "line_items", "shipping_lines", "fee_lines", "coupon_lines", "tax_lines"),
-    *("refunds", "meta_data", "date_created_gmt", "date_modified_gmt", "date_paid_gmt"),
+    *("refunds", "meta_data", "date_created", "date_created_gmt", "date_modified_gmt", "date_paid_gmt"),
     "date_completed_gmt",
 )
 _MOST_PAGES = 2000

@@ -15,14 +15,15 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from events.consuming.envelope import DEEPEST, Rejected
-from notifications.content.rendering import nearest_locale
+from notifications.content.rendering import is_locale, nearest_locale
 from orders.bodies import ItemBody, longest
-from orders.breakdown import MAX_ITEMS, Charge, Item
+from orders.breakdown import MAX_ITEMS, Item
 from orders.fields import MAX_AMOUNT
 from orders.models import Order
 from runtime.addresses import NotAnAddress, read_address
+from shop_connections.currency import read_currency
 from shop_connections.shop_order import ShopHead, ShopOrder, ShopRefund
-from shop_connections.woocommerce.charges import CHARGES, line_amount, read_charges
+from shop_connections.woocommerce.charges import line_amount, read_charges
 from shop_connections.woocommerce.details import read_details
 from shop_connections.woocommerce.parcels import read_meta, read_parcels
 from shop_connections.woocommerce.values import (
@@ -68,7 +69,6 @@ _OF_PARENT = frozenset(f"order.{name}" for name in ("placed", "paid", "confirmed
 #: The keys under which plug-ins store an order's language.
 _LANGUAGES = ("wpml_language", "lang", "trp_language")
 _TIMES = ("date_created_gmt", "date_modified_gmt", "date_paid_gmt", "date_completed_gmt")
-_CURRENCY = re.compile(r"[A-Z]{3}")
 _STATUS = re.compile(r"[a-z0-9][a-z0-9_-]{0,49}")
 _CODE = re.compile(r"[a-z0-9_]{1,80}")
 _MOST_ITEMS_OF_LINE = 10**6
@@ -194,7 +194,7 @@ class _Reading:
             locale=self.language,
             items=None if lines is None else tuple(line.item for line in lines),
             charges=tuple(read_charges(document, self.currency, with_tax=with_tax))
-            if self.currency
+            if lines is not None
             else None,
             details=read_details(document, locale=self.locale),
             refunds=refunds,
@@ -221,13 +221,14 @@ class _Reading:
         currency = self.document.get("currency")
         if currency is None:
             return ""
-        if not isinstance(currency, str) or not _CURRENCY.fullmatch(currency := currency.strip().upper()):
-            raise Rejected("its currency is not three letters")
-        return currency
+        word = currency.strip() if isinstance(currency, str) else currency
+        return read_currency(word, total=decimal(self.document.get("total")))
 
     def _language(self) -> str:
-        language = next(filter(None, (text(self.meta.get(key)) for key in _LANGUAGES)), "")
-        return nearest_locale(language.replace("_", "-"), longest=longest("locale")) or "" if language else ""
+        """Return the language tag of the plug-in that has one, or ""."""
+        words = (text(self.meta.get(key)).replace("_", "-") for key in _LANGUAGES)
+        word = next(filter(None, words), "")
+        return word if is_locale(word) else nearest_locale(word) or ""
 
     def _number(self) -> str:
         number = self.document.get("number")
@@ -299,11 +300,6 @@ class _Reading:
             amounts[name] = min(abs(amount), MAX_AMOUNT)
         ids = sorted(amounts, key=lambda id: (not id.isdecimal(), int(id) if id.isdecimal() else 0, id))
         return tuple(ShopRefund(id, amounts[id]) for id in ids if amounts[id]), has_all
-
-    def _charges(self, *, with_tax: bool) -> tuple[Charge, ...] | None:
-        if not self.currency or not any(key in self.document for key in CHARGES):
-            return None
-        return tuple(read_charges(self.document, self.currency, with_tax=with_tax))
 
     def _lines(self, *, with_tax: bool) -> list[_ReadLine] | None:
         """Return the order's lines without those that take money off, which are charges."""

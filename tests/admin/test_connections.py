@@ -267,6 +267,19 @@ class TestItsPosts:
         assert "processed" in operator.get(f"{POSTS}{row.id}/change/").content.decode()
         assert not EmailNotification.objects.exists()
 
+    def test_the_page_of_a_trial_says_why_the_newest_cannot_be_used(self, operator, plain_shop):
+        faults = ["its currency is odd", "its status is odd", "its id is odd", "its total is odd"]
+        for number, fault in enumerate([*faults, faults[-1]]):
+            assert post(body_of(f"A-{number}", "placed", fault=fault)).status_code == 202
+            process_waiting(seconds=60)
+        shown = page(operator, plain_shop)
+        assert "5 posts cannot be used" in shown and "Go live" in shown
+        assert "its total is odd; its id is odd; its status is odd." in shown
+        assert "its currency is odd" not in shown
+        viewer = staff_client("view_shopconnection", name="vera")
+        assert "5 posts cannot be used" in page(viewer, plain_shop)
+        assert "is odd" not in page(viewer, plain_shop)
+
     def test_a_missing_order_is_named_and_processed_by_one_click(self, operator, plain_shop):
         for number in range(2):
             body = body_of(f"M-{number}", "placed").decode()

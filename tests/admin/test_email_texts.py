@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from notifications.content import editing, published
+from notifications.content import editing, shop_texts
 from notifications.models import EmailNotification, EmailText, EmailTextVersion
 from runtime.process import cached_rows
 from tests.kit.admin import MAILS
@@ -288,8 +288,8 @@ def test_the_page_shows_texts_for_an_older_original_next_to_both(admin_client):
     answer = admin_client.get(PAID)
     page = answer.content.decode()
     assert "If it still fits, publish it again." in page and "<dd>Old.</dd>" in page
-    assert "The e-mail has no such sentence any more, so your text is not used." in page
-    assert field(answer, gone).label == "Not used" and field(answer, gone).text == "Done."
+    assert "No sample order has this sentence. Your text is used only if an e-mail still has it." in page
+    assert field(answer, gone).label == "Not in the samples" and field(answer, gone).text == "Done."
     assert "2 to check" in admin_client.get(TEXTS).content.decode()
     press(admin_client, PAID, "publish", {gone: ""})
     assert admin_client.get(PAID).context["troubles"] == []
@@ -337,10 +337,10 @@ def test_an_email_whose_version_is_not_stored_says_so(admin_client):
 
 
 def test_another_process_sees_a_new_version_after_one_refresh(admin_client):
-    published.versions.get()
-    before = published.versions.value, published.versions.loaded_version
+    shop_texts.versions.get()
+    before = shop_texts.versions.value, shop_texts.versions.loaded_version
     press(admin_client, PAID, "publish", {SUBJECT: "new"})
-    published.versions.value, published.versions.loaded_version = before  # as in another process
+    shop_texts.versions.value, shop_texts.versions.loaded_version = before  # as in another process
     assert pay_and_read().subject.startswith("Payment received")
     cached_rows.refresh()
     assert pay_and_read().subject == "new"

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ORDERS, MAILS = "/api/v1/orders", "/api/v1/notifications"
 NONE = uuid.UUID("00000000-0000-4000-8000-000000000001")
 
-ORDER = tuple(name for name, field in OrderSerializer().fields.items() if field.required)
+ORDER = (*(name for name, field in OrderSerializer().fields.items() if field.required), "email_language")
 #: The fields that a release had.
 RELEASED = {
     *("id", "user_id", "email", "name", "reference", "status", "version", "total_amount", "refunded_amount"),

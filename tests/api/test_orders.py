@@ -12,7 +12,7 @@ from tests.kit.api import Api, assert_problem, make_token, order_body, row_count
 from tests.kit.races import together
 from tests.kit.words import DomainEvent, EmailNotification, Order, id_time
 
-FIELDS = [name for name, field in OrderSerializer().fields.items() if field.required]
+FIELDS = [*(name for name, field in OrderSerializer().fields.items() if field.required), "email_language"]
 
 
 def test_placing_answers_201_with_the_order_and_where_it_is(api):

@@ -12,7 +12,7 @@ from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any, NamedTuple
 
-from notifications.content.parts import RenderedEmail
+from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import minor_digits
 
 LINES = (0, 25, 250)  # 0: the lines of the basket alone

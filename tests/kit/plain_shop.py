@@ -18,7 +18,7 @@ from django.db.models.functions import Least
 from django.test import Client
 
 from events.consuming.envelope import read_json
-from shop_connections import platforms, receive
+from shop_connections import platforms
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.platforms import Platform
@@ -98,22 +98,17 @@ PLAIN = Platform(
 )
 
 
-def lift_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take any number of posts a second. The count in Valkey outlives a test."""
-    monkeypatch.setattr(receive, "MOST_A_SECOND", 1_000_000)
-
-
 @pytest.fixture
 def plain_shop(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShopConnection]:
     """Return a connection in trial of a shop with this platform."""
     settings.CONNECTION_KEY = [KEY]
-    lift_limit(monkeypatch)
     monkeypatch.setitem(platforms.PLATFORMS, "woocommerce", PLAIN)
     yield connect()
 
 
 def connect(source: str = SOURCE, **fields: Any) -> ShopConnection:
     values = {"state": "trial", "address": "https://shop.example.com", "secret": encrypt(SECRET)} | fields
+    values.setdefault("going_live", {"done_at": "before the test"} if values["state"] == "live" else None)
     return ShopConnection.objects.create(source=source, **values)
 
 

@@ -560,12 +560,12 @@ class Life:
         has_few = len({order for order, _, _ in (*world.posts, *clock)}) < _FEW
         self.is_unsure |= has_few and abs(offset + world.skew) > 2 * MINUTE
         first_at = world.first_post_at.get(name)
-        outcome = find(body, seen.here, connection, received_at=at, offset=offset, first_post_at=first_at)
-        seen.save(outcome)
+        differences = find(body, seen.here, connection, received_at=at, offset=offset, first_post_at=first_at)
+        seen.save(differences)
         world.posts.extend(clock)
         world.first_post_at.setdefault(name, at)
         sent: Counter[Email] = Counter()
-        for change in outcome.changes:
+        for change in differences.changes:
             is_back = change.parcel is not None and change.parcel.is_returned
             is_sent = change.notify and change.event in world.notify_on and not is_back
             if is_sent and connection.withheld(change.at) is None:

@@ -10,7 +10,7 @@ from orders.breakdown import as_stored
 from orders.models import Order, Shipment
 from orders.services import REPORTED_COLUMNS, REPORTED_TIMES
 from shop_connections.apply import parcel_of, row_of
-from shop_connections.changes import Change, Here, Outcome, find_changes
+from shop_connections.changes import Change, Differences, Here, find_changes
 from shop_connections.models import ShopConnection
 from shop_connections.woocommerce.read import read_order, read_status
 from tests.kit.woocommerce import FakeShop
@@ -27,7 +27,7 @@ def find(
     received_at: dt.datetime,
     offset: dt.timedelta = dt.timedelta(),
     first_post_at: dt.datetime | None = None,
-) -> Outcome:
+) -> Differences:
     there = read_order(body, locale="en")
     assert there is not None
     there = there.on_our_clock(offset, received_at=received_at)
@@ -54,21 +54,21 @@ class Seen:
         assert self.here is not None
         return self.here.order
 
-    def find(self, body: bytes) -> Outcome:
+    def find(self, body: bytes) -> Differences:
         return find(body, self.here, self.connection, received_at=dt.datetime.now(dt.UTC))
 
     def take(self, body: bytes) -> list[str]:
         """Take a post, and return its e-mails and, in brackets, its changes without one."""
         return self.save(self.find(body)) if read_order(body, locale="en") is not None else []
 
-    def save(self, outcome: Outcome) -> list[str]:
+    def save(self, differences: Differences) -> list[str]:
         """Save what a post changes as `shop_connections.posts` does."""
-        self.doubts += outcome.doubts
-        told = [self._apply(outcome, change) for change in outcome.changes]
+        self.doubts += differences.doubts
+        told = [self._apply(differences, change) for change in differences.changes]
         if self.here is not None:
-            refunds = {refund.id: refund.amount for refund in outcome.order.refunds}
+            refunds = {refund.id: refund.amount for refund in differences.order.refunds}
             self.here = self.here._replace(refunds={**refunds, **self.here.refunds})
-            times = filter(None, [self.order.reported_at, outcome.order.modified_at])
+            times = filter(None, [self.order.reported_at, differences.order.modified_at])
             self.order.reported_at = max(times, default=self.order.created_at)
         return told
 
@@ -79,15 +79,15 @@ class Seen:
         for name, value in values.items():
             setattr(self.order, name, value)
 
-    def _apply(self, outcome: Outcome, change: Change) -> str:
+    def _apply(self, differences: Differences, change: Change) -> str:
         """Save a change as the services of orders do."""
         self.changes.append(change)
         before = self.here
-        stored = as_stored(outcome.order.items, outcome.order.charges)
+        stored = as_stored(differences.order.items, differences.order.charges)
         version = before.order.version + 1 if before else 1
-        new = row_of(outcome.order, change, stored, before, self.connection, id=ID, version=version)
+        new = row_of(differences.order, change, stored, before, self.connection, id=ID, version=version)
         if before is None:
-            new.created_at = outcome.order.created_at
+            new.created_at = differences.order.created_at
             self.here = Here(new, [], {})
         else:
             for name in REPORTED_COLUMNS:
@@ -98,7 +98,7 @@ class Seen:
             setattr(self.order, column, min(filter(None, times), default=None))
         self._check()
         if change.parcel is not None:
-            self._set_parcel(parcel_of(outcome.order, change, stored, before))
+            self._set_parcel(parcel_of(differences.order, change, stored, before))
         if not change.notify:
             return f"({change.event})"
         self.emails.append(change.event)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from notifications.content import published
-from notifications.content.published import entry_of
+from notifications.content import shop_texts
 from notifications.content.sentences import original
+from notifications.content.shop_texts import entry_of
 from notifications.content.template_files import Key, extra_key
 from notifications.models import EmailText, EmailTextVersion
 from runtime.process import cached_rows
@@ -45,5 +45,5 @@ def publish_texts(
 
 def renew() -> None:
     """Read the own texts again. Their version does not change within the transaction of a test."""
-    published.versions.loaded_version = "another"
+    shop_texts.versions.loaded_version = "another"
     cached_rows.refresh()

@@ -64,7 +64,7 @@ from orders import subscriptions
 from orders.api import events_in as inbound
 from orders.bodies import OrderBody
 from orders.corrections import send_copy
-from orders.emails import SAMPLE, SAMPLES, email_context
+from orders.emails import SAMPLE, email_context
 from orders.events import EMAILS, EVENTS
 from orders.inbound.external import our_id
 from orders.models import NEWEST_FIRST, Order

@@ -184,7 +184,7 @@ class TestFormerDatabase:
 
     def test_one_of_this_or_a_newer_release_is_used(self):
         for app in APPS:
-            self.name(app, "0001_initial_4")
+            self.name(app, "0001_initial_5")
             self.name(app, "0002_of_a_newer_release")
         self.name("outbox", "0001_initial")
         refuse_former_database(connection=connection)

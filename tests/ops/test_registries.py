@@ -154,15 +154,13 @@ def test_no_module_changes_a_global_of_another_one(modules):
 
 @pytest.mark.parametrize(
     "statement",
-    ["samples._kinds = []", "samples._kinds.append({})", "samples._kinds[0] = {}", "_kinds.append({})",
-     "_kinds[:] = []", "samples.order_for, samples.x = 1, 2"],
+    ["shop_texts.log = []", "shop_texts.log.append({})", "shop_texts.log[0] = {}", "log.append({})",
+     "log[:] = []", "shop_texts.find, shop_texts.x = 1, 2"],
 )  # fmt: skip
 def test_a_module_that_does_is_noticed(statement):
     path = "notifications.content"
-    source = f"from {path} import samples\nfrom {path}.samples import _kinds\n{statement}\n"
-    module = Module(
-        "orders.apps", source, frozenset({"notifications", "notifications.content.samples", "orders.apps"})
-    )
+    source = f"from {path} import shop_texts\nfrom {path}.shop_texts import log\n{statement}\n"
+    module = Module("orders.apps", source, frozenset({"notifications", f"{path}.shop_texts", "orders.apps"}))
     assert list(module.others_changed())
 
 

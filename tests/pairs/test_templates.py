@@ -18,7 +18,6 @@ from tests.kit.words import (
     EMAILS,
     HANDLERS,
     NAME,
-    SAMPLES,
     DomainEvent,
     EmailNotification,
     IdempotencyKey,
@@ -48,7 +47,7 @@ def replace(tmp_path, settings) -> Callable[[str], None]:
         (tmp_path / "order.paid" / "subject.txt").write_text(text)
         # A new environment, as in a process that was started again.
         settings.TEMPLATES = [*others, emails | {"DIRS": [tmp_path, *emails["DIRS"][-1:]]}]
-        check_templates(declared=EMAILS, samples=SAMPLES)
+        check_templates(declared=EMAILS)
 
     write(BROKEN)
     return write

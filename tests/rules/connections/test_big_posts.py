@@ -168,6 +168,7 @@ def test_a_change_after_an_error_begins_with_the_stored_row(plain_shop, monkeypa
     """The row that an undone post held must not be taken for that of the next one."""
     body: Any = body_of("A-1001", changes=[("placed", {}), ("paid", {"currency": "12"})])
     post(body)
+    process_waiting(seconds=60)
     post(body_of("A-1001", "placed"))
     process_waiting(seconds=60)
     assert Order.objects.get().version == 1

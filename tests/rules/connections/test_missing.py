@@ -20,7 +20,7 @@ from shop_connections.missing import compare, compare_all, repair
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.platforms import PLATFORMS
 from shop_connections.posts import process_waiting
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.waiting import replace_time
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, conditions, our_id
@@ -33,7 +33,6 @@ pytestmark = pytest.mark.django_db
 def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.NOTIFY_ON = [KEY], False, EVERY_EMAIL
     settings.CONNECTIONS_PRIVATE = True
-    lift_limit(monkeypatch)
     shop = FakeShop(seed=7)
     with shop.serve() as address:
         connect(
@@ -195,10 +194,15 @@ def test_an_order_that_nobody_foresaw_hides_no_other(shop, monkeypatch):
 
 
 def test_orders_of_the_time_before_the_connection_are_no_loss(shop):
-    shop.place()
+    id = shop.place()
     shop.waiting.clear()
     ShopConnection.objects.update(created_at=timezone.now(), checked_at=None)
     assert compare(row()).missing == []
+    process_waiting(seconds=60)
+    assert state_of(id) == ("paid", 0, ())
+    shop.cancel(id)
+    deliver(shop)
+    assert state_of(id) == ("cancelled", 0, ("order.cancelled",))
     assert compare_all() is False and row().checked_at is not None
 
 

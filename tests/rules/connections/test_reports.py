@@ -82,7 +82,7 @@ class TestTimes:
         shop.complete(id)
         here.take_all(shop)
         outcome = here.find(early)
-        assert not outcome.changes and "a later save of this order came before" in outcome.left_out
+        assert not outcome.changes and "a later save of this order was stored before" in outcome.left_out
 
     @pytest.mark.parametrize(
         ("hours", "offset"),

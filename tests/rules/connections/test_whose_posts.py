@@ -16,7 +16,7 @@ from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.posts import process_waiting
 from shop_connections.services import MOST_ADDRESSES
 from shop_connections.woocommerce.signature import sign
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, our_id
 from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL, send
@@ -28,7 +28,6 @@ STAGING = "https://staging.shop.example.com"
 @pytest.fixture
 def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.NOTIFY_ON = [KEY], False, EVERY_EMAIL
-    lift_limit(monkeypatch)
     shop = FakeShop(seed=7)
     connect(secret=encrypt(shop.secret), state="live", live_at=timezone.now() - dt.timedelta(days=1))
     yield shop

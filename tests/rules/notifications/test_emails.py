@@ -16,9 +16,10 @@ from babel.numbers import format_currency
 from django.conf import settings
 
 from notifications.content.own_text import read
-from notifications.content.parts import RenderedEmail
-from notifications.content.sentences import LAYOUT, read_keys
-from notifications.content.template_files import Words
+from notifications.content.render_files import RenderedEmail
+from notifications.content.sentences import read_keys
+from notifications.content.template_files import LAYOUT, Words
+from orders.breakdown import fold_items
 from tests.kit.words import EMAILS, Order, email_context, event_types, render_email
 
 PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)
@@ -359,6 +360,21 @@ class TestAParcel:
         assert text.count("- 1 × ") == 40
         assert everywhere(email, "and 3 more items", "and one more item")
 
+    @pytest.mark.parametrize(
+        ("locale", "more"), [("en", "and 51 more items"), ("de", "und 51 weitere Artikel")]
+    )
+    def test_an_item_that_stands_for_many_lines_is_told_in_the_language(self, locale, more):
+        items = list(fold_items([MUG] * 250))
+        rest = [{"item": 199, "quantity": 1}]
+        for lines, shown in (([{"item": 0, "quantity": 1}, *rest], 1), (rest, 0)):
+            email = mail("order.shipped", locale=locale, items=items, change=PARCEL | {"left_lines": lines})
+            text = plain(email.body_text).partition("\nOrder:")[0]
+            assert everywhere(email, more) and "further items" not in email.body_text + email.body_html
+            assert text.count("× Ceramic mug") == 2 + shown  # the parcel has two
+            assert ("Part of your order" in email.subject) == (locale == "en")
+            delivered = mail("order.delivered", locale=locale, items=items, change={"parcel_lines": lines})
+            assert everywhere(delivered, more)
+
     def test_it_skips_a_line_that_the_order_does_not_have(self):
         email = mail("order.shipped", change=PARCEL | {"parcel_lines": [{"item": 7, "quantity": 1}]})
         assert "In this parcel" not in email.body_text
@@ -418,7 +434,7 @@ def test_it_begins_with_the_date_of_its_change(variant, locale):
 @pytest.mark.parametrize("locale", LANGUAGES)
 @pytest.mark.parametrize("event_type", CHANGES)
 def test_own_texts_of_all_its_sentences_keep_the_date(event_type, locale):
-    own = read("x", variables=(), is_paragraph=False)
+    own = read("x")
     keys = [*read_keys(event_type, locale), *read_keys(LAYOUT, locale)]
     words = Words(dict.fromkeys(keys, own))
     email = mail(event_type, locale=locale, words=words)

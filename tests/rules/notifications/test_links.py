@@ -11,7 +11,7 @@ from django.utils.html import urlize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notifications.content.parts import RenderedEmail
+from notifications.content.render_files import RenderedEmail
 from notifications.models import EmailNotification
 from notifications.providers.base import build_message
 from runtime.texts import break_links

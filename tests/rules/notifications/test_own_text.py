@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from markupsafe import Markup
 
@@ -11,50 +13,48 @@ from tests.kit.attacks import TYPED
 VARIABLES = frozenset({"name", "reference"})
 
 
-def filled(own: ShopText, **values: str) -> dict[str, str]:
-    """Return what each place of an e-mail shows."""
+def filled(own: ShopText, **values: str) -> dict[str, Any]:
+    """Return what an e-mail shows."""
     values = {"name": "Ann", "reference": "R-1"} | values
     return {
-        "line": own.at("", is_html=False) % values,
-        "line_html": own.at("", is_html=True) % values,
-        "text": own.at("text", is_html=False) % values,
-        "html": own.at("<p>", is_html=True) % values,
+        "text": own.text % values,
+        "line_html": own.line_html % values,
+        "paragraphs": [paragraph % values for paragraph in own.paragraphs],
     }
 
 
-def paragraph(text: str, **values: str) -> dict[str, str]:
-    return filled(read(text, variables=VARIABLES, is_paragraph=True), **values)
+def shown_of(text: str, **values: str) -> dict[str, Any]:
+    return filled(read(text, variables=VARIABLES), **values)
 
 
 def test_it_inserts_variables_and_keeps_everything_else_as_text():
-    shown = filled(
-        read("50 % <b> {reference} & **{name}** [x](http://y)", variables=VARIABLES, is_paragraph=False)
-    )
-    assert shown["line"] == shown["text"] == "50 % <b> R-1 & **Ann** [x](http://y)"
-    assert shown["html"] == shown["line_html"] == "50 % &lt;b&gt; R-1 &amp; **Ann** [x](http://y)"
+    shown = shown_of("50 % <b> {reference} & *{name}* [x] (http://y)")
+    assert shown["text"] == "50 % <b> R-1 & *Ann* [x] (http://y)"
+    assert [shown["line_html"]] == shown["paragraphs"] == ["50 % &lt;b&gt; R-1 &amp; *Ann* [x] (http://y)"]
 
 
-def test_a_paragraph_may_have_bold_text_links_and_several_paragraphs():
-    shown = paragraph("Dear **{name}**,\n\n\nsee [our {reference} & page](https://a.test/?b=1&c=%20) **!**")
+def test_it_may_have_bold_text_links_and_several_paragraphs_which_a_line_leaves_out():
+    shown = shown_of("Dear **{name}**,\n\n\nsee [our {reference} & page](https://a.test/?b=1&c=%20) **!**")
     assert shown == {
-        "line": "Dear Ann, see our R-1 & page !",
         "line_html": "Dear Ann, see our R-1 &amp; page !",
         "text": "Dear Ann,\n\nsee our R-1 & page (https://a.test/?b=1&c=%20) !",
-        "html": "Dear <strong>Ann</strong>,</p>\n<p>see "
-        '<a href="https://a.test/?b=1&amp;c=%20" style="color:inherit">our R-1 &amp; page</a>'
-        " <strong>!</strong>",
+        "paragraphs": [
+            "Dear <strong>Ann</strong>,",
+            'see <a href="https://a.test/?b=1&amp;c=%20" style="color:inherit">our R-1 &amp; page</a>'
+            " <strong>!</strong>",
+        ],
     }
 
 
 def test_a_link_may_be_bold():
-    assert "<strong><a " in paragraph("**Read [this](https://a.test)**")["html"]
+    assert "<strong><a " in shown_of("**Read [this](https://a.test)**")["paragraphs"][0]
 
 
 def test_a_value_is_never_parsed():
     evil = "**[Pay here](https://evil.example)** {reference} %(reference)s\n<b>"
-    shown = paragraph("Dear {name}", name=evil)
-    assert shown["text"] == shown["line"] == f"Dear {evil}"
-    assert shown["html"] == f"Dear {Markup.escape(evil)}"
+    shown = shown_of("Dear {name}", name=evil)
+    assert shown["text"] == f"Dear {evil}"
+    assert [shown["line_html"]] == shown["paragraphs"] == [f"Dear {Markup.escape(evil)}"]
 
 
 @pytest.mark.parametrize(
@@ -87,35 +87,34 @@ def test_a_value_is_never_parsed():
 )
 def test_a_mistake_says_what_would_be_right(text, says):
     with pytest.raises(Mistake) as caught:
-        read(text, variables=VARIABLES, is_paragraph=True)
+        read(text, variables=VARIABLES)
     assert says in str(caught.value)
 
 
-def test_a_label_is_one_line():
-    assert filled(read(" Hello\t{name} \n", variables=VARIABLES, is_paragraph=False))["line"] == "Hello Ann"
-    with pytest.raises(Mistake, match="Write it in one line"):
-        read("a\nb", variables=(), is_paragraph=False)
+def test_a_line_break_is_a_space_in_a_line():
+    assert shown_of(" Hello\t{name} \n")["text"] == "Hello Ann"
+    assert shown_of("a\nb")["line_html"] == "a b"
 
 
 @pytest.mark.parametrize("char", ["\x00", "\u202e", "\u2028", "\u200b", "\ud800", "\ufeff", "\x1b"])
 def test_what_nobody_sees_is_refused_by_name(char):
     with pytest.raises(NotStorable, match=rf"invisible character U\+{ord(char):04X}\. Remove it"):
-        read(f"a{char}b", variables=(), is_paragraph=True)
+        read(f"a{char}b")
 
 
 def test_letters_of_every_script_and_emoji_stay():
     text = "Grüße, 注文、\u00a0मन\u200d, 👩\u200d🚀 \u00ad!"
-    assert paragraph(text)["text"] == text
+    assert shown_of(text)["text"] == text
 
 
-@pytest.mark.parametrize("is_paragraph", [True, False])
 @pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED)
-def test_what_attackers_type_is_refused_or_stays_text(typed, is_paragraph):
+def test_what_attackers_type_is_refused_or_stays_text(typed):
     try:
-        own = read(typed, variables=VARIABLES, is_paragraph=is_paragraph)
+        own = read(typed, variables=VARIABLES)
     except Mistake as mistake:
         assert len(str(mistake)) < 300
         return
     shown = filled(own)
-    assert shown["line"] == " ".join(typed.split())
-    assert shown["line_html"] == Markup.escape(shown["line"])
+    line = " ".join(shown["text"].split())
+    assert line == " ".join(typed.split())
+    assert shown["line_html"] == Markup.escape(line)

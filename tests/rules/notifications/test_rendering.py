@@ -224,7 +224,7 @@ def test_it_escapes_a_value_in_a_translated_sentence_of_the_html_alone():
 def test_it_refuses_a_context_without_a_variable_of_the_template():
     context = {key: value for key, value in SAMPLE.items() if key != "total_amount"}
     with pytest.raises(
-        TemplateFailed, match=r"UndefinedError .*/order\.paid/body\.txt, line \d+\)$"
+        TemplateFailed, match=r"UndefinedError .*/order\.paid/body\.html, line \d+\)$"
     ) as caught:
         render_email(event_type="order.paid", locale="en", context=context)
     assert "total_amount" in str(caught.value.__cause__)

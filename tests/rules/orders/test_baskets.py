@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from notifications.content.parts import RenderedEmail
+from notifications.content.render_files import RenderedEmail
 from orders.breakdown import break_down
 from tests.kit.api import api, assert_problem, order_body
 from tests.kit.baskets import BASKETS, LINES, Basket, add_up

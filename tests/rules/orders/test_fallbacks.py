@@ -41,7 +41,7 @@ STORED_TEA = {"sku": "TEA", "name": "Tea", "quantity": 2, "unit_amount": 500}
 ABSENT = "ABSENT"  # the field is left out
 
 Row = tuple[str, str, Any, str, Any]
-LOCALES: list[Any] = ["crh-Latn", "", "x" * 35, "../de", 7, []]
+LOCALES: list[Any] = ["crh@Latn", "", "x" * 35, "../de", 7, []]
 #: The change, the field in the event, its value, the column, and what the order has then.
 TABLE: list[Row] = [
     *(
@@ -50,10 +50,10 @@ TABLE: list[Row] = [
     ),
     ("paid", "email", "x" * 250 + "@example.com", "email", ""),
     *(("paid", "locale", tag, "locale", "fr") for tag in LOCALES),
-    ("paid", "locale", "sl_SL", "locale", "sl"),
-    ("paid", "locale", "de-US", "locale", "de"),
+    ("paid", "locale", "sl_SL@euro", "locale", "sl"),
+    ("paid", "locale", "de-US.UTF-8", "locale", "de"),
     ("paid", "locale", "en_US.UTF-8", "locale", "en_US"),
-    ("paid", "locale", "de-Latn-DE-1996-variant", "locale", "de-Latn-DE-1996"),
+    ("paid", "locale", "de-Latn-DE-1996-variant-u-co-phonebk", "locale", "de-Latn-DE-1996"),
     ("paid", "name", "é" * 201, "name", "é" * 199 + "…"),
     ("paid", "name", 5, "name", ""),
     ("paid", "reference", "R" * 101, "reference", "R" * 99 + "…"),
@@ -96,6 +96,7 @@ TABLE: list[Row] = [
     ("paid", "paymentMethod", "Visa 4242424242424242", "details", {"payment_method": "Visa …4242"}),
     ("paid", "customerNote", "n" * 501, "details", {"customer_note": "n" * 499 + "…"}),
     ("paid", "orderUrl", "javascript:alert(1)", "details", {}),
+    *(("paid", "timeZone", value, "details", {}) for value in ("Mars/Base", "+15:00", "", 5)),
     *(
         ("paid", "placedAt", value, "created_at", AT)
         for value in ("yesterday", "", 5, ABSENT, None, LATER, "9999-12-31T23:59:59-12:00")
@@ -223,7 +224,7 @@ class TestTable:
     @pytest.mark.parametrize("send", WAYS)
     def test_all_of_them_together(self, send):
         everything = {
-            **{"email": "a..b@docomo.ne.jp", "locale": "crh-Latn", "name": "N" * 201, "reference": "R" * 101},
+            **{"email": "a..b@docomo.ne.jp", "locale": "crh@Latn", "name": "N" * 201, "reference": "R" * 101},
             **{"items": "tea", "placedAt": LATER, "userId": 42, "currency": "HRK", "totalAmount": 0},
         }
         cancelled = {"reason": "r" * 501, "wasPaid": "no", "refundedAmount": 0}
@@ -424,13 +425,13 @@ class TestAnswers:
             assert {"email", "warnings"} <= answer.keys(), topic_of(change)
 
 
-def test_a_locale_that_cannot_be_formatted_is_rendered_in_the_shops_language():
+def test_a_locale_that_is_no_language_tag_is_rendered_in_the_shops_language():
     save_profile(SHOP, default_locale="de")
-    give(odd("paid", new_id(), locale="crh-Latn"))
+    give(odd("paid", new_id(), locale="crh@Latn"))
     email = EmailNotification.objects.get()
     assert email.locale == "de" and "Guten Tag Ann" in email.body_text
     (line,) = lines(Order.objects.get())
     assert line.endswith(
-        "locale: crh-Latn is a language, but we cannot format it."
+        "locale: This is not a language tag, such as en or de-AT."
         " It became the default of the shop's profile."
     )

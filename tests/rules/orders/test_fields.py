@@ -15,7 +15,7 @@ from orders.api.serializers import ItemSerializer, OrderSerializer
 from orders.bodies import GIVEN_COLUMNS, ItemBody, OrderBody
 from orders.emails import SAMPLE
 from orders.events import PUBLISHED
-from orders.fields import DETAILS, ERASED_VALUES, ORDER_FIELDS
+from orders.fields import DETAIL_NAMES, ERASED_VALUES, ORDER_FIELDS
 from tests.kit.events import give, told
 from tests.kit.months import Steps
 from tests.kit.orders import place_order
@@ -59,8 +59,14 @@ def test_documents_table_and_columns_have_the_same_names_and_lengths():
     assert sorted(columns) == sorted(field.name for field in ORDER_FIELDS)
     answered = {name for name, field in ANSWER.items() if field.required}
     assert answered == columns.keys() - NOT_ANSWERED
-    assert ANSWER.keys() - answered == {"charges", "source", "unexpected_payment_at", *DETAILS}
-    assert BODY.keys() == {*GIVEN_COLUMNS, *DETAILS} - {"details"}
+    assert ANSWER.keys() - answered == {
+        "charges",
+        "source",
+        "unexpected_payment_at",
+        "email_language",
+        *DETAIL_NAMES,
+    }
+    assert BODY.keys() == {*GIVEN_COLUMNS, *DETAIL_NAMES} - {"details"}
     assert BODY.keys() <= ANSWER.keys(), "a shop reads what it gave"
     assert ItemBody().fields.keys() == ItemSerializer().fields.keys()
     assert set(PUBLISHED.values()) <= answered

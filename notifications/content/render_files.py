@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from jinja2 import TemplateSyntaxError
 
-from notifications.content.template_files import Words, environment, speaking
+from notifications.content.template_files import Notes, Words, environment, speaking
 from runtime.texts import one_line
 
 #: The names of the parts, and of their files.
-PARTS = ("subject.txt", "body.txt", "body.html")
+PARTS = ("subject.txt", "body.html", "body.txt")
 _BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 _INDENT = re.compile(r"\n\s+")
 SUBJECT_LIMIT = 255
@@ -31,19 +31,19 @@ class RenderedEmail:
 
 
 def render_parts(
-    *, event_type: str, language: str, data: Mapping[str, object], words: Words
+    *, event_type: str, language: str, data: Mapping[str, object], words: Words, notes: Notes | None = None
 ) -> RenderedEmail:
     """Render the files of an event with the sentences of a language. The bodies also get the `subject`."""
 
     def part(name: str, data: Mapping[str, object]) -> str:
         return environment().get_template(f"{event_type}/{name}").render(data)
 
-    with speaking(language, words):
+    with speaking(language, words, notes):
         subject = one_line(part("subject.txt", data))
         if len(subject) > SUBJECT_LIMIT:
             subject = subject[: SUBJECT_LIMIT - 1].rstrip() + "…"
         data = {**data, "subject": subject}
-        text, html = part("body.txt", data), part("body.html", data)
+        html, text = part("body.html", data), part("body.txt", data)
     return RenderedEmail(
         subject=subject,
         body_html=_INDENT.sub("\n", html).strip() + "\n",

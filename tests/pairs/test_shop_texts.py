@@ -8,7 +8,7 @@ import uuid
 import pytest
 from django.db import transaction
 
-from notifications.content import editing, published
+from notifications.content import editing, shop_texts
 from tests.kit.api import Api, make_token
 from tests.kit.events import told
 from tests.kit.mails import ENDED_BY
@@ -100,14 +100,14 @@ def test_texts_that_are_published_while_an_order_is_paid_are_in_all_of_its_email
     stop, versions_in_turn = threading.Event(), []
     for text in ("one", "two"):
         publish_texts({SUBJECT: text, READY: text})
-        versions_in_turn.append(dict(published.versions.get()))
+        versions_in_turn.append(dict(shop_texts.versions.get()))
 
     def publish() -> None:
         while not stop.is_set():
             for versions in versions_in_turn:
-                value = published.Published()
+                value = shop_texts.Published()
                 value.update(versions)
-                published.versions.value = value
+                shop_texts.versions.value = value
 
     thread = threading.Thread(target=publish)
     thread.start()

@@ -6,7 +6,8 @@ the shop's files have no use for an own text, the original is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -15,8 +16,7 @@ from django.db.models import F
 
 from notifications.content import own_text
 from notifications.content.own_text import ShopText
-from notifications.content.sentences import LAYOUT, original, read_keys, sentences_of
-from notifications.content.template_files import NO_WORDS, Key, Words
+from notifications.content.template_files import LAYOUT, NO_WORDS, Key, Words
 from notifications.models import EmailText, EmailTextVersion
 from runtime.process.cached_rows import CachedRows, version_of
 
@@ -32,18 +32,6 @@ class TextEntry(TypedDict):
     form: int
     text: str
     original: str
-
-
-class Trouble(TypedDict):
-    """What a later release or another file of the shop changed about an own text.
-
-    `now` is the present original; "" if the e-mail has no such sentence any more.
-    """
-
-    says: str
-    text: str
-    original: str
-    now: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,46 +104,13 @@ def merge(
     return Words(own, tuple(ids))
 
 
-def read_entries(
-    entries: Iterable[TextEntry], *, event_type: str, language: str
-) -> tuple[dict[Key, ShopText], dict[Key, str]]:
-    """Return the own texts that can be used, and for the others why not."""
-    sentences, by_key = sentences_of(event_type), read_keys(event_type, language)
-    own, mistakes = {}, {}
+def _read(entries: Iterable[TextEntry]) -> Mapping[Key, ShopText]:
+    """Return the own texts that can be read. Rendering skips one whose variable has no value."""
+    own = {}
     for entry in entries:
-        key = key_of(entry)
-        if (sentence := by_key.get(key)) is None:
-            continue
-        try:
-            own[key] = own_text.read(
-                entry["text"],
-                variables=sentences.allowed(sentence),
-                is_paragraph=sentence.is_paragraph,
-            )
-        except own_text.Mistake as mistake:
-            mistakes[key] = str(mistake)
-    return own, mistakes
-
-
-def find_troubles(entries: Iterable[TextEntry], *, event_type: str, language: str) -> Sequence[Trouble]:
-    """Return what is different now about the published own texts of an e-mail."""
-    entries = list(entries)
-    present = read_keys(event_type, language)
-    _, mistakes = read_entries(entries, event_type=event_type, language=language)
-    troubles = []
-    for entry in entries:
-        key = key_of(entry)
-        now = original(key, language) if key in present else ""
-        if key not in present:
-            says = "The e-mail has no such sentence any more, so your text is not used."
-        elif key in mistakes:
-            says = f"Your text is not used, and the original is sent. {mistakes[key]}"
-        elif now != entry["original"]:
-            says = "Your text was written for an older original. If it still fits, publish it again."
-        else:
-            continue
-        troubles.append(Trouble(says=says, text=entry["text"], original=entry["original"], now=now))
-    return troubles
+        with contextlib.suppress(own_text.Mistake):
+            own[key_of(entry)] = own_text.read(entry["text"])
+    return own
 
 
 def _load() -> Published:
@@ -164,7 +119,7 @@ def _load() -> Published:
     for row in rows:
         text = row.text
         try:
-            own, _ = read_entries(row.sentences, event_type=text.event_type, language=text.locale)
+            own = _read(row.sentences)
             entries = {key_of(entry): entry for entry in row.sentences}
         except Exception:  # a bad row must not keep the others from this process
             log.exception("own texts not used", text=str(text), text_version=row.number)

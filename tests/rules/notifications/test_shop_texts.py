@@ -8,7 +8,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications.content import own_text, published
+from notifications.content import own_text
+from notifications.content.editing import find_troubles
 from notifications.content.profiles import from_settings
 from notifications.content.template_files import Key, Words
 from notifications.models import EmailText
@@ -122,7 +123,7 @@ def test_a_text_whose_variable_is_gone_is_not_used_and_the_rest_is():
     version = publish_texts({THANKS: "Thanks for {lost}", SUBJECT: "own"})
     rendered = mail()
     assert rendered.subject == "own" and "Thank you. On" in rendered.body_text
-    (trouble,) = published.find_troubles(version.sentences, event_type="order.paid", language="en")
+    (trouble,) = find_troubles(version.sentences, event_type="order.paid", language="en")
     assert trouble["says"].startswith(
         "Your text is not used, and the original is sent. {lost} is no variable"
     )
@@ -131,7 +132,7 @@ def test_a_text_whose_variable_is_gone_is_not_used_and_the_rest_is():
 def test_a_text_for_an_older_original_is_used_and_named():
     version = publish_texts({READY: "Soon."}, originals={READY: "We are getting ready."})
     assert "Soon." in mail().body_text
-    (trouble,) = published.find_troubles(version.sentences, event_type="order.paid", language="en")
+    (trouble,) = find_troubles(version.sentences, event_type="order.paid", language="en")
     assert trouble == {
         "says": "Your text was written for an older original. If it still fits, publish it again.",
         "text": "Soon.",
@@ -144,9 +145,9 @@ def test_a_text_without_its_sentence_is_not_used_and_named():
     gone = READY._replace(msgid="We did.")
     version = publish_texts({gone: "Soon."})
     assert "Soon." not in mail().body_text
-    (trouble,) = published.find_troubles(version.sentences, event_type="order.paid", language="en")
+    (trouble,) = find_troubles(version.sentences, event_type="order.paid", language="en")
     assert (trouble["says"], trouble["now"]) == (
-        "The e-mail has no such sentence any more, so your text is not used.",
+        "No sample order has this sentence. Your text is used only if an e-mail still has it.",
         "",
     )
 
@@ -188,7 +189,7 @@ def test_an_email_grows_by_the_text_alone_whatever_an_editor_writes():
     for _ in range(10_000):
         text = "".join(chance.choices(LINES, k=chance.randint(1, 25)))
         try:
-            own = own_text.read(text, variables={"reference", "name"}, is_paragraph=True)
+            own = own_text.read(text, variables={"reference", "name"})
         except own_text.Mistake:
             continue
         said += 1

@@ -1,0 +1,33 @@
+"""The currencies of platforms' orders. A plug-in may have added one that no bank knows."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from babel.numbers import is_currency
+
+from events.consuming.envelope import Rejected
+from notifications.content.rendering import minor_digits
+
+_CODE = re.compile(r"[A-Za-z]{3}")
+
+
+def read_currency(value: object, *, total: Decimal | None) -> str:
+    """Return a currency in capitals. Raise `Rejected` if an order's total in it cannot be kept.
+
+    A total of a currency of ISO 4217 is rounded to the decimals that the currency has. Of any other, nobody
+    knows what its decimals are worth.
+
+    >>> read_currency("eur", total=Decimal("49.905"))
+    'EUR'
+    """
+    if not isinstance(value, str) or not _CODE.fullmatch(value):
+        raise Rejected("its currency is not three letters")
+    currency = value.upper()
+    kept = minor_digits(currency)
+    if total is not None and not is_currency(currency) and total != round(total, kept):
+        raise Rejected(
+            f"its total has more than {kept} decimals, and its currency {currency} is not one of ISO 4217"
+        )
+    return currency
