@@ -12,6 +12,7 @@ from orders.services import REPORTED_COLUMNS, REPORTED_TIMES
 from shop_connections.apply import parcel_of, row_of
 from shop_connections.changes import Change, Differences, Here, find_changes
 from shop_connections.models import ShopConnection
+from shop_connections.posts import NEVER
 from shop_connections.woocommerce.read import read_order, read_status
 from tests.kit.woocommerce import FakeShop
 
@@ -69,7 +70,7 @@ class Seen:
             refunds = {refund.id: refund.amount for refund in differences.order.refunds}
             self.here = self.here._replace(refunds={**refunds, **self.here.refunds})
             times = filter(None, [self.order.reported_at, differences.order.modified_at])
-            self.order.reported_at = max(times, default=self.order.created_at)
+            self.order.reported_at = max(times, default=NEVER)
         return told
 
     def take_all(self, shop: FakeShop) -> list[str]:
