@@ -192,7 +192,7 @@ def _find_goal(order: WholeOrder, here: Here | None, statuses: Mapping[str, str]
     is_paid = order.paid_at is not None
     if base == S.PART_REFUNDED:
         base = S.PAID
-    if base == S.PENDING and is_paid and chosen is None and not order.is_at_checkout:
+    if base == S.PENDING and is_paid and not chosen and not order.is_at_checkout:
         base = S.PAID
     if base == S.PAID and not is_paid and not (here is not None and here.order.paid_at is not None):
         base = S.CONFIRMED  # cash on delivery: the shop gets the order ready before it is paid
@@ -252,19 +252,22 @@ class _Story:
         has_ended = self.here is not None and goal.status == self.here.order.status in _ENDED
         if not has_ended:
             self._tell_beginning(goal)
+        goes_on = self.status in _ENDED and goal.status not in _ENDED
         self._tell_parcels(goal)
         if not has_ended and self._owes_completion(goal):
-            has_part = 0 < self.refunded < self.total
+            refunded = min(self.refunded, goal.refunded)  # some of it may have been taken back
             tracked = {parcel.tracking_url for parcel in self.order.parcels if parcel.tracking_url}
             link = {"tracking_url": tracked.pop()} if len(tracked) == 1 else {}
-            status = S.PART_REFUNDED if has_part else S.COMPLETED
-            self._tell("order.completed", status, at=self.order.completed_at, details=link)
+            status = S.PART_REFUNDED if 0 < refunded < self.total else S.COMPLETED
+            self._tell("order.completed", status, at=self.order.completed_at, refunded=refunded, details=link)
         if goal.base == S.CANCELLED and self.status != S.CANCELLED:
             self._tell("order.cancelled", S.CANCELLED, details={"was_paid": self._was_paid()})
         self._tell_refunds(goal)
         is_other = (self.status, self.refunded) != (goal.status, goal.refunded)
         if is_other or (not self.changes and self._has_other_details()):
             self._correct(goal)
+        if goes_on:
+            self._tell_parcels(goal)
 
     def _has_other_currency(self) -> bool:
         """Return whether the order has got another currency other than by its first payment."""
@@ -307,7 +310,8 @@ class _Story:
         if here is not None and (here.order.completed_at is not None or here.order.status == S.COMPLETED):
             return False
         is_past = goal.base in _ENDED and order.completed_at is not None
-        can_be = self.refunded < self.total or not self.refunded
+        refunded = min(self.refunded, goal.refunded)
+        can_be = refunded < self.total or not refunded
         return (goal.base == S.COMPLETED or is_past) and can_be
 
     def _tell_parcels(self, goal: _Goal) -> None:
@@ -324,10 +328,10 @@ class _Story:
                 continue
             number, is_erased = shipment.tracking_number, self._is_erased()
             is_back = shipment.returned_at is not None
-            if not is_erased and number and number != parcel.tracking_number and not is_back:
-                self._tell_parcel(parcel, status, reference=shipment.reference, is_corrected=True)
-            elif parcel.is_delivered and shipment.delivered_at is None and not is_back:
+            if parcel.is_delivered and shipment.delivered_at is None and not is_back:
                 self._tell_parcel(parcel, status, reference=shipment.reference)
+            elif not is_erased and number and number != parcel.tracking_number and not is_back:
+                self._tell_parcel(parcel, status, reference=shipment.reference, is_corrected=True)
             elif not is_back and (parcel.is_returned or (not is_erased and self._differs(parcel, shipment))):
                 self._tell_parcel(parcel, status, reference=shipment.reference, notify=False)
 
@@ -385,9 +389,7 @@ class _Story:
     ) -> None:
         at, left_at = self.changed_at, parcel.shipped_at
         if self.is_first and left_at is not None:
-            at = max(at, left_at)
-            if self.live_at is not None and left_at.date() >= self.live_at.date():
-                at = max(at, self.live_at)  # many plug-ins know only the day
+            at = self._time_of_old_parcel(left_at)
         event = "order.shipped"
         if parcel.is_delivered and not is_corrected:
             event = "order.delivered"
@@ -404,6 +406,14 @@ class _Story:
                 reference=reference or self._reference_of(parcel),
             )
         )
+
+    def _time_of_old_parcel(self, left_at: dt.datetime) -> dt.datetime:
+        """Return when a parcel of a first post left. Many plug-ins know only the day."""
+        if self.live_at is None:
+            return max(self.changed_at, left_at)
+        begins_at = max(self.live_at, self.order.created_at)
+        is_since = self.order.created_at >= self.live_at or left_at.date() >= self.live_at.date()
+        return max(left_at, begins_at) if is_since else left_at
 
     def _reference_of(self, parcel: ShopParcel) -> str:
         return reference_of(parcel, source=self.source, order_id=self.order.id)
@@ -457,13 +467,15 @@ class _Story:
         if not self.is_first:
             return True
         created_at = self.order.created_at
-        if self.live_at is None or created_at >= self.live_at:
-            return self.received_at - created_at <= _OLDEST
-        return is_dated and at >= self.live_at and at - created_at <= _OLDEST
+        is_new = self.live_at is None or created_at >= self.live_at
+        if is_new and self.received_at - created_at <= _OLDEST:
+            return True
+        return is_dated and self.live_at is not None and self.live_at <= at <= created_at + _OLDEST
 
     def _is_sent(self, event: str, at: dt.datetime, *, is_dated: bool) -> bool:
         is_chosen = event in settings.NOTIFY_ON and event not in self.order.silent
-        return is_chosen and self._is_news(at, is_dated=is_dated)
+        is_of_shop = self.live_at is not None and at < self.live_at
+        return is_chosen and not is_of_shop and self._is_news(at, is_dated=is_dated)
 
     def _tell(
         self,

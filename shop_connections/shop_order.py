@@ -92,6 +92,11 @@ class ShopOrder:
         A save that still lies ahead of it is not known to be the newest, and has no time.
         """
         doubts = list(self.doubts)
+        if (
+            self.modified_at is not None
+            and (ahead := self.modified_at + offset - received_at) <= CLOCKS_APART
+        ):
+            offset -= max(ahead, dt.timedelta())  # the same for all times, which stay as far apart
 
         def correct(name: str) -> dt.datetime | None:
             time: dt.datetime | None = getattr(self, name)
@@ -102,10 +107,13 @@ class ShopOrder:
                 return received_at
             return min(time + offset, received_at)
 
-        parcels = tuple(
-            parcel._replace(shipped_at=parcel.shipped_at and min(parcel.shipped_at, received_at))
-            for parcel in self.parcels
-        )
+        def correct_parcel(parcel: ShopParcel) -> ShopParcel:
+            if (left_at := parcel.shipped_at) is None:
+                return parcel
+            is_day = left_at.time() == dt.time()  # of the shop, which no clock changes
+            return parcel._replace(shipped_at=min(left_at if is_day else left_at + offset, received_at))
+
+        parcels = tuple(map(correct_parcel, self.parcels))
         before, saved_at = len(doubts), correct("modified_at")
         modified_at = self.modified_at if len(doubts) == before else None
         times: dict[str, Any] = {name: correct(name) for name in ("created_at", "paid_at", "completed_at")}

@@ -12,6 +12,7 @@ from orders.services import REPORTED_COLUMNS, REPORTED_TIMES
 from shop_connections.apply import parcel_of, row_of
 from shop_connections.changes import Change, Differences, Here, find_changes
 from shop_connections.models import ShopConnection
+from shop_connections.posts import NEVER
 from shop_connections.woocommerce.read import read_order, read_status
 from tests.kit.woocommerce import FakeShop
 
@@ -19,10 +20,19 @@ SOURCE = "tea-shop"
 ID = uuid.UUID(int=7)
 
 
-def find(body: bytes, here: Here | None, shop: ShopConnection, *, received_at: dt.datetime) -> Differences:
+def find(
+    body: bytes,
+    here: Here | None,
+    shop: ShopConnection,
+    *,
+    received_at: dt.datetime,
+    offset: dt.timedelta = dt.timedelta(),
+    first_post_at: dt.datetime | None = None,
+) -> Differences:
     there = read_order(body, locale="en")
     assert there is not None
-    return find_changes(here, there.on_our_clock(received_at=received_at), shop=shop, received_at=received_at)
+    there = there.on_our_clock(offset, received_at=received_at)
+    return find_changes(here, there, shop=shop, received_at=received_at, first_post_at=first_post_at)
 
 
 class Seen:
@@ -50,16 +60,17 @@ class Seen:
 
     def take(self, body: bytes) -> list[str]:
         """Take a post, and return its e-mails and, in brackets, its changes without one."""
-        if read_order(body, locale="en") is None:
-            return []
-        differences = self.find(body)
+        return self.save(self.find(body)) if read_order(body, locale="en") is not None else []
+
+    def save(self, differences: Differences) -> list[str]:
+        """Save what a post changes as `shop_connections.posts` does."""
         self.doubts += differences.doubts
         told = [self._apply(differences, change) for change in differences.changes]
         if self.here is not None:
             refunds = {refund.id: refund.amount for refund in differences.order.refunds}
             self.here = self.here._replace(refunds={**refunds, **self.here.refunds})
             times = filter(None, [self.order.reported_at, differences.order.modified_at])
-            self.order.reported_at = max(times, default=None)
+            self.order.reported_at = max(times, default=NEVER)
         return told
 
     def take_all(self, shop: FakeShop) -> list[str]:

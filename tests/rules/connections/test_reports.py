@@ -106,10 +106,17 @@ class TestTimes:
     def test_times_are_corrected_and_never_later_than_the_post(self, shop):
         id = shop.place()
         received_at = dt.datetime.fromisoformat(shop._now()).replace(tzinfo=dt.UTC)
-        order = read(shop, id).on_our_clock(8 * HOUR, received_at=received_at + 8 * HOUR)
+        early = read(shop, id)
+        order = early.on_our_clock(8 * HOUR, received_at=received_at + 8 * HOUR)
         assert order.paid_at == order.saved_at == received_at + 8 * HOUR
         assert order.modified_at == received_at
-        order = read(shop, id).on_our_clock(received_at=received_at - dt.timedelta(seconds=90))
+        shop.ship(id, "Z1")
+        order = read(shop, id).on_our_clock(8 * HOUR, received_at=received_at + 9 * HOUR)
+        assert order.parcels[0].shipped_at == shop.now + 8 * HOUR
+        shop._meta(id, "_wc_shipment_tracking_items")[0]["date_shipped"] = "2026-03-01"
+        order = read(shop, id).on_our_clock(8 * HOUR, received_at=received_at + 9 * HOUR)
+        assert order.parcels[0].shipped_at == dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+        order = early.on_our_clock(received_at=received_at - dt.timedelta(seconds=90))
         assert order.saved_at == received_at - dt.timedelta(seconds=90) and not order.doubts
 
 
@@ -347,6 +354,48 @@ class TestParcels:
         here.take_all(shop)
         assert here.emails == before and "order.delivered" not in before
 
+    def test_a_parcel_that_was_corrected_and_delivered_is_told_as_delivered(self, shop, here):
+        id = shop.place()
+        shop.ship(id, "JD0001")
+        here.take_all(shop)
+        shop._meta(id, "_wc_shipment_tracking_items")[0]["tracking_number"] = "JD0002"
+        shop.deliver_parcels(id)
+        assert here.take_all(shop) == ["order.delivered"]
+        assert here.parcels[-1]["tracking_number"] == "JD0002"
+        shop.edit(id)
+        assert here.take_all(shop) == []
+
+    @pytest.mark.parametrize("end", ["refund", "cancel"])
+    def test_a_parcel_is_told_in_the_save_that_makes_an_ended_order_go_on(self, shop, here, end):
+        id = shop.place()
+        shop.refund(id, "9.90")
+        if end == "refund":
+            second = shop.refund(id, "40.00")
+        else:
+            shop.cancel(id)
+        here.take_all(shop)
+        shop.ship(id, "JD0001")
+        if end == "refund":
+            shop.delete_refund(id, second)
+        else:
+            shop.edit(id, status="processing")
+        assert here.take(post_of(shop, id)) == ["(order.part_refunded)", "order.shipped"]
+        assert here.state == ("part_refunded", 990)
+        shop.waiting.clear()
+        shop.edit(id)
+        assert here.take_all(shop) == []
+
+    def test_a_completion_in_the_save_that_takes_a_refund_back_is_told(self, shop, here):
+        id = shop.place()
+        shop.refund(id, "9.90")
+        second = shop.refund(id, "40.00")
+        here.take_all(shop)
+        shop.delete_refund(id, second)
+        shop.ship(id, "JD0001")
+        shop.complete(id)
+        assert here.take(post_of(shop, id)) == ["order.completed", "order.shipped"]
+        assert here.state == ("part_refunded", 990)
+
     @pytest.mark.parametrize(
         ("value", "numbers"),
         [
@@ -468,6 +517,13 @@ class TestWhoGetsAnEmail:
             "order.part_refunded",
         ]
 
+    def test_a_clock_a_minute_ahead_makes_no_download_of_an_order(self, shop, here):
+        shop.now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=20)
+        id = shop.place()
+        shop.now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=90)
+        shop.complete(id)
+        assert here.take(post_of(shop, id)) == ["order.paid", "order.completed"]
+
     def test_what_was_refunded_in_the_save_that_paid_is_in_its_email(self, shop, here, settings):
         id = shop.place()
         shop.refund(id, "10.00")
@@ -484,6 +540,43 @@ class TestWhoGetsAnEmail:
         settings.NOTIFY_ON = ["order.paid"]
         there = Seen()
         assert there.take(post_of(shop, id)) == ["order.paid", "order.completed"]
+
+    def test_a_payment_is_told_in_a_status_that_the_connection_ignores(self, shop):
+        here = Seen(internal="")
+        id = shop.place(status="on-hold")
+        here.take_all(shop)
+        shop.pay(id)
+        assert here.take(post_of(shop, id, status="internal")) == ["order.paid"]
+
+    def test_a_refund_after_going_live_of_a_payment_before_it_is_told(self, shop, here):
+        id = shop.place(status="on-hold")
+        here.take_all(shop)
+        shop.pay(id)
+        shop._tick()
+        self.live(here, shop.now.replace(tzinfo=dt.UTC))
+        shop.refund(id, "1.00")
+        told = here.take(post_of(shop, id))
+        assert told == ["order.paid", "order.part_refunded"]
+        assert [here.connection.withheld(change.at) is None for change in here.changes[-2:]] == [False, True]
+
+    def test_a_parcel_before_going_live_is_history_in_the_first_post_of_its_completed_order(self, shop, here):
+        id = shop.place()
+        shop.now -= 40 * HOUR
+        shop.ship(id, "Z1")
+        shop.now += 40 * HOUR
+        shop._tick()
+        self.live(here, shop.now.replace(tzinfo=dt.UTC))
+        shop.ship(id, "Z2")
+        shop.complete(id)
+        assert here.take(post_of(shop, id)) == ["(order.shipped)", "order.shipped", "order.completed"]
+
+    @pytest.mark.parametrize(("hours", "told"), [(3, ["order.paid"]), (-3, ["(order.part_refunded)"])])
+    def test_a_first_post_tells_a_payment_within_30_days_of_the_order(self, shop, here, hours, told):
+        self.live(here, shop.now.replace(tzinfo=dt.UTC) - 900 * HOUR)
+        id = shop.place()
+        created_at = shop.now.replace(tzinfo=dt.UTC) + (hours - 30 * 24) * HOUR
+        shop.refund(id, "1.00")
+        assert here.take(post_of(shop, id, date_created_gmt=created_at.isoformat())) == told
 
     def test_a_first_post_that_cannot_be_stored_says_why(self, shop, here):
         with pytest.raises(Rejected, match="its currency is missing"):
