@@ -48,6 +48,7 @@ ORDER_FIELDS = (
     OrderField("details", "Customer", in_csv=True, erased={}),
     OrderField("created_at", "Times", in_csv=True),
     OrderField("updated_at", "Times", in_csv=True),
+    OrderField("shop_key"),
     OrderField("reported_at", "Times"),  # only a connection writes it
     OrderField("paid_at", "Times", in_csv=True),
     OrderField("stock_reserved_at", "Times"),

@@ -137,6 +137,8 @@ class Order(models.Model):
 
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
+    # Tells two orders of a connected shop apart that got the same number, after the shop was set up again.
+    shop_key = models.CharField(max_length=32, default="", db_default="", editable=False)
     # When the system that owns the order last saved it, by its clock, as far as a connection told.
     reported_at = models.DateTimeField(null=True, editable=False)
     paid_at = models.DateTimeField(null=True, editable=False)
@@ -280,6 +282,7 @@ class RefundWay(enum.StrEnum):
 
     API = "api"
     EVENT = "event"
+    SHOP = "shop"  # the order of a connected shop has it
 
 
 class OrderRefund(models.Model):

@@ -557,6 +557,7 @@ def apply_reported_state(
     sends_email: bool = True,
     warnings: Sequence[str] = (),
     withheld: Withheld | None = None,
+    may_change_currency: bool = False,
     **change: Any,
 ) -> OrderChange:
     """Take over the state that another system reports of its order, and send the e-mail of its event.
@@ -566,8 +567,9 @@ def apply_reported_state(
     reported and goes to the newest address. Without `sends_email`, the caller adds it. If `withheld` is
     given, it is written in this state. History sends none, and neither does an order whose address was not
     known before its person was erased. The e-mail's templates get `change`. The change has the `warnings`
-    about the report's unusable values. Raise `OtherOwner`, or `OtherMoney` if the report has another currency
-    and is not history. Two first events at the same moment violate the primary key of orders: the second must
+    about the report's unusable values. `reported` may have the times of the payment and the completion.
+    Raise `OtherOwner`, or `OtherMoney` if the report has another currency, is not history and may not change
+    it. Two first events at the same moment violate the primary key of orders: the second must
     try again.
     """
     order, now, erased_at = lock_row_and_ask(
@@ -585,7 +587,7 @@ def apply_reported_state(
     if order is None:
         order = reported
     else:
-        _check_report(order, reported, is_history=is_history)
+        _check_report(order, reported, is_free=is_history or may_change_currency)
         if order.email == ERASED_ADDRESS:  # an erased person stays erased
             _erase_report(reported)
         elif not reported.email and order.address_corrected_at:
@@ -594,10 +596,11 @@ def apply_reported_state(
             setattr(order, name, getattr(reported, name))
         # The earliest time counts: queries search for e-mails and events from `created_at` on.
         order.created_at = min(order.created_at, reported.created_at)
-    if (
-        column := REPORTED_TIMES.get(event)
-    ) and not is_history:  # the event of history has the time of the import
-        setattr(order, column, min(filter(None, [getattr(order, column), at])))
+    for name, column in REPORTED_TIMES.items():
+        # An event of history has the time of the import.
+        of_event = at if name == event and not is_history else None
+        times = filter(None, [getattr(order, column), getattr(reported, column), of_event])
+        setattr(order, column, min(times, default=None))
     order.updated_at = now
     applied = OrderChange(order, now)
     applied.withheld = withheld
@@ -652,11 +655,11 @@ def _erase_report(reported: Order) -> None:
     reported.items, reported.charges = erase_items(reported.items), erase_charges(reported.charges)
 
 
-def _check_report(order: Order, reported: Order, *, is_history: bool) -> None:
+def _check_report(order: Order, reported: Order, *, is_free: bool) -> None:
     if order.source != reported.source:
         raise OtherOwner(f"the order belongs to {order.source or 'this system'}, not to {reported.source}")
     # The e-mails would show sums of two currencies. History sends none, and can correct the currency.
-    if reported.currency != order.currency and not is_history:
+    if reported.currency != order.currency and not is_free:
         raise OtherMoney(
             f"data.currency: The event is in {reported.currency}, the order in {order.currency}. Correct the"
             " event, or the order by an event with notify: false."

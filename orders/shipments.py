@@ -205,13 +205,15 @@ def report(
     shipped_at: dt.datetime | None = None,
     delivered_at: dt.datetime | None = None,
     returned_at: dt.datetime | None = None,
+    is_corrected: bool = False,
     **tracking: str,
 ) -> None:
     """Add the parcel of another system's order to the change that `apply_reported_state` made of `reported`.
 
     The report with the highest sequence decides what the parcel is, except that a delivery stays. Its first
     report sends an e-mail, in whatever order they arrive, and so does the first one that has its delivery.
-    History sends none, and neither does a parcel that came back.
+    A corrected number `is_corrected`, and sends the first e-mail again. History sends none, and neither does
+    a parcel that came back.
     """
     order = change.order
     about = f"order.shipped, sequence {reported.version}"
@@ -246,12 +248,16 @@ def report(
     if is_history or shipment.returned_at:
         return
     event = None
-    if shipment.delivered_at and not was_delivered:
+    if is_corrected:
+        event = "order.shipped"
+    elif shipment.delivered_at and not was_delivered:
         event = "order.delivered"
     elif not was_shipped:
         event = "order.shipped"
     if event is not None:
         news = shown(event, order, shipment, shipments)
+        if is_corrected:
+            news |= {"at": change.now, "corrected": True}
         change.add_emails(event, shown=reported, change=news, may_exist=True)
 
 

@@ -1,6 +1,6 @@
-"""Shops that connect themselves: their platform's own webhooks become the events of their orders.
+"""Shops that connect themselves: their platform's own webhooks change the orders here.
 
-A post is stored (`receive`) before it is understood. A worker translates the posts of a connection in the
-order of their arrival, and processes the events as if the shop had sent them (`posts`). `translation` says
-what a platform's folder has to offer.
+A post is stored (`receive`) before it is understood. A worker takes the posts of a connection in the order of
+their arrival (`posts`), compares each with the order here (`changes`), and saves what it finds (`apply`).
+`platforms` says what a platform's folder has to offer.
 """

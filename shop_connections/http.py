@@ -27,7 +27,6 @@ from urllib3.util import Retry
 
 from notifications.providers.session import tls_context
 from runtime.faults import describe_fault
-from shop_connections.translation import OutOfTime, ShopUnreachable
 from web.proxies import inner_ipv4
 
 MOST_BYTES = 16_000_000  # of an answer, also of what gzip makes of it
@@ -55,6 +54,18 @@ _SPECIAL = [
         *("2620:4f:8000::/48", "3fff::/20", "4000::/2", "8000::/1"),
     )
 ]
+
+
+class ShopUnreachable(Exception):
+    """The shop's orders cannot be read. The text says why, and has no key in it."""
+
+
+class OutOfTime(ShopUnreachable):
+    """The time that the caller gave is over. `place` is where a later reading goes on."""
+
+    def __init__(self, text: str, *, place: Any = None) -> None:
+        super().__init__(text)
+        self.place = place
 
 
 class ShopAnswer(NamedTuple):

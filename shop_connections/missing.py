@@ -1,9 +1,9 @@
-"""Compare a shop's orders with ours, and send what is missing through the translator.
+"""Compare a shop's orders with ours, and send on what is missing.
 
 Some platforms repeat no lost post. Each hour, and by `manage.py connections check`, the orders that the shop
-saved since the last comparison are read from its API. What the translator would make an event of is missing
+saved since the last comparison are read from its API. What the comparison of a post would change is missing
 here. The order's body is stored and waits for a person, who sends all of them on by one click. The worker
-translates them again, under the lock of their orders, so that nothing comes twice.
+compares them again, under the lock of their orders, so that nothing comes twice.
 
 A shop decides how much it answers. So its orders are judged one at a time as they come, what is missing is
 stored at once, and a comparison whose time is over goes on at its place the next time.
@@ -26,23 +26,29 @@ from django.utils import timezone
 
 from events.consuming.envelope import Rejected
 from events.consuming.inbox import explain
-from events.models import ProcessedEvent
-from orders.inbound.external import our_id
+from orders.emails import default_locale
 from orders.models import Order
-from orders.subscriptions import NAME
 from runtime.models import Heartbeat
 from runtime.personal_data import hashes_in
 from runtime.texts import make_storable
+from shop_connections.apply import read_here
+from shop_connections.changes import find_changes
+from shop_connections.clocks import clock_offset
 from shop_connections.encryption import Unreadable, decrypt
+from shop_connections.http import OutOfTime, ShopUnreachable
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
-from shop_connections.platforms import platform_of
-from shop_connections.posts import is_of_erased, stored_of
-from shop_connections.translation import OutOfTime, ReadOrder, ShopUnreachable
+from shop_connections.platforms import PLATFORMS, platform_of
+from shop_connections.posts import find_order_id, is_of_erased
+from shop_connections.shop_order import ReadOrder, ShopHead
 
 log = structlog.get_logger(__name__)
 
-#: How far the first comparison looks back, and by how much a later one overlaps the one before.
-FIRST, OVERLAP = dt.timedelta(days=2), dt.timedelta(hours=1)
+#: By how much a comparison overlaps the one before.
+OVERLAP = dt.timedelta(hours=1)
+#: How far before the connection the first comparison also looks.
+BEFORE = dt.timedelta(days=30)
+#: How many orders of a shop wait as history. The next comparison goes on there.
+MOST_HISTORY = 5000
 #: How often all shops are compared, and the heartbeat of the last time.
 EVERY, COMPARED = dt.timedelta(hours=1), "shops compared"
 #: The posts of younger changes may still come.
@@ -60,11 +66,11 @@ LEAST_SECONDS = 5.0
 
 
 class Missing(NamedTuple):
-    """An order that is otherwise in the shop than here. Without events it cannot be used, for the reason."""
+    """An order that is otherwise in the shop than here. Without changes it cannot be used, for the reason."""
 
     order_id: str
     reference: str
-    topics: tuple[str, ...]
+    events: tuple[str, ...]
     reason: str = ""
 
 
@@ -88,10 +94,11 @@ def compare(
     now, ends_at = timezone.now(), time.monotonic() + seconds
     began_at, place = now, None
     # Changes from before the connection were not lost.
-    due = max(shop.checked_at - OVERLAP if shop.checked_at else now - FIRST, shop.created_at)
+    due = max(shop.checked_at - OVERLAP if shop.checked_at else shop.created_at, shop.created_at)
     is_asked = since is not None and since > due
     if since is None:
-        since = due
+        # What was before the connection is stored as history, so that its next change is no first post.
+        since = due if shop.checked_at else now - BEFORE
         if shop.unfinished:
             since, began_at = (
                 dt.datetime.fromisoformat(shop.unfinished[name]) for name in ("since", "began_at")
@@ -106,7 +113,9 @@ def compare(
             read += 1
             if not body:
                 too_large += 1
-            elif time.monotonic() > ends_at or not _judge(shop, body, now, missing):
+            elif time.monotonic() > ends_at or not _judge(
+                shop, body, now, missing, history_before=shop.created_at
+            ):
                 unfinished_at = at
                 break
     except OutOfTime as end:
@@ -194,7 +203,8 @@ def _compare_alone(id: uuid.UUID, *, seconds: float) -> None:
 
 def _comparable() -> QuerySet[ShopConnection]:
     """Return the connections that have posted and have a key of the shop's API."""
-    return ShopConnection.objects.active().exclude(api_key="").exclude(last_post_at=None)
+    shops = ShopConnection.objects.active().filter(platform__in=PLATFORMS)
+    return shops.exclude(api_key="").exclude(last_post_at=None)
 
 
 def repair(*, source: str) -> int:
@@ -220,12 +230,13 @@ def _read(
     except Unreadable as error:
         raise ShopUnreachable(str(error)) from error
     more: dict[str, Any] = {} if sleep is None else {"sleep": sleep}
+    offset = clock_offset(shop.source)
     return platform_of(shop).read_orders(
         address=shop.address,
         key=key,
         secret=secret,
-        since=since,
-        until=until,
+        since=since - offset,
+        until=until - offset,
         is_private_allowed=settings.CONNECTIONS_PRIVATE,
         seconds=seconds,
         place=place,
@@ -240,25 +251,60 @@ def _judge_stored(shop: ShopConnection, now: dt.datetime) -> Iterator[Missing]:
         row = rows.filter(id=id)
         body = row.values_list("body", flat=True).first()
         # Meanwhile somebody may have sent it on, or erased its person.
-        if body is None or (order_id := _read_order_id(shop, body.encode())) is None:
+        if body is None or (head := _read_head(shop, body.encode())) is None:
             continue
-        each = _find_missing(shop, order_id, body.encode(), now)
+        each = _find_missing(shop, head, body.encode(), now)
         if each is None:
             row.delete()
         elif row.update(reason=each.reason, received_at=Now()):
             yield each
 
 
-def _judge(shop: ShopConnection, body: bytes, now: dt.datetime, missing: dict[str, Missing]) -> bool:
-    """Store an order of the shop if it is missing here. Return False if no more can be stored."""
-    order_id = _read_order_id(shop, body)
-    if order_id is None:
+def catch_up(shop: ShopConnection, *, seconds: float) -> None:
+    """Store as history what the shop changed before it went live, and whose posts were lost.
+
+    An order that was saved since is left to its posts. Raise `ShopUnreachable`.
+    """
+    assert shop.live_at is not None
+    now, live_at = timezone.now(), shop.live_at
+    for row in ConnectionPost.objects.filter(source=shop.source).missing().order_by("id"):
+        head = _read_head(shop, row.body.encode())
+        if head is not None and _is_before(shop, head, live_at):
+            ConnectionPost.objects.missing().filter(id=row.id).update(
+                state=PostState.WAITING, is_history=True
+            )
+    since = shop.checked_at - OVERLAP if shop.checked_at else shop.created_at
+    for body, _ in _read(shop, since, live_at, None, seconds):
+        if body and not _judge(shop, body, now, {}, history_before=live_at):
+            raise ShopUnreachable(f"More than {MOST_HISTORY:,} of its orders wait as history.")
+
+
+def _is_before(shop: ShopConnection, head: ShopHead, moment: dt.datetime) -> bool:
+    return head.modified_at is not None and head.modified_at + clock_offset(shop.source) < moment
+
+
+def _judge(
+    shop: ShopConnection,
+    body: bytes,
+    now: dt.datetime,
+    missing: dict[str, Missing],
+    *,
+    history_before: dt.datetime,
+) -> bool:
+    """Store an order of the shop if it is missing here. Return False if no more can be stored.
+
+    What was saved before a time is history, which is stored without a person's word.
+    """
+    head = _read_head(shop, body)
+    if head is None:
         return True
-    each = _find_missing(shop, order_id, body, now)
+    order_id, each = head.id, _find_missing(shop, head, body, now)
+    if each is not None and not each.reason and _is_before(shop, head, history_before):
+        return _store_history(shop, head, body)
     if each is not None and order_id not in missing and len(missing) >= MOST_MISSING:
         return False
     if each is not None or order_id in missing:
-        _store(shop, order_id, body, each)
+        _store(shop, find_order_id(shop, head), body, each)
     if each is None:
         missing.pop(order_id, None)
     else:
@@ -266,28 +312,31 @@ def _judge(shop: ShopConnection, body: bytes, now: dt.datetime, missing: dict[st
     return True
 
 
-def _read_order_id(shop: ShopConnection, body: bytes) -> str | None:
-    """Return the platform's id of the order in a body, or None if it has none."""
+def _read_head(shop: ShopConnection, body: bytes) -> ShopHead | None:
+    """Return which order a body is about, or None if it is about none of the shop's."""
     try:
-        return platform_of(shop).read_order_id(body)
+        head = platform_of(shop).read_head(body)
     except Rejected:
         return None  # no order of the shop's API is like this
+    return head if head and not shop.is_copy(head.address) else None
 
 
-def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.datetime) -> Missing | None:
+def _find_missing(shop: ShopConnection, head: ShopHead, body: bytes, now: dt.datetime) -> Missing | None:
     """Return what is missing of an order, or None, also for that of an erased person.
 
     It is not locked: repairing it compares once more.
     """
-    id = our_id(source=shop.source, id=order_id)
+    id, order_id = find_order_id(shop, head), head.id
     order = Order.objects.filter(id=id, source=shop.source).first()
     placed_at = None
     try:
-        translation = platform_of(shop).translate(
-            body,
-            stored=stored_of(order) if order is not None else None,
-            source=shop.source,
-            mapping=shop.statuses,
+        there = platform_of(shop).read(body, locale=default_locale(source=shop.source))
+        if there is None:
+            return None
+        differences = find_changes(
+            read_here(order) if order is not None else None,
+            there.on_our_clock(clock_offset(shop.source), received_at=now),
+            shop=shop,
             received_at=now,
         )
     except Exception as error:  # an order that nobody foresaw must not hide the others
@@ -296,21 +345,31 @@ def _find_missing(shop: ShopConnection, order_id: str, body: bytes, now: dt.date
         reason = make_storable(explain(error))[:1000]
         missing = Missing(order_id, order.reference if order else "", (), reason)
     else:
-        ids = [event["eventId"] for event in translation.events]
-        done = ProcessedEvent.objects.filter(event_id__in=ids, consumer=NAME, source=shop.source)
-        done_ids = {str(id) for id in done.values_list("event_id", flat=True)} if ids else set()
-        left = [event for event in translation.events if str(event["eventId"]) not in done_ids]
-        if not left:
+        if not differences.changes:
             return None
-        placed_at = translation.placed_at
-        missing = Missing(order_id, translation.reference, tuple(event["eventType"] for event in left))
+        placed_at = differences.order.created_at
+        events = tuple(change.event for change in differences.changes)
+        missing = Missing(order_id, differences.order.number, events)
     hashes = hashes_in(body.decode("utf-8", "replace"))
     return None if is_of_erased(id, hashes, placed_at=placed_at) else missing
 
 
-def _store(shop: ShopConnection, order_id: str, body: bytes, missing: Missing | None) -> None:
+def _store_history(shop: ShopConnection, head: ShopHead, body: bytes) -> bool:
+    """Have a worker store an order as it is, without e-mails. Return False if too many wait for that."""
+    id, text = find_order_id(shop, head), make_storable(body.decode("utf-8", "replace"))
+    waiting = ConnectionPost.objects.waiting().filter(source=shop.source, is_history=True)
+    if waiting[:MOST_HISTORY].count() >= MOST_HISTORY:
+        return False
+    if not waiting.filter(order_id=id).exists():
+        ConnectionPost.objects.create(
+            source=shop.source, body=text, address_hashes=hashes_in(text), order_id=id, is_history=True
+        )
+    return True
+
+
+def _store(shop: ShopConnection, id: uuid.UUID, body: bytes, missing: Missing | None) -> None:
     """Replace what was stored of an order before, or only delete it if nothing is missing."""
-    id, text = our_id(source=shop.source, id=order_id), make_storable(body.decode("utf-8", "replace"))
+    text = make_storable(body.decode("utf-8", "replace"))
     with transaction.atomic(), connection.cursor() as cursor:
         # Two comparisons at once: the later one replaces what the earlier one stored.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('missing'), hashtext(%s))", [shop.source])

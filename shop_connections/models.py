@@ -44,6 +44,10 @@ class ShopConnection(models.Model):
     source = models.CharField(max_length=100, unique=True)
     platform = models.CharField(max_length=20, choices=Platform, default=Platform.WOOCOMMERCE)
     address = models.CharField(max_length=500)  # of the shop, https
+    # Further addresses of the shop, such as one for each language, and those of copies, whose posts are left
+    # out.
+    addresses = models.JSONField(default=list, db_default=[], editable=False)
+    copies = models.JSONField(default=list, db_default=[], editable=False)
     # Encrypted (`encryption`): the webhook's secret, and the API's key and secret, empty for none.
     secret = models.TextField(editable=False)
     api_key = models.TextField(default="", db_default="", editable=False)
@@ -51,6 +55,8 @@ class ShopConnection(models.Model):
     state = models.CharField(max_length=20, choices=State, default=State.WAITING, editable=False)
     # Changes from this time on, by the shop's clock, send e-mails while the connection is live.
     live_at = models.DateTimeField(null=True, editable=False)
+    # The comparison at that moment: {began_at, done_at, problem}.
+    going_live = models.JSONField(null=True, editable=False)
     # Statuses of the shop's plug-ins -> `Order.Status`, or "" to ignore one.
     statuses = models.JSONField(default=dict, blank=True)
     last_post_at = models.DateTimeField(null=True, editable=False)  # at most `EVERY` too early
@@ -95,8 +101,24 @@ class ShopConnection(models.Model):
         return True
 
     def has_host(self, url: str) -> bool:
-        """Return whether a link leads to the host of the shop's address."""
-        return urlsplit(url).hostname == urlsplit(self.address).hostname
+        """Return whether a link leads to the host of one of the shop's addresses."""
+        return urlsplit(url).hostname in {urlsplit(address).hostname for address in self.all_addresses}
+
+    @property
+    def all_addresses(self) -> list[str]:
+        return [self.address, *self.addresses]
+
+    def has_address(self, address: str) -> bool:
+        """Return whether an order with a link to this address is the shop's. One without a link is."""
+        return not address or _place(address) in map(_place, self.all_addresses)
+
+    def is_copy(self, address: str) -> bool:
+        return bool(address) and _place(address) in {_place(copy) for copy in self.copies}
+
+    def is_catching_up(self, now: dt.datetime) -> bool:
+        """Return whether posts since going live wait until the orders of before have been compared."""
+        is_live = self.state == self.State.LIVE and self.live_at is not None and self.live_at <= now
+        return is_live and bool(self.api_key) and not (self.going_live or {}).get("done_at")
 
     def withheld(self, at: dt.datetime) -> Withheld | None:
         """Return the state of the e-mail about a change at this time by the shop's clock, if none is sent.
@@ -106,6 +128,12 @@ class ShopConnection(models.Model):
         if self.state != self.State.LIVE or self.live_at is None or at < self.live_at:
             return TRIAL
         return describe_old_news(at)
+
+
+def _place(address: str) -> tuple[str, str]:
+    """Return the host and path of an address. A shop may be called over http and https."""
+    parts = urlsplit(address)
+    return parts.netloc.lower(), parts.path.rstrip("/")
 
 
 class PostState(models.TextChoices):
@@ -155,6 +183,11 @@ class ConnectionPost(models.Model):
     # Our id of the order, and the keyed hash of each address in the body.
     order_id = models.UUIDField(null=True, editable=False)
     address_hashes = models.JSONField(default=list, db_default=[], editable=False)
+    # When the shop saved the order, by its clock, and the address to which the order's own link leads.
+    modified_at = models.DateTimeField(null=True, editable=False)
+    address = models.CharField(max_length=500, default="", db_default="", editable=False)
+    # It was read from the shop's API, and what it changes was before the connection or before it went live.
+    is_history = models.BooleanField(default=False, db_default=False, editable=False)
     # The number as the shop shows it, once the post was read.
     reference = models.CharField(max_length=100, default="", db_default="", editable=False)
 
@@ -185,7 +218,10 @@ class ConnectionPost(models.Model):
             GinIndex(fields=["address_hashes"], name="connection_posts_addresses"),
             # the next post of a connection; unusable posts, and missing orders, which are few
             models.Index(
-                fields=["source", "state", "id"],
+                F("source"),
+                F("state"),
+                F("is_history").desc(),
+                F("id"),
                 name="connection_posts_open",
                 condition=Q(state__in=["waiting", "unusable", "missing"]),
             ),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from shop_connections.models import ShopConnection
-from shop_connections.translation import ReadOrder, Translation
-from shop_connections.woocommerce import client, order, signature, translate
+from shop_connections.shop_order import ReadOrder, ShopHead, ShopOrder
+from shop_connections.woocommerce import client, read, signature
 from shop_connections.woocommerce.platform_emails import PLATFORM_EMAILS
 
 
@@ -20,13 +20,15 @@ class Platform(NamedTuple):
     may_be_signed: Callable[..., bool]
     #: is_signed(body=, headers=, secret=): whether the signature of a post is that of its body.
     is_signed: Callable[..., bool]
-    #: The platform's id of the order in a body; None if it is about something else. Raises `Rejected`.
-    read_order_id: Callable[[bytes], str | None]
-    #: translate(body, stored=, source=, mapping=, received_at=, most=) is what the order owes. Raises
-    #: `Rejected`.
-    translate: Callable[..., Translation]
+    #: Which order a body is about; None if it is about something else. Raises `Rejected`.
+    read_head: Callable[[bytes], ShopHead | None]
+    #: read(body, locale=): the order in a body; None if it is about something else. Raises `Rejected` only if
+    #: it is not known which order it is.
+    read: Callable[..., ShopOrder | None]
+    #: A status as the platform writes it, of a person's words; "" if it can be none.
+    read_status: Callable[[str], str]
     #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=, place=): orders for
-    #: `translate`.
+    #: `read`.
     read_orders: Callable[..., Iterable[ReadOrder]]
     #: The e-mails that the platform itself sends, by the event of ours that takes their place.
     platform_emails: Mapping[str, str]
@@ -38,12 +40,18 @@ PLATFORMS: dict[str, Platform] = {
         is_ping=signature.is_ping,
         may_be_signed=signature.may_be_signed,
         is_signed=signature.is_signed,
-        read_order_id=order.read_order_id,
-        translate=translate.translate,
+        read_head=read.read_head,
+        read=read.read_order,
+        read_status=read.read_status,
         read_orders=client.read_orders,
         platform_emails=PLATFORM_EMAILS,
     )
 }
+
+
+def is_known(connection: ShopConnection) -> bool:
+    """Return whether this release knows the platform. In a rolling deploy, a later release may know more."""
+    return connection.platform in PLATFORMS
 
 
 def platform_of(connection: ShopConnection) -> Platform:

@@ -1,4 +1,4 @@
-"""Process stored posts: translate each into events, and apply them, in one transaction for each post.
+"""Process stored posts: compare each with the order here, and save its changes, in one transaction.
 
 The posts of a connection are processed one after the other, in the order of their arrival. The lock of the
 connection ends with the transaction, so another worker may take the next post. A crash undoes the post's
@@ -8,25 +8,25 @@ effects together with its `done_at`.
 from __future__ import annotations
 
 import datetime as dt
-import functools
+import itertools
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, cast
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, cast
 
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils import timezone
 
-from events.consuming.envelope import Rejected, envelope_of
-from events.consuming.handlers import Handler
-from events.consuming.inbox import apply_in_transaction, explain
-from orders.inbound.external import TOPICS, our_id
+from events.consuming.envelope import Rejected
+from events.consuming.inbox import explain
+from orders.emails import default_locale
+from orders.inbound.external import our_id
 from orders.models import Order
-from orders.parcels import read_shipments
-from orders.subscriptions import NAME
 from runtime.database.away import is_refusing
 from runtime.database.save import lock_row, write_once
 from runtime.database.transactions import after_commit
@@ -34,11 +34,15 @@ from runtime.jobs.work import waker
 from runtime.models import Pause
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.process import cached_rows
+from runtime.telemetry import context
 from runtime.texts import make_storable
 from shop_connections import metrics
+from shop_connections.apply import TooSlow, read_here, save_changes
+from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, find_changes
+from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
-from shop_connections.platforms import platform_of
-from shop_connections.translation import MOST_CHANGES, Stored, StoredShipment
+from shop_connections.platforms import PLATFORMS, platform_of
+from shop_connections.shop_order import ShopHead, is_before
 
 log = structlog.get_logger(__name__)
 
@@ -48,13 +52,12 @@ LONGEST_SECONDS = 5.0
 MOST_SECONDS = 10.0
 #: How much of that is for the changes, before they are undone and stored as one.
 _CHANGES_SECONDS = 8.0
+#: How many addresses of other shops a page asks about.
+MOST_FOREIGN = 10
 #: When a worker looks again that met another one at work.
 AGAIN_SECONDS = 1.0
+_WRITTEN = ("state", "done_at", "reason", "order_id", "reference", "address")
 Step = Literal["done", "unusable", "none", "busy"]
-
-
-class _TooSlow(Exception):
-    """The changes of a post take too long."""
 
 
 def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
@@ -109,14 +112,20 @@ def process_next(source: str) -> Step:
     with transaction.atomic(durable=True):
         if not _lock(source):
             return "busy"
-        shop = ShopConnection.objects.active().filter(source=source).first()
-        posts = ConnectionPost.objects.waiting().filter(source=source).order_by("id")
+        shop = ShopConnection.objects.active().filter(source=source, platform__in=PLATFORMS).first()
+        posts = ConnectionPost.objects.waiting().filter(source=source).order_by("-is_history", "id")
+        if shop is not None and shop.is_catching_up(timezone.now()):
+            posts = posts.filter(Q(is_history=True) | Q(received_at__lt=shop.live_at))
         post = posts.select_for_update().first() if shop is not None else None
         if shop is None or post is None:
             return "none"
+        turn = _find_turn(post, shop)
+        if turn.newest != post.id:
+            post = posts.select_for_update().get(id=turn.newest)
         try:
             _process_or_repeat(post, shop)
             post.state, post.done_at = PostState.DONE, Now()
+            _end_older(turn.older)
         except Exception as error:
             if isinstance(error, OperationalError | InterfaceError) or is_refusing(error):
                 raise  # the database's own state
@@ -125,7 +134,7 @@ def process_next(source: str) -> Step:
             else:
                 log.exception("a shop's post cannot be used", source=source, post=str(post.id))
             post.state, post.reason = PostState.UNUSABLE, make_storable(explain(error))[:1000]
-        post.save(update_fields=["state", "done_at", "reason", "order_id", "reference"])
+        post.save(update_fields=_WRITTEN)
         result: Step = "done" if post.state == PostState.DONE else "unusable"
         if is_of_erased(post.order_id, post.address_hashes):
             ConnectionPost.objects.filter(id=post.id).erase()
@@ -143,13 +152,66 @@ def retry(*, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
     return changed
 
 
-def find_order_id(shop: ShopConnection, body: bytes) -> uuid.UUID | None:
-    """Return our id of the order in a post, or None if it is about something else or cannot be read."""
-    try:
-        order_id = platform_of(shop).read_order_id(body)
-    except Rejected:
-        return None
-    return None if order_id is None else our_id(source=shop.source, id=order_id)
+def _end_older(ids: list[uuid.UUID]) -> None:
+    """End the posts of an order that a newer one made needless, and empty those of an erased person."""
+    rows = ConnectionPost.objects.waiting().filter(id__in=ids)
+    by_hashes: dict[tuple[str, ...], list[uuid.UUID]] = {}
+    for id, order_id, hashes in rows.values_list("id", "order_id", "address_hashes"):
+        by_hashes.setdefault((str(order_id), *hashes), []).append(id)
+    rows.update(state=PostState.DONE, done_at=Now(), reason=LATE)
+    for (order, *hashes), same in by_hashes.items():
+        if is_of_erased(uuid.UUID(order), hashes):
+            ConnectionPost.objects.filter(id__in=same).erase()
+
+
+class _Turn(NamedTuple):
+    newest: uuid.UUID  # the post to process
+    older: list[uuid.UUID]  # those that it makes needless
+
+
+def _find_turn(post: ConnectionPost, shop: ShopConnection) -> _Turn:
+    """Return the newest waiting post of an order whose oldest is `post`, since each has the whole order.
+
+    It must be as certain as that of `post` what the shop had told: saves before going live are apart from
+    those since then. A save that lies ahead of its post's arrival is not known to be the newest.
+    """
+    offset = clock_offset(shop.source, also=post)
+    live_at = shop.live_at if shop.state == ShopConnection.State.LIVE else None
+
+    def side(received_at: dt.datetime, saved_at: dt.datetime | None) -> bool | None:
+        """Return on which side of going live a save is; None if its time is not certain."""
+        if saved_at is None or not is_before(saved_at, received_at, offset):
+            return None
+        return live_at is not None and saved_at + offset >= live_at
+
+    of_post = side(post.received_at, post.modified_at)
+    if post.order_id is None or post.is_history or of_post is None:
+        return _Turn(post.id, [])
+    rows = ConnectionPost.objects.waiting().filter(
+        source=post.source, order_id=post.order_id, address=post.address, is_history=False
+    )
+    read = rows.order_by("id").values_list("id", "received_at", "modified_at")
+    # One without a certain time keeps its place among the others.
+    certain = itertools.takewhile(lambda row: side(row[1], row[2]) is not None, read)
+    same = [(saved_at, id) for id, received_at, saved_at in certain if side(received_at, saved_at) is of_post]
+    ids = [id for _, id in sorted(same)]
+    return _Turn(ids[-1], ids[:-1])
+
+
+def list_foreign(shop: ShopConnection) -> list[str]:
+    """Return the addresses of posts that cannot be used because the connection does not know them."""
+    unusable = ConnectionPost.objects.unusable().filter(source=shop.source).exclude(address="")
+    addresses = unusable.order_by("address").values_list("address", flat=True).distinct()[:MOST_FOREIGN]
+    return [address for address in addresses if not shop.has_address(address) and not shop.is_copy(address)]
+
+
+def find_order_id(shop: ShopConnection, head: ShopHead) -> uuid.UUID:
+    """Return our id of an order. Another one with the same id in the shop has its key in it."""
+    id = our_id(source=shop.source, id=head.id)
+    if not head.key:
+        return id
+    key = Order.objects.filter(id=id).values_list("shop_key", flat=True).first()
+    return id if key in (None, "", head.key) else our_id(source=shop.source, id=f"{head.id} {head.key}")
 
 
 _ERASED = """
@@ -205,72 +267,78 @@ def _apply(post: ConnectionPost, shop: ShopConnection, *, until: float) -> None:
     try:
         with transaction.atomic():
             _process(post, shop, most=MOST_CHANGES, until=until)
-    except _TooSlow:
+    except TooSlow:
         with transaction.atomic():
             _process(post, shop, most=0, until=math.inf)
 
 
 def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: float) -> None:
     platform, body = platform_of(shop), post.body.encode()
-    order_id = platform.read_order_id(body)
-    if order_id is None:  # a post about something else
+    head = platform.read_head(body)
+    if head is None:  # a post about something else
         return
-    id = our_id(source=shop.source, id=order_id)
-    with write_once(Order, id) as held:
+    id = find_order_id(shop, head)
+    post.order_id, post.reference = id, head.id[:100]  # for a person, if the rest is unusable
+    post.address = head.address
+    if shop.is_copy(head.address):
+        post.reason = f"left out: it is from the copy at {head.address}"
+        return
+    if not shop.has_address(head.address):
+        raise Rejected(f"this post is from {head.address}, which the connection's page asks about")
+    there = platform.read(body, locale=default_locale(source=shop.source))
+    assert there is not None
+    there = there.on_our_clock(clock_offset(shop.source, also=post), received_at=post.received_at)
+    with write_once(Order, id) as held, context.working_for(context.Context(post.id.hex)):
         order, _ = lock_row(Order, id)
-        post.order_id, post.reference = id, order_id[:100]  # for a person, if the rest is unusable
-        translation = platform.translate(
-            body,
-            stored=stored_of(order) if order is not None and order.source == shop.source else None,
-            source=shop.source,
-            mapping=shop.statuses,
+        if order is not None and order.source != shop.source:
+            raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {shop.source}")
+        here = read_here(order) if order is not None else None
+        differences = find_changes(
+            here,
+            there,
+            shop=shop,
             received_at=post.received_at,
+            first_post_at=_first_post_at(post) if there.is_import else None,
             most=most,
         )
-        post.reference = translation.reference[:100]
-        for number, document in enumerate(translation.events):
-            if time.monotonic() > until:
-                raise _TooSlow
-            handlers = _handlers(shop, () if number else translation.doubts)
-            envelope = envelope_of(document, topic=str(document["eventType"]))
-            apply_in_transaction(envelope, consumer=NAME, handlers=handlers)
+        if post.is_history:
+            silent = [change._replace(notify=False) for change in differences.changes]
+            differences = differences._replace(changes=silent)
+        elif _may_be_of_trial(shop, here, differences):
+            differences = differences._replace(doubts=[*differences.doubts, OF_TRIAL])
+        post.reason = differences.left_out
+        post.reference = differences.order.number[:100]
+        save_changes(differences, here, shop, id=id, received_at=post.received_at, until=until)
         order = cast("Order | None", held.row)
-        if order is not None and order.source == shop.source:
-            order.reported_at = max(order.reported_at or translation.modified_at, translation.modified_at)
+        if order is not None:
+            order.shop_key = order.shop_key or head.key
+            newest = filter(None, [order.reported_at, differences.order.modified_at])
+            order.reported_at = max(newest, default=NEVER)
 
 
-def stored_of(order: Order) -> Stored:
-    return Stored(
-        status=order.status,
-        version=order.version,
-        total_amount=order.total_amount,
-        refunded_amount=order.refunded_amount,
-        currency=order.currency,
-        is_paid=order.paid_at is not None,
-        is_completed=order.completed_at is not None,
-        modified_at=order.reported_at,
-        email=order.email,
-        name=order.name,
-        reference=order.reference,
-        items=order.items,
-        charges=order.charges,
-        details=order.details,
-        shipments={
-            shipment.reference: StoredShipment(
-                carrier=shipment.carrier,
-                tracking_url=shipment.tracking_url,
-                is_delivered=shipment.delivered_at is not None,
-            )
-            for shipment in read_shipments(order)
-            if shipment.reference
-        },
-    )
+#: The time of the newest save of an order of which none has a usable time.
+NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: The line for a change of which nobody knows whether it was made in the trial.
+OF_TRIAL = (
+    "going live: The shop was not compared at that moment. If this was changed before, the shop has told it,"
+    " too."
+)
 
 
-def _handlers(shop: ShopConnection, doubts: Sequence[str]) -> dict[str, Handler]:
-    """Return the handlers of the events of a shop's orders, which know its connection."""
-    reports: dict[str, Callable[..., None]] = {topic: inbound.handler for topic, inbound in TOPICS.items()}
-    return {topic: functools.partial(report, shop=shop, doubts=doubts) for topic, report in reports.items()}
+def _may_be_of_trial(shop: ShopConnection, here: Here | None, differences: Differences) -> bool:
+    """Return whether a change that is told may have been made in the trial, by a save whose post was lost."""
+    if here is None or here.order.reported_at is None or shop.live_at is None:
+        return False
+    was_compared = not (shop.going_live or {}).get("problem")
+    if was_compared or here.order.reported_at >= shop.live_at:
+        return False
+    return any(change.notify and change.at >= shop.live_at for change in differences.changes)
+
+
+def _first_post_at(post: ConnectionPost) -> dt.datetime | None:
+    """Return when the first post of an order came, or None if it is this one."""
+    earlier = ConnectionPost.objects.filter(source=post.source, order_id=post.order_id, id__lt=post.id)
+    return earlier.order_by("id").values_list("received_at", flat=True).first()
 
 
 def _tell(post: ConnectionPost, result: Step) -> None:

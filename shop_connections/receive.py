@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from django.db import connection as database
@@ -22,6 +23,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
+from events.consuming.envelope import Rejected
 from notifications.webhooks import UNSIGNED, refusal
 from runtime.database.ids import new_id
 from runtime.personal_data import hashes_in
@@ -30,22 +32,23 @@ from runtime.texts import make_storable
 from shop_connections import metrics, posts
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.models import ShopConnection
-from shop_connections.platforms import PLATFORMS, platform_of
+from shop_connections.platforms import PLATFORMS, is_known, platform_of
 from shop_connections.services import is_name
 from web.api.problem_types import (
     METHOD_NOT_ALLOWED,
     OVERLOADED,
     TOO_LARGE,
-    TOO_MANY_REQUESTS,
+    UNAVAILABLE,
     Repeat,
     declare_type,
 )
 from web.api.problems import problem_response, unknown_path
-from web.api.throttle import count_request
 from web.front.posts import SignedPosts, register_signed_posts
 
-#: The most posts of a connection in one second, and how many may wait for a worker.
-MOST_A_SECOND, MOST_WAITING = 50, 10_000
+log = structlog.get_logger(__name__)
+
+#: How many posts of a connection may wait for a worker, and the bytes of their bodies.
+MOST_WAITING, MOST_WAITING_BYTES = 10_000, 200_000_000
 #: When this process last noted a refused post, by connection (monotonic).
 _noted_at: dict[uuid.UUID, float] = {}
 UNREADABLE = declare_type(
@@ -59,14 +62,17 @@ UNREADABLE = declare_type(
 #: Also note the time of the post, though not of each in a busy second, and begin the trial with the first.
 _STORE = """
     WITH stored AS (
-        INSERT INTO connection_posts (id, source, body, order_id, address_hashes)
-        SELECT %(id)s, %(source)s::varchar, %(body)s, %(order_id)s::uuid, %(hashes)s::jsonb WHERE (
-            SELECT count(*) FROM (
-                SELECT FROM connection_posts
+        INSERT INTO connection_posts (id, source, body, order_id, modified_at, address, address_hashes)
+        SELECT %(id)s, %(source)s::varchar, %(body)s, %(order_id)s::uuid, %(modified_at)s::timestamptz,
+            %(address)s, %(hashes)s::jsonb
+        WHERE (
+            SELECT count(*) < %(most)s::int AND coalesce(sum(octet_length(body)), 0) < %(most_bytes)s::bigint
+            FROM (
+                SELECT body FROM connection_posts
                 WHERE source = %(source)s::varchar AND state = 'waiting'
                 LIMIT %(most)s::int
             ) AS waiting
-        ) < %(most)s::int
+        )
         RETURNING id
     ), noted AS (
         UPDATE shop_connections SET last_post_at = statement_timestamp(),
@@ -102,6 +108,8 @@ def receive(request: HttpRequest, source: str) -> HttpResponse:
 def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
     if int(request.headers.get("Content-Length") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         raise refusal(TOO_LARGE, f"A post has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes.")
+    if not is_known(connection):
+        raise refusal(UNAVAILABLE, "This release does not know the shop's platform.", **{"Retry-After": "60"})
     platform = platform_of(connection)
     try:
         secret = decrypt(connection.secret)
@@ -114,12 +122,9 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
             return HttpResponse()
         _note_refusal(connection)
         raise refusal(UNSIGNED, "The signature is missing or wrong. The webhook's secret must be this one's.")
-    # Only the shop itself can use up its limit.
-    if count_request(f"connect:{connection.source}") > MOST_A_SECOND:
-        detail = f"A shop may post {MOST_A_SECOND} webhooks a second."
-        raise refusal(TOO_MANY_REQUESTS, detail, **{"Retry-After": "1"})
     if not store_post(connection, body):
-        detail = f"{MOST_WAITING:,} posts of this shop wait for a worker. Nothing was stored."
+        most = f"{MOST_WAITING:,} posts or {MOST_WAITING_BYTES:,} bytes"
+        detail = f"At most {most} of this shop wait for a worker. Nothing was stored."
         raise refusal(OVERLOADED, detail, **{"Retry-After": "60"})
     metrics.POSTS.labels(connection.source, "stored").inc()
     posts.wake()
@@ -140,13 +145,22 @@ def store_post(connection: ShopConnection, body: bytes) -> bool:
     """Store a post in a commit of its own. Return False if too many are waiting."""
     # JSON is UTF-8. Any other body that was signed stays readable for a person.
     text = make_storable(body.decode("utf-8", "replace"))
+    try:
+        head = platform_of(connection).read_head(body)
+    except Exception as error:
+        if not isinstance(error, Rejected):
+            log.warning("the head of a shop's post cannot be read", source=connection.source, exc_info=True)
+        head = None
     values: dict[str, Any] = {
         "id": new_id(),
         "source": connection.source,
         "body": text,
-        "order_id": posts.find_order_id(connection, body),
+        "order_id": head and posts.find_order_id(connection, head),
+        "modified_at": head and head.modified_at,
+        "address": head.address if head else "",
         "hashes": json.dumps(hashes_in(text)),
         "most": MOST_WAITING,
+        "most_bytes": MOST_WAITING_BYTES,
         "connection": connection.id,
         "every": ShopConnection.EVERY,
     }
@@ -173,7 +187,7 @@ def _may_be_signed(source: str, headers: Mapping[str, str]) -> bool:
     A connection may be too new to be known here. All names that are not known share one name's places.
     """
     name = (_PLATFORM_OF.value or {}).get(source)
-    platforms = PLATFORMS.values() if name is None else [PLATFORMS[name]]
+    platforms = PLATFORMS.values() if name is None else filter(None, [PLATFORMS.get(name)])
     return is_name(source) and any(platform.may_be_signed(headers=headers) for platform in platforms)
 
 

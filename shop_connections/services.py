@@ -16,8 +16,9 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from runtime.database.transactions import after_commit
+from shop_connections import posts
 from shop_connections.encryption import encrypt
-from shop_connections.models import ShopConnection
+from shop_connections.models import ConnectionPost, PostState, ShopConnection
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +26,10 @@ State = ShopConnection.State
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 #: The form of a page gives minutes, and a person needs some of them.
 JUST_NOW = dt.timedelta(minutes=2)
+
+
+#: How many further addresses a shop has, and how many copies.
+MOST_ADDRESSES = 50
 
 
 class ShopRefusal(Exception):
@@ -116,7 +121,30 @@ def change_state(*, id: uuid.UUID, to: str, live_at: dt.datetime | None = None) 
         elif to == State.TRIAL and shop.last_post_at is None:
             to = State.WAITING
         shop.state, shop.live_at = to, live_at if to == State.LIVE else None
-        shop.updated_at = Now()
-        shop.save(update_fields=["state", "live_at", "updated_at"])
+        shop.going_live, shop.updated_at = None, Now()
+        shop.save(update_fields=["state", "live_at", "going_live", "updated_at"])
+    after_commit(posts.wake)
     after_commit(lambda: log.info("connection changed", source=shop.source, state=to))
     return shop
+
+
+def take_address(*, id: uuid.UUID, address: str, is_copy: bool) -> int:
+    """Make another address one of the shop's, or one of a copy whose posts are left out. Raise `ShopRefusal`.
+
+    Posts from there that could not be used are processed, or are done. Return their number.
+    """
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        rows = ConnectionPost.objects.unusable().filter(source=shop.source, address=address)
+        if not address or shop.has_address(address) or not rows.exists():
+            raise ShopRefusal("No post from this address waits for an answer.")
+        addresses = shop.copies if is_copy else shop.addresses
+        if len(addresses) >= MOST_ADDRESSES:
+            raise ShopRefusal(f"A connection has at most {MOST_ADDRESSES} of them.")
+        addresses.append(address)
+        shop.updated_at = Now()
+        shop.save(update_fields=["addresses", "copies", "updated_at"])
+        # Those of a copy are processed, too: each then says why it was left out.
+        count = rows.update(state=PostState.WAITING, reason="")
+    after_commit(lambda: log.info("connection changed", source=shop.source, address=address, is_copy=is_copy))
+    return count

@@ -44,7 +44,7 @@ from events.transports.base import LARGEST
 from runtime.database.away import is_lock_timeout
 from runtime.database.ids import id_time
 from runtime.database.save import broken_constraint, save_together
-from runtime.database.transactions import after_commit, require_transaction
+from runtime.database.transactions import after_commit
 from runtime.personal_data import hashes_in
 from runtime.process import cached_rows
 from runtime.telemetry import context, tracing
@@ -129,23 +129,6 @@ def process_or_reject(
     if any(_producer_of(letter) in (repeated.source, "") for letter in letters):
         raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
     return "repeat"
-
-
-def apply_in_transaction(envelope: Envelope, *, consumer: str, handlers: Mapping[str, Handler]) -> bool:
-    """Apply an event once, in the caller's transaction, which has locked its order.
-
-    The transaction may apply several events of the order, of any age: the caller has compared them with the
-    stored order. Return False for a repeat,
-    and raise what the handler raises.
-    """
-    require_transaction("an event")
-    with _working_on(envelope, consumer):
-        is_first = _record(envelope, consumer).first_at is None
-        if is_first:
-            handlers[envelope.type](envelope)
-        taken = "event taken" if is_first else "event repeated"
-        after_commit(lambda: log.info(taken, **envelope.ids, topic=envelope.type))
-    return is_first
 
 
 def _apply_once(

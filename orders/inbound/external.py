@@ -8,9 +8,10 @@ the arrivals.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -20,7 +21,6 @@ from rest_framework import serializers
 from events.consuming.envelope import Envelope, Rejected
 from events.counters import FALLBACKS_USED
 from notifications import connected
-from notifications.connected import ConnectedShop
 from notifications.content.time_zones import LONGEST_ZONE, find_zone
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
@@ -31,9 +31,10 @@ from orders.events import EVENTS
 from orders.fields import MAX_AMOUNT, pack_details
 from orders.inbound.fallbacks import FactBody, use_fallbacks
 from orders.inbound.fulfilment import ParcelData
-from orders.inbound.reading import CURRENCY_FORM, InboundTopic, read_data, save_change
+from orders.inbound.reading import CURRENCY_FORM, InboundTopic, read_data
 from orders.models import Order
 from orders.parcels import SHIPPABLE
+from orders.services import OrderChange
 from orders.transitions import ChangeRefused
 from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
@@ -227,17 +228,11 @@ def our_id(*, source: str, id: str) -> uuid.UUID:
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:orderpost:source:{source}"), id)
 
 
-def apply_report(
-    event: Envelope, *, name: str, shop: ConnectedShop | None = None, doubts: Sequence[str] = ()
-) -> None:
-    """Handle the event `name` of another system. An event with `notify: false` sends no e-mail.
-
-    `shop` is the connected shop whose event it is. If it is None, the event's source is looked up. The
-    order's timeline shows the `doubts`.
-    """
-    source = event.producer
+def apply_report(event: Envelope, *, name: str) -> None:
+    """Handle the event `name` of another system. An event with `notify: false` sends no e-mail."""
+    source, shop = event.producer, None
     is_listed = source in settings.ORDER_SOURCES
-    if shop is None and (not is_listed or connected.has_name(source)):
+    if not is_listed or connected.has_name(source):
         shop = connected.find_shop(source)
         if shop is None and not is_listed:
             raise Rejected(
@@ -245,7 +240,6 @@ def apply_report(
                 " them, and then replay the event or send it again"
             )
     reported, report = _read(event, name)
-    report["warnings"] += doubts
     parcel = report.pop("shipment", None)
     if shop is not None:
         report["withheld"] = shop.withheld(event.timestamp or timezone.now())
@@ -253,24 +247,44 @@ def apply_report(
             del reported.details["order_url"]
             report["warnings"].append("orderUrl: It leads to another host than the shop's. It was left out.")
     try:
-        change = services.apply_reported_state(
-            reported=reported, event=name, at=event.timestamp, sends_email=parcel is None, **report
-        )
-        if parcel is not None:
-            at = event.timestamp
-            shipments.report(change, reported=reported, at=at, is_history=report["is_history"], **parcel)
+        change = save_reported(reported=reported, event=name, at=event.timestamp, parcel=parcel, **report)
     except services.OtherOwner as error:
         raise OwnedElsewhere(str(error)) from error
     except ChangeRefused as error:
         raise Rejected(str(error)) from error
-    save_change(change, event)
+    event.effects.warnings += change.warnings
+    event.effects.why_withheld = change.why_withheld
+
+
+def save_reported(
+    *,
+    reported: Order,
+    event: str,
+    at: dt.datetime | None,
+    is_history: bool,
+    parcel: Mapping[str, Any] | None = None,
+    doubts: Sequence[str] = (),
+    **report: Any,
+) -> OrderChange:
+    """Take over the state of another system's order, and of its `parcel`, and save it with its e-mails.
+
+    The order's timeline shows the `doubts`. The other arguments are those of `apply_reported_state`.
+    """
+    change = services.apply_reported_state(
+        reported=reported, event=event, at=at, is_history=is_history, sends_email=parcel is None, **report
+    )
+    if parcel is not None:
+        shipments.report(change, reported=reported, at=at, is_history=is_history, **parcel)
+    for doubt in doubts:
+        change.warn(doubt)
+    change.save()
     if change.has_new_address:
         if change.order.email == ERASED_ADDRESS:
             erase_unaddressed(order_id=change.order.id)
         else:
             readdress(order_id=change.order.id, recipient_email=change.order.email, to_name=change.order.name)
-    event.effects.why_withheld = change.why_withheld
     after_commit(lambda: _count(change.warnings))
+    return change
 
 
 def _count(warnings: Iterable[str]) -> None:

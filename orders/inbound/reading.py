@@ -63,15 +63,10 @@ def order_handler(change: Callable[[Envelope, uuid.UUID], OrderChange]) -> Handl
             raise Rejected("its data.orderId is not a UUID")
         with refusals_as_rejections():
             changed = change(event, order_id)
-        save_change(changed, event)
+        changed.save()
+        event.effects.warnings += changed.warnings
 
     return handle
-
-
-def save_change(change: OrderChange, event: Envelope) -> None:
-    """Save what an event changed, and give its sender the warnings of the change."""
-    change.save()
-    event.effects.warnings += change.warnings
 
 
 @contextlib.contextmanager

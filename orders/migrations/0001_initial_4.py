@@ -69,6 +69,7 @@ class Migration(migrations.Migration):
                 ("traceparent", models.CharField(max_length=55, default="", db_default="", editable=False)),
                 ("created_at", models.DateTimeField(db_default=Now(), editable=False)),
                 ("updated_at", models.DateTimeField(db_default=Now(), editable=False)),
+                ("shop_key", models.CharField(db_default="", default="", editable=False, max_length=32)),
                 ("reported_at", models.DateTimeField(null=True, editable=False)),
                 ("paid_at", models.DateTimeField(null=True, editable=False)),
                 ("stock_reserved_at", models.DateTimeField(null=True, editable=False)),

@@ -26,11 +26,12 @@ from notifications.models import CONTENT, EmailNotification
 from orders.models import Order
 from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
-from shop_connections import posts
+from shop_connections import posts as posts_of_shops
+from shop_connections.clocks import clock_offset, describe_clock
 from shop_connections.encryption import KeyMissing, encrypt
 from shop_connections.missing import repair, try_key
 from shop_connections.models import TRIAL, ConnectionPost, ConnectionPostQuerySet, ShopConnection
-from shop_connections.platforms import platform_of
+from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.services import (
     ShopRefusal,
     change_state,
@@ -39,6 +40,7 @@ from shop_connections.services import (
     make_secret,
     mark_of_secret,
     replace_secret,
+    take_address,
 )
 from web.admin.base import (
     EstimatingPaginator,
@@ -128,7 +130,10 @@ class ShopForm(forms.ModelForm[ShopConnection]):
             raise forms.ValidationError(
                 f"Each value must be one of {', '.join(Order.Status.values)}, or an empty text."
             )
-        return dict(statuses)
+        read = platform_of(self.instance).read_status
+        if unknown := [word for word in statuses if not read(word)]:
+            raise forms.ValidationError(f"{unknown[0]!r} is no status of the shop.")
+        return {read(word): status for word, status in statuses.items()}
 
     def clean(self) -> dict[str, Any]:
         super().clean()  # has the name checked, which must be unique
@@ -227,6 +232,10 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
     ) -> HttpResponse:
         """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
         id = parse_uuid(object_id)
+        unknown = ShopConnection.objects.filter(id=id).exclude(platform__in=PLATFORMS).first() if id else None
+        if unknown is not None:
+            messages.warning(request, f"This release does not know the platform of {unknown}.")
+            return HttpResponseRedirect(reverse("admin:connections_shopconnection_changelist"))
         if "part" not in request.GET or id is None:
             return super().change_view(request, object_id, form_url, extra_context)
         shop = ShopConnection.objects.filter(id=id).first()
@@ -281,6 +290,9 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             "is_readable": shop.is_readable(),
             "missing": posts.missing().count(),
             "checked_at": format_time(shop.checked_at) if shop.checked_at else "",
+            "catching_up": shop.is_catching_up(timezone.now()),
+            "foreign": posts_of_shops.list_foreign(shop),
+            "clock": describe_clock(clock_offset(shop.source)),
             "may_change": self.has_change_permission(request, shop),
         }
 
@@ -313,8 +325,14 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             if shop.state == State.OFF:
                 raise ShopRefusal("The connection is off, and nothing of it is processed.")
             count = repair(source=shop.source)
-            posts.wake()
+            posts_of_shops.wake()
             return f"Process {count} missing orders."
+        if action in ("address", "copy"):
+            address = request.POST.get("address", "")
+            count = take_address(id=shop.id, address=address, is_copy=action == "copy")
+            posts_of_shops.wake()
+            how = "are left out, as those of a copy" if action == "copy" else "are the shop's, too"
+            return f"Posts from {address} {how}. Process {count} of them."
         if action not in (State.LIVE, State.TRIAL, State.OFF):
             raise Http404
         changed = change_state(id=shop.id, to=action, live_at=_time(request.POST.get("live_at", "")))

@@ -15,17 +15,19 @@ from django.conf import settings
 from django.utils.html import strip_tags
 
 from events.consuming.envelope import DEEPEST
-from shop_connections.http import ShopAnswer, ShopApi
-from shop_connections.translation import OutOfTime, ReadOrder, ShopUnreachable
+from shop_connections.http import OutOfTime, ShopAnswer, ShopApi, ShopUnreachable
+from shop_connections.shop_order import ReadOrder
 from web.api.bodies import NotStrict, parse_json
 
 _PATH = "/wp-json/wc/v3/orders"
 PAGE_SIZE = 50
-#: The fields that shop_connections.woocommerce.order reads. The shop sends nothing else about its customers.
-_FIELDS = (
-    "id,number,status,currency,total,total_tax,prices_include_tax,customer_id,customer_note,payment_method,"
-    "payment_method_title,billing,shipping,line_items,shipping_lines,fee_lines,coupon_lines,tax_lines,refunds,"
-    "meta_data,date_created,date_created_gmt,date_modified_gmt,date_paid_gmt,date_completed_gmt"
+#: The members that this package reads. The shop sends nothing else about its customers.
+FIELDS = (
+    *("id", "number", "order_key", "_links", "status", "created_via", "currency", "total", "total_tax"),
+    *("prices_include_tax", "customer_id", "customer_note", "payment_method", "payment_method_title"),
+    *("billing", "shipping", "line_items", "shipping_lines", "fee_lines", "coupon_lines", "tax_lines"),
+    *("refunds", "meta_data", "date_created", "date_created_gmt", "date_modified_gmt", "date_paid_gmt"),
+    "date_completed_gmt",
 )
 _MOST_PAGES = 2000
 #: How often orders may leave the list while it is read.
@@ -52,7 +54,7 @@ def read_orders(
     place: Any = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[ReadOrder]:
-    """Yield each order that was saved since then, as JSON for `translate`.
+    """Yield each order that was saved since then, as JSON for `read`.
 
     Leave out those that were saved after `until`. An order may come twice if the shop changes others
     meanwhile. `is_private_allowed` also allows http. A reading that ended after its `seconds` goes on at the
@@ -68,7 +70,7 @@ def read_orders(
         "orderby": "id",
         "order": "asc",
         "per_page": str(PAGE_SIZE),
-        "_fields": _FIELDS,
+        "_fields": ",".join(FIELDS),
     }
     api = ShopApi(key=key, secret=secret, is_private_allowed=is_private_allowed, seconds=seconds, sleep=sleep)
     number, total = place or (1, 0)

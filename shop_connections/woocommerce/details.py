@@ -16,24 +16,27 @@ _CITY_FIRST = frozenset(["AU", "CA", "US"])
 
 
 def read_details(document: Mapping[str, Any], *, locale: str) -> dict[str, Any]:
-    """Return the members of an order's `details` that have a value. Countries are named in the language."""
-    details = {
-        "delivery_address": _address(document.get("shipping"), locale),
-        "billing_address": _address(document.get("billing"), locale),
-        "delivery_method": cut(delivery_method(document), LONGEST_LINE),
-        "payment_method": cut(
-            hide_card_number(html_text(document.get("payment_method_title"))), LONGEST_LINE
-        ),
-        "customer_note": cut(text(document.get("customer_note")), LONGEST_NOTE),
-        "time_zone": read_time_zone(document),
-    }
-    return {name: value for name, value in details.items() if value}
+    """Return the members of an order's `details` that the document has, empty if it says that there is none.
+
+    Countries are named in the language.
+    """
+    details: dict[str, Any] = {}
+    for name, key in (("delivery_address", "shipping"), ("billing_address", "billing")):
+        if isinstance(parts := document.get(key), dict):
+            details[name] = _address(parts, locale)
+    if isinstance(document.get("shipping_lines"), list):
+        details["delivery_method"] = cut(delivery_method(document), LONGEST_LINE)
+    if isinstance(title := document.get("payment_method_title"), str):
+        details["payment_method"] = cut(hide_card_number(html_text(title)), LONGEST_LINE)
+    if isinstance(note := document.get("customer_note"), str):
+        details["customer_note"] = cut(text(note), LONGEST_NOTE)
+    if zone := read_time_zone(document):
+        details["time_zone"] = zone
+    return details
 
 
-def _address(parts: object, locale: str) -> list[str]:
+def _address(parts: Mapping[str, Any], locale: str) -> list[str]:
     """Return the lines of an address, or none if it has only a name: nothing is delivered then."""
-    if not isinstance(parts, dict):
-        return []
     part = {key: html_text(value) for key, value in parts.items()}
     street = [part.get("address_1", ""), part.get("address_2", "")]
     town = _town(part)

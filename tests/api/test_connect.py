@@ -90,20 +90,8 @@ class TestRefused:
         answer = getattr(Client(), method)(f"/connect/{SOURCE}")
         assert_problem(answer, 405, "method-not-allowed")
 
-    def test_more_posts_in_a_second_than_a_shop_may_send(self, plain_shop, monkeypatch):
-        monkeypatch.setattr(receive, "MOST_A_SECOND", 0)
-        answer = post(BODY)
-        assert_problem(answer, 429, "too-many-requests")
-        assert answer["Retry-After"] == "1"
-        assert nothing_stored()
-
-    def test_forged_posts_do_not_use_up_the_limit_of_the_shop(self, plain_shop, monkeypatch):
-        counted: list[str] = []
-        monkeypatch.setattr(receive, "count_request", lambda sender: counted.append(sender) or 1)
-        post(BODY, **{"X-Signature": "0"})
-        assert counted == []
-        post(BODY)
-        assert counted == [f"connect:{SOURCE}"]
+    def test_a_burst_is_stored(self, plain_shop):
+        assert {post(BODY).status_code for _ in range(100)} == {202}
 
     def test_more_posts_than_may_wait(self, plain_shop, monkeypatch):
         monkeypatch.setattr(receive, "MOST_WAITING", 2)
@@ -111,6 +99,10 @@ class TestRefused:
         assert ConnectionPost.objects.count() == 2
         ConnectionPost.objects.update(state="unusable")
         assert post(BODY).status_code == 202
+
+    def test_more_bytes_than_may_wait(self, plain_shop, monkeypatch):
+        monkeypatch.setattr(receive, "MOST_WAITING_BYTES", 2 * len(BODY))
+        assert [post(BODY).status_code for _ in range(3)] == [202, 202, 503]
 
 
 class TestPing:

@@ -1,4 +1,4 @@
-"""A platform without oddities, for tests of what all connections share: its posts name their events.
+"""A platform without oddities, for tests of what all connections share: its posts name their changes.
 
 A post is signed by its HMAC in the header X-Signature.
 """
@@ -9,20 +9,20 @@ import datetime as dt
 import hashlib
 import hmac
 import json
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from django.db.models import F
+from django.db.models.functions import Least
 from django.test import Client
 
 from events.consuming.envelope import read_json
-from shop_connections import platforms, receive
+from shop_connections import platforms
 from shop_connections.encryption import encrypt
-from shop_connections.models import ShopConnection
+from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.platforms import Platform
-from shop_connections.translation import MOST_CHANGES, Stored, Translation
-from tests.kit.events import told
+from shop_connections.shop_order import ShopHead, ShopOrder
 from tests.kit.words import Rejected
 
 KEY = "k" * 40
@@ -42,70 +42,73 @@ def sign(body: bytes, secret: str = SECRET) -> str:
     return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
-def read_order_id(body: bytes) -> str | None:
+def read_head(body: bytes) -> ShopHead | None:
     document = read_json(body)
-    return str(document["id"]) if "id" in document else None
+    if "id" not in document:
+        return None
+    return ShopHead(document["id"], modified_at=dt.datetime.fromisoformat(document["modified_at"]))
 
 
-def translate(
-    body: bytes,
-    *,
-    stored: Stored | None,
-    source: str,
-    mapping: Mapping[str, str],
-    received_at: dt.datetime,
-    most: int = MOST_CHANGES,
-) -> Translation:
-    """Return the changes that a post names, unless the order was saved later."""
+def read(body: bytes, *, locale: str) -> ShopOrder | None:
+    """Return the order after the changes that a post names. What it does not name stays."""
     document = read_json(body)
-    modified_at = dt.datetime.fromisoformat(document["modified_at"])
+    if "id" not in document:
+        return None
     if "fault" in document:
         raise Rejected(document["fault"])
     if "crash" in document:
         raise ZeroDivisionError(document["crash"])
-    events = []
-    if stored is None or stored.modified_at is None or modified_at >= stored.modified_at:
-        for number, (change, data) in enumerate(
-            document["changes"], start=(stored.version if stored else 0) + 1
-        ):
-            event = told(change, document["id"], number, source=source, **data)
-            event["eventId"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{source}:{document['id']}:{change}"))
-            event["timestamp"] = document["modified_at"]
-            events.append(event)
-    doubts = []
-    if len(events) > most:
-        doubts = [f"changes: The post has {len(events):,} of them."]
-        events = [events[-1] | {"data": events[-1]["data"] | {"notify": False}}]
-    return Translation(document["id"], events, modified_at, document["id"], doubts)
+    names = [name for name, _ in document["changes"]]
+    data: dict[str, Any] = {}
+    for _, values in document["changes"]:
+        data |= values
+    if len(currency := data.get("currency", "EUR")) != 3:
+        raise Rejected("its currency is not three letters")
+    at, total = dt.datetime.fromisoformat(document["modified_at"]), data.get("totalAmount", 1000)
+    placed_at = data.get("placedAt")
+    return ShopOrder(
+        id=document["id"],
+        status=("pending" if names[-1] == "placed" else names[-1]) if names else "",
+        shop_status=names[-1] if names else "",
+        number=document["id"],
+        currency=currency,
+        total=total if isinstance(total, int) else None,
+        created_at=dt.datetime.fromisoformat(placed_at) if placed_at else at if "placed" in names else None,
+        modified_at=at,
+        paid_at=at if "paid" in names else None,
+        completed_at=at if "completed" in names else None,
+        user_id="42",
+        email=data.get("email", "ann@example.com"),
+        name=data.get("name", "Ann"),
+        items=({"sku": "TEA", "name": "Tea", "quantity": 2, "unit_amount": 500},),
+        charges=(),
+        refunds=(),
+    )
 
 
 PLAIN = Platform(
     is_ping=is_ping,
     may_be_signed=lambda **_: True,
     is_signed=is_signed,
-    read_order_id=read_order_id,
-    translate=translate,
+    read_head=read_head,
+    read=read,
+    read_status=str.strip,
     read_orders=lambda **_: (),
     platform_emails={"order.paid": "Paid"},
 )
-
-
-def lift_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take any number of posts a second. The count in Valkey outlives a test."""
-    monkeypatch.setattr(receive, "MOST_A_SECOND", 1_000_000)
 
 
 @pytest.fixture
 def plain_shop(db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShopConnection]:
     """Return a connection in trial of a shop with this platform."""
     settings.CONNECTION_KEY = [KEY]
-    lift_limit(monkeypatch)
     monkeypatch.setitem(platforms.PLATFORMS, "woocommerce", PLAIN)
     yield connect()
 
 
 def connect(source: str = SOURCE, **fields: Any) -> ShopConnection:
     values = {"state": "trial", "address": "https://shop.example.com", "secret": encrypt(SECRET)} | fields
+    values.setdefault("going_live", {"done_at": "before the test"} if values["state"] == "live" else None)
     return ShopConnection.objects.create(source=source, **values)
 
 
@@ -117,6 +120,12 @@ def body_of(order_id: str, *changes: str, at: dt.datetime | None = None, **more:
         "changes": [(change, {}) for change in changes],
     }
     return json.dumps(document | more).encode()
+
+
+def come_at_once() -> None:
+    """Have the waiting posts come a second after the saves of their orders. Otherwise the clock is off."""
+    came_at = Least(F("modified_at") + dt.timedelta(seconds=1), F("received_at"))
+    ConnectionPost.objects.waiting().exclude(modified_at=None).update(received_at=came_at)
 
 
 def post(body: bytes, *, source: str = SOURCE, secret: str = SECRET, **headers: str) -> Any:

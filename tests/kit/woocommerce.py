@@ -40,7 +40,7 @@ class Truth(NamedTuple):
     emails: tuple[str, ...]  # in the order of their changes
     #: The e-mails that a later post still sends if the first one was lost. An order that was paid, completed
     #: or cancelled meanwhile gets none about its arrival or confirmation, and a delivered parcel none about
-    #: its way.
+    #: its way. What was refunded before the payment was told is in its e-mail, or is all that is told.
     owed: tuple[str, ...]
 
 
@@ -302,6 +302,10 @@ class FakeShop:
         no_news = {"order.delivered", *(("order.placed", "order.confirmed") if len(emails) > 1 else ())}
         if status == "cancelled" and not order["date_paid_gmt"]:
             no_news.add("order.shipped")
+        if "order.paid" in emails:
+            no_news.add("order.part_refunded")
+        if status == "refunded":
+            no_news |= {"order.paid", "order.part_refunded"}
         owed = tuple(email for email in emails if email not in no_news)
         ours = {"on-hold": "pending", "processing": "paid" if order["date_paid_gmt"] else "confirmed"}
         ours_now = ours.get(status, status)

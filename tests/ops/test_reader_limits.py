@@ -14,7 +14,7 @@ from notifications import suppression_files
 from notifications.providers import session, webhook
 from orders.api import events_in
 from orders.breakdown import MAX_ITEMS
-from shop_connections import http, missing, posts, translation
+from shop_connections import changes, http, missing, posts
 from shop_connections.woocommerce import client
 
 PAGE = Path(__file__).parents[2] / "docs/reference/limits.md"
@@ -26,7 +26,7 @@ READERS: dict[str, tuple[float | None, float | None, float | None, float | None]
     "event, from a broker or in a list": (base.LARGEST, None, 1, None),
     "read of a stream (Redis)": (redis.BATCH_BYTES, redis.BATCH, redis.BATCH, None),
     "read of Kafka": (None, kafka.BATCH, kafka.BATCH, None),
-    "post of a connected shop": (BODY, None, translation.MOST_CHANGES, posts.MOST_SECONDS),
+    "post of a connected shop": (BODY, None, changes.MOST_CHANGES, posts.MOST_SECONDS),
     "answer of a shop's API, also of what gzip makes of it": (
         http.MOST_BYTES,
         client.PAGE_SIZE,

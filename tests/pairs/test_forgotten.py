@@ -19,7 +19,7 @@ from shop_connections.posts import process_waiting
 from tests.kit.api import Api, make_token, order_body
 from tests.kit.events import SHOP, give, handle, received, told
 from tests.kit.people import BOB, PAYMENT, erase, grep
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order
 from tests.rules.connections.test_woocommerce_posts import send
@@ -44,7 +44,6 @@ BILLING = {"first_name": "Annabel", "last_name": "Farnsworth", "email": ADDRESS}
 def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.CONNECTIONS_PRIVATE = [KEY], False, True
     settings.ORDER_SOURCES = [SHOP]
-    lift_limit(monkeypatch)
     fake = FakeShop(seed=3)
     with fake.serve() as address:
         keys = {"api_key": encrypt(fake.key), "api_secret": encrypt(fake.key_secret)}

@@ -10,8 +10,10 @@ import pytest
 from django.http.request import HttpHeaders
 from django.test import Client
 
+from notifications.providers import webhook as webhook_module
 from notifications.providers.webhook import Webhook
 from notifications.webhooks import may_be_signed, webhook_of
+from tests.kit.waiting import replace_time
 from tests.kit.words import declarations, make_key, sign
 
 PRIVATE, PUBLIC = make_key()
@@ -50,7 +52,8 @@ def resend(prefix: str = "svix-", **changes: str) -> dict[str, str]:
     return {prefix + name: value for name, value in values.items()}
 
 
-OLD = str(int(time.time()) - 3600)
+NOW = time.time()
+OLD = str(int(NOW) - 3600)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +89,9 @@ OLD = str(int(time.time()) - 3600)
     ],
 )
 def test_only_headers_in_the_form_of_a_signature_or_with_the_password_may_be_signed(
-    name: str, headers: Mapping[str, str], expected: bool
+    name: str, headers: Mapping[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    replace_time(monkeypatch, webhook_module, time=lambda: NOW)  # the headers are made when this is imported
     environ = {f"HTTP_{header.upper().replace('-', '_')}": value for header, value in headers.items()}
     assert webhook(name).may_be_signed(HttpHeaders(environ)) is expected
 

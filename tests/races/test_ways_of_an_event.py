@@ -15,12 +15,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 
 from events.consuming.envelope import Envelope, Rejected
 from events.consuming.handlers import Handler
 from orders.subscriptions import NAME
-from runtime.database.save import lock_row
 from tests.kit.connections import ask
 from tests.kit.events import PAID, envelope, order, received
 from tests.kit.orders import cancel_order
@@ -31,7 +30,6 @@ from tests.kit.words import (
     DomainEvent,
     EmailNotification,
     InboundDeadLetter,
-    Order,
     ProcessedEvent,
     inbox,
 )
@@ -86,15 +84,8 @@ def by_replay(case: Case, handlers: Handlers) -> str:
     return "replayed"
 
 
-def in_a_transaction(case: Case, handlers: Handlers) -> str:
-    with transaction.atomic():
-        lock_row(Order, case.order.id)
-        is_first = inbox.apply_in_transaction(case.fresh().envelope, consumer=NAME, handlers=handlers)
-    return "done" if is_first else "repeat"
-
-
 WAYS: dict[str, Callable[[Case, Handlers], str]] = {
-    way.__name__: way for way in (by_broker, by_http, too_late, as_dead_letter, by_replay, in_a_transaction)
+    way.__name__: way for way in (by_broker, by_http, too_late, as_dead_letter, by_replay)
 }
 PAIRS = [*itertools.combinations_with_replacement(WAYS, 2)]
 #: Those that call the handler, which locks the order.

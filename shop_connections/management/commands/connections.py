@@ -11,10 +11,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from runtime.jobs.work import waker
+from shop_connections.http import ShopUnreachable
 from shop_connections.missing import compare, repair
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.posts import wake
-from shop_connections.translation import ShopUnreachable
 
 _UNITS = {"m": dt.timedelta(minutes=1), "h": dt.timedelta(hours=1), "d": dt.timedelta(days=1)}
 
@@ -101,7 +101,7 @@ class Command(BaseCommand):
         except ShopUnreachable as problem:
             raise CommandError(str(problem)) from problem
         for missing in comparison.missing:
-            owed = missing.reason or ", ".join(missing.topics)
+            owed = missing.reason or ", ".join(missing.events)
             self.stdout.write(f"{missing.reference or missing.order_id}  {owed}")
         self.stderr.write(
             f"{comparison.read} orders read, {len(comparison.missing)} missing or different here."

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from shop_connections import missing
 from shop_connections.encryption import encrypt
-from shop_connections.http import ShopApi
+from shop_connections.http import OutOfTime, ShopApi
 from shop_connections.missing import (
     COMPARED,
     EVERY,
@@ -22,9 +22,8 @@ from shop_connections.missing import (
     compare_all,
 )
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.translation import OutOfTime
 from tests.kit.http import serve
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.races import together
 from tests.kit.waiting import replace_time
 from tests.kit.woocommerce import FakeShop
@@ -48,7 +47,6 @@ def add(address: str, *, source: str = SOURCE) -> ShopConnection:
 @pytest.fixture(autouse=True)
 def _private(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.CONNECTIONS_PRIVATE = [KEY], False, True
-    lift_limit(monkeypatch)
 
 
 @pytest.fixture
@@ -100,11 +98,11 @@ def test_it_looks_at_the_time_between_orders(shop, monkeypatch):
     judged: list[int] = []
     whole: Callable[..., bool] = missing._judge
 
-    def judge(*arguments: Any) -> bool:
+    def judge(*arguments: Any, **more: Any) -> bool:
         judged.append(1)
         if len(judged) == 3:
             replace_time(monkeypatch, missing, monotonic=lambda: float("inf"))
-        return whole(*arguments)
+        return whole(*arguments, **more)
 
     monkeypatch.setattr(missing, "_judge", judge)
     comparison = compare(row())

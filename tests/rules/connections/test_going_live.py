@@ -12,7 +12,7 @@ import pytest
 from shop_connections.encryption import encrypt
 from shop_connections.models import ShopConnection
 from shop_connections.posts import process_waiting
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, our_id
 from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL, send
@@ -25,7 +25,6 @@ Sent = Counter[tuple[int, str]]
 def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> FakeShop:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.NOTIFY_ON = [KEY], False, EVERY_EMAIL
     settings.EMAIL_MAX_AGE_HOURS = 1000
-    lift_limit(monkeypatch)
     shop = FakeShop(seed=11)
     connect(secret=encrypt(shop.secret), state="waiting")
     return shop
@@ -78,6 +77,13 @@ def test_no_customer_gets_an_email_twice_and_none_gets_none(shop, count, late):
     process_waiting(seconds=60)
     ids = set(shop.orders)
     sent = ours(ids, status="pending")
-    assert of_shop + sent == owed, ((of_shop + sent) - owed, owed - (of_shop + sent))
+    twice, missing = (of_shop + sent) - owed, owed - (of_shop + sent)
+    assert not twice
+    if late:  # of several saves that wait, one e-mail may tell what another would have told
+        told = {id for id, _ in of_shop + sent}
+        missing = Counter({key: count for key, count in missing.items() if key[0] not in told})
+    assert not missing
     assert sent and of_shop
-    assert ours(ids, status="discarded") == of_shop
+    # What a post tells of an older order for the first time after that is history, and has no e-mail.
+    discarded = ours(ids, status="discarded")
+    assert discarded == of_shop if not late else not discarded - of_shop

@@ -14,13 +14,13 @@ from django.utils import timezone
 
 from shop_connections import missing
 from shop_connections.encryption import encrypt
+from shop_connections.http import ShopUnreachable
 from shop_connections.management.commands import connections as command
 from shop_connections.missing import compare, compare_all, repair
 from shop_connections.models import ConnectionPost, ShopConnection
+from shop_connections.platforms import PLATFORMS
 from shop_connections.posts import process_waiting
-from shop_connections.translation import ShopUnreachable
-from shop_connections.woocommerce import translate
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.waiting import replace_time
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, conditions, our_id
@@ -33,7 +33,6 @@ pytestmark = pytest.mark.django_db
 def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.NOTIFY_ON = [KEY], False, EVERY_EMAIL
     settings.CONNECTIONS_PRIVATE = True
-    lift_limit(monkeypatch)
     shop = FakeShop(seed=7)
     with shop.serve() as address:
         connect(
@@ -78,7 +77,7 @@ def test_lost_posts_are_named_and_made_up_for_once(shop):
     shop.waiting = [(topic, id) for topic, id in shop.waiting if id != lost]
     deliver(shop)
     shop.complete(half)
-    shop.refund(lost, "1.00")
+    shop.ship(lost, "JD0001")
     shop.waiting.clear()
     compare_all()
     assert active_codes()["ChangesMissed"] == 2
@@ -181,13 +180,13 @@ def test_what_is_sent_on_or_erased_during_a_comparison_is_missing_no_more(shop, 
 def test_an_order_that_nobody_foresaw_hides_no_other(shop, monkeypatch):
     odd, other = shop.place(), shop.place()
     shop.waiting.clear()
-    whole = translate.read_order
+    whole = PLATFORMS["woocommerce"]
 
     def read_order(body: bytes, *, locale: str) -> Any:
         assert json.loads(body)["id"] != odd
-        return whole(body, locale=locale)
+        return whole.read(body, locale=locale)
 
-    monkeypatch.setattr(translate, "read_order", read_order)
+    monkeypatch.setitem(PLATFORMS, "woocommerce", whole._replace(read=read_order))
     compare_all()
     reasons = dict(ConnectionPost.objects.missing().values_list("order_id", "reason"))
     assert reasons[our_id(source=SOURCE, id=str(odd))].startswith("AssertionError")
@@ -195,10 +194,15 @@ def test_an_order_that_nobody_foresaw_hides_no_other(shop, monkeypatch):
 
 
 def test_orders_of_the_time_before_the_connection_are_no_loss(shop):
-    shop.place()
+    id = shop.place()
     shop.waiting.clear()
     ShopConnection.objects.update(created_at=timezone.now(), checked_at=None)
     assert compare(row()).missing == []
+    process_waiting(seconds=60)
+    assert state_of(id) == ("paid", 0, ())
+    shop.cancel(id)
+    deliver(shop)
+    assert state_of(id) == ("cancelled", 0, ("order.cancelled",))
     assert compare_all() is False and row().checked_at is not None
 
 
@@ -218,7 +222,7 @@ class TestTheCommand:
         id = shop.place()
         shop.waiting.clear()
         out, err = self.run("check", SOURCE, "--since", "1d")
-        assert out == f"{id}  order.order.paid.v1\n" and "1 orders read, 1 missing" in err
+        assert out == f"{id}  order.paid\n" and "1 orders read, 1 missing" in err
         assert "1 missing" in self.run("list")[0]
         self.run("check", SOURCE, "--repair")
         process_waiting(seconds=60)

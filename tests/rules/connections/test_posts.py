@@ -15,18 +15,19 @@ from notifications.content.copies import NotCopied, copy_email
 from notifications.events import TOPICS
 from runtime.process import cached_rows
 from shop_connections import posts
+from shop_connections.changes import LATE
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.posts import process_waiting, retry
+from shop_connections.posts import process_next, process_waiting, retry
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import told
-from tests.kit.plain_shop import SOURCE, body_of, connect, plain_shop, post
+from tests.kit.plain_shop import SOURCE, body_of, come_at_once, connect, plain_shop, post
 from tests.kit.profiles import save_profile
 from tests.kit.races import together
 from tests.kit.words import DomainEvent, EmailNotification, Order, Pause, Status, give_up, our_id, resend
 
 __all__ = ["plain_shop"]
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
-HOUR = dt.timedelta(hours=1)
+HOUR, MINUTE = dt.timedelta(hours=1), dt.timedelta(minutes=1)
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +39,7 @@ def take(*bodies: bytes) -> None:
     """Post these bodies, and process all that waits."""
     for body in bodies:
         assert post(body).status_code == 202
+    come_at_once()
     assert process_waiting(seconds=60) == "none"
 
 
@@ -66,7 +68,7 @@ class TestEffects:
     def test_a_repeated_post_changes_nothing(self, plain_shop):
         body = body_of("A-1001", "placed", "paid")
         take(body, body)
-        assert Order.objects.get().version == 2
+        assert Order.objects.get().version == 1
         assert len(emails_of("A-1001")) == 1
 
     def test_posts_are_processed_in_the_order_of_their_arrival(self, plain_shop):
@@ -77,7 +79,8 @@ class TestEffects:
 
     def test_a_save_without_a_change_is_remembered_so_that_an_earlier_one_comes_too_late(self, plain_shop):
         now = timezone.now()
-        take(body_of("A-1001", "placed", "paid", at=now - HOUR), body_of("A-1001", at=now))
+        take(body_of("A-1001", "placed", "paid", at=now - HOUR))
+        take(body_of("A-1001", at=now))
         assert Order.objects.get().reported_at == now
         take(body_of("A-1001", "completed", at=now - HOUR / 2))
         assert state_of("A-1001") == "paid"
@@ -85,11 +88,9 @@ class TestEffects:
 
 class TestFailures:
     def test_an_unusable_post_has_its_reason_and_the_next_one_goes_on(self, plain_shop):
-        take(
-            body_of("A-1001", "placed"),
-            body_of("A-1001", "paid", fault="the order has no currency"),
-            body_of("A-1001", "completed"),
-        )
+        take(body_of("A-1001", "placed"))
+        take(body_of("A-1001", "paid", fault="the order has no currency"))
+        take(body_of("A-1001", "completed"))
         assert state_of("A-1001") == "completed"
         row = ConnectionPost.objects.get(done_at=None)
         assert (row.reason, row.reference) == ("the order has no currency", "A-1001")
@@ -141,6 +142,75 @@ class TestFailures:
         assert "belongs to shop-v" in ConnectionPost.objects.get(done_at=None).reason
 
 
+class TestTheNewestFirst:
+    """Of one order's posts the newest is enough, because each has the whole order."""
+
+    def reasons(self) -> list[str]:
+        return list(ConnectionPost.objects.order_by("id").values_list("reason", flat=True))
+
+    def test_older_posts_of_the_order_are_done_without_being_read(self, plain_shop):
+        now = timezone.now()
+        take(
+            body_of("A-1", "placed", at=now - 3 * MINUTE),
+            body_of("A-1", "placed", "paid", at=now - MINUTE),
+            body_of("A-1", fault="it cannot be read", at=now - 2 * MINUTE),
+            body_of("A-2", "placed", at=now - 3 * MINUTE),
+        )
+        assert self.reasons() == [LATE, "", LATE, ""]
+        assert (state_of("A-1"), state_of("A-2")) == ("paid", "pending")
+        assert Order.objects.get(reference="A-1").version == 1
+
+    def test_of_equal_times_the_one_that_came_last_is_the_newest(self, plain_shop):
+        now = timezone.now() - MINUTE
+        take(body_of("A-1", "placed", at=now), body_of("A-1", "placed", "paid", at=now))
+        assert self.reasons() == [LATE, ""] and state_of("A-1") == "paid"
+
+    def test_if_it_cannot_be_used_the_next_one_is_tried(self, plain_shop):
+        now = timezone.now()
+        take(
+            body_of("A-1", "placed", at=now - 3 * MINUTE),
+            body_of("A-1", "placed", "paid", at=now - 2 * MINUTE),
+            body_of("A-1", fault="no", at=now - MINUTE),
+        )
+        assert self.reasons() == [LATE, "", "no"] and state_of("A-1") == "paid"
+
+    def test_a_save_ahead_of_its_post_is_not_known_to_be_the_newest(self, plain_shop):
+        now = timezone.now()
+        take(
+            body_of("A-1", "placed", at=now + dt.timedelta(days=300)),
+            body_of("A-1", "placed", "paid", at=now - MINUTE),
+        )
+        assert LATE not in self.reasons() and state_of("A-1") == "paid"
+
+    def test_a_save_without_a_certain_time_keeps_its_place_among_the_others(self, plain_shop):
+        now = timezone.now()
+        take(
+            body_of("A-1", "placed", at=now - 2 * MINUTE),
+            body_of("A-1", "placed", "paid", at=now + dt.timedelta(days=300)),
+            body_of("A-1", "placed", "paid", "cancelled", at=now - MINUTE),
+        )
+        assert self.reasons() == ["", "", ""] and state_of("A-1") == "cancelled"
+
+    def test_a_save_before_going_live_is_not_told_by_one_since_then(self, plain_shop):
+        take(body_of("A-1", "placed"))
+        live_at = timezone.now() - 5 * MINUTE
+        Order.objects.update(reported_at=live_at - HOUR)
+        ShopConnection.objects.update(state="live", live_at=live_at)
+        take(
+            body_of("A-1", "placed", "cancelled", at=live_at - MINUTE),
+            body_of("A-1", "placed", "cancelled", at=live_at + MINUTE),
+        )
+        assert self.reasons()[1:] == ["", ""]
+        assert emails_of("A-1") == [("order.cancelled", "discarded")]
+
+    def test_thousands_of_posts_of_one_order_are_one_step(self, plain_shop):
+        now = timezone.now()
+        for number in range(100):
+            post(body_of("A-1", "placed", "paid", at=now - number * dt.timedelta(seconds=1)))
+        assert process_next(SOURCE) == "done"
+        assert not ConnectionPost.objects.waiting().exists()
+
+
 class TestOneAtATime:
     def test_another_worker_leaves_a_connection_that_is_worked_on(self, plain_shop):
         post(body_of("A-1001", "placed"))
@@ -165,8 +235,8 @@ class TestOneAtATime:
 
     def test_several_workers_process_each_post_once_and_in_order(self, plain_shop):
         for number in range(10):
-            for change in ("placed", "paid", "completed"):
-                post(body_of(f"A-{number}", change))
+            for count in (1, 2, 3):
+                post(body_of(f"A-{number}", *("placed", "paid", "completed")[:count]))
 
         def work(_: int) -> None:
             while process_waiting(seconds=60) == "busy":
@@ -175,7 +245,7 @@ class TestOneAtATime:
         together(4, work)
         assert ConnectionPost.objects.exclude(done_at=None).count() == 30
         assert {state_of(f"A-{number}") for number in range(10)} == {"completed"}
-        assert EmailNotification.objects.count() == 20
+        assert 10 <= EmailNotification.objects.count() <= 20
 
     def test_a_pause_of_the_consumers_and_a_connection_that_is_off_leave_posts_waiting(self, plain_shop):
         post(body_of("A-1001", "placed"))
@@ -203,9 +273,10 @@ class TestTrial:
     @pytest.mark.parametrize(("minutes", "status"), [(-1, "discarded"), (0, "pending"), (1, "pending")])
     def test_the_time_of_a_change_decides_whether_it_is_history(self, plain_shop, minutes, status):
         live_at = timezone.now() - HOUR
+        take(body_of("A-1001", "placed", at=live_at - HOUR))
         self.go_live(live_at)
-        take(body_of("A-1001", "placed", "paid", at=live_at + dt.timedelta(minutes=minutes)))
-        assert emails_of("A-1001") == [("order.paid", status)]
+        take(body_of("A-1001", "paid", at=live_at + dt.timedelta(minutes=minutes)))
+        assert emails_of("A-1001")[-1:] == [("order.paid", status)]
 
     def test_a_later_change_of_an_older_order_sends(self, plain_shop):
         take(body_of("A-1001", "placed", "paid"))

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from shop_connections.woocommerce.order import read_order
-from tests.kit.translated import Here
+from shop_connections.woocommerce.read import read_order
+from tests.kit.seen_orders import Seen
 from tests.kit.woocommerce import FakeShop
 
 UTC = "2026-11-28T04:30:00"
@@ -39,9 +39,9 @@ def test_it_is_the_local_time_minus_that_in_utc(local, utc, offset):
 
 
 def test_it_is_stored_and_a_second_post_has_no_news():
-    shop, here = FakeShop(), Here()
+    shop, here = FakeShop(), Seen()
     id = shop.place()
     assert here.take_all(shop) == ["order.paid"]
-    assert here.stored is not None and here.stored.details == {"time_zone": "+01:00"}
+    assert here.order.details == {"time_zone": "+01:00"}
     shop.edit(id)
     assert here.take_all(shop) == []

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from orders.breakdown import break_down, fold_items
-from shop_connections.woocommerce.order import ShopOrder, read_order
-from tests.kit.translated import Here
+from shop_connections.shop_order import ShopOrder
+from shop_connections.woocommerce.read import read_order
+from tests.kit.seen_orders import Seen
 from tests.kit.woocommerce import FakeShop
 
 SHIPPING_TO = {
@@ -42,6 +43,7 @@ def read(locale: str = "en", /, **fields: Any) -> ShopOrder:
 
 def rows(order: ShopOrder) -> list[tuple[str, str, int]]:
     """Return the rows between the lines and the total, which must be one of them."""
+    assert order.items is not None and order.charges is not None and order.total is not None
     parts = break_down(items=fold_items(order.items), charges=order.charges, total=order.total)
     sums = [line.amount for line in parts.lines] + [row.amount for row in parts.rows] + [parts.more_amount]
     assert sum(sums) == order.total
@@ -142,7 +144,7 @@ def test_a_negative_total_is_nothing_with_a_doubt(total, stored):
 
 
 def test_the_doubt_is_told_once():
-    shop, here = FakeShop(), Here()
+    shop, here = FakeShop(), Seen()
     id = shop.place(total="-5.00", line_items=[])
     _, body = shop.deliveries()[-1]
     assert here.take(body) == ["order.paid"]
@@ -176,7 +178,7 @@ class TestDetails:
         assert line in ("Germany", "Deutschland")
 
     def test_a_name_alone_is_no_address(self):
-        assert "delivery_address" not in read(shipping={"first_name": "Ann"}).details
+        assert read(shipping={"first_name": "Ann"}).details["delivery_address"] == []
         assert "delivery_address" not in read(shipping=None).details
 
     def test_a_note_is_one_line_and_no_card_is_shown(self):
@@ -185,12 +187,12 @@ class TestDetails:
         assert order.details["payment_method"] == "Visa …4242"
 
     def test_a_corrected_address_is_stored_without_an_email_and_once(self):
-        shop, here = FakeShop(), Here()
+        shop, here = FakeShop(), Seen()
         id = shop.place(shipping=SHIPPING_TO)
         assert here.take_all(shop) == ["order.paid"]
         shop.orders[id]["shipping"] = SHIPPING_TO | {"city": "Bremen"}
         shop.edit(id)
         assert here.take_all(shop) == ["(order.paid)"]
-        assert here.stored is not None and "20457 Bremen" in here.stored.details["delivery_address"]
+        assert "20457 Bremen" in here.order.details["delivery_address"]
         shop.edit(id)
         assert here.take_all(shop) == []

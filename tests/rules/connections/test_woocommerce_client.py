@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from shop_connections import http
-from shop_connections.http import is_public
+from shop_connections.http import OutOfTime, ShopUnreachable, is_public
 from shop_connections.missing import MOST_HELD_BYTES
-from shop_connections.translation import OutOfTime, ReadOrder, ShopUnreachable
+from shop_connections.shop_order import ReadOrder
 from shop_connections.woocommerce import client
 from shop_connections.woocommerce.client import PAGE_SIZE, read_orders
 from tests.kit.certificates import make_server_context

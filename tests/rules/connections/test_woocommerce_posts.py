@@ -12,7 +12,7 @@ from django.test import Client
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.posts import process_waiting
-from tests.kit.plain_shop import KEY, SOURCE, connect, lift_limit
+from tests.kit.plain_shop import KEY, SOURCE, come_at_once, connect
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, our_id
 
@@ -26,7 +26,6 @@ EVERY_EMAIL = [
 @pytest.fixture
 def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.NOTIFY_ON = [KEY], False, EVERY_EMAIL
-    lift_limit(monkeypatch)
     shop = FakeShop(seed=7)
     connect(secret=encrypt(shop.secret), state="waiting")
     yield shop
@@ -35,7 +34,9 @@ def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
 def send(headers: dict[str, str], body: bytes) -> int:
     headers = dict(headers)
     content_type = headers.pop("Content-Type")
-    return Client().post(f"/connect/{SOURCE}", body, content_type=content_type, headers=headers).status_code
+    answer = Client().post(f"/connect/{SOURCE}", body, content_type=content_type, headers=headers)
+    come_at_once()
+    return answer.status_code
 
 
 def state_of(id: int) -> tuple[str | None, int, tuple[str, ...]]:
@@ -84,7 +85,7 @@ def test_orders_and_their_emails_are_those_of_the_shop_each_once(shop):
         posts += shop.deliveries()
     for headers, body in posts:
         assert send(headers, body) == 202
-    process_waiting(seconds=600)
+        process_waiting(seconds=600)
     assert not ConnectionPost.objects.unusable().exists()
     truth = {id: shop.truth(id)[:3] for id in ids}
     assert {id: state_of(id) for id in ids} == truth

@@ -21,7 +21,7 @@ SHOWS = {
     "orders/emails.py",  # the sample order of a preview fits its event
 }
 #: Where the event of another system is taken, too.
-TAKES = {"orders/inbound/external.py"}
+TAKES = {"orders/inbound/external.py", "shop_connections/changes.py"}
 TOPICS_OF_SHIPMENTS = {
     "order.shipped": "order.shipment.created.v1",
     "order.shipment_updated": "order.shipment.updated.v1",

@@ -41,7 +41,15 @@ PERSON = pytest.mark.django_db(transaction=True, databases=["default", "direct",
 #: An answer has no other column but these. `source` and the payment are in it if there is one.
 NOT_ANSWERED = {
     *("charges", "details", "source", "unexpected_payment_at"),
-    *("reported_at", "paid_at", "stock_reserved_at", "completed_at", "untold_since", "address_corrected_at"),
+    *(
+        "shop_key",
+        "reported_at",
+        "paid_at",
+        "stock_reserved_at",
+        "completed_at",
+        "untold_since",
+        "address_corrected_at",
+    ),
     *("warnings", "correlation_id", "traceparent"),
 }
 
