@@ -581,6 +581,8 @@ class Life:
             is_sent = change.notify and change.event in world.notify_on and not is_back
             if is_sent and connection.withheld(change.at) is None:
                 sent[self.email_of(change)] += 1
+                for parcel in change.details.get("parcels", ()):  # of the same save
+                    sent["order.shipped", parcel["tracking_number"]] += 1
         return sent
 
     def find(self, body: bytes, at: dt.datetime, *, are_posts: bool = True) -> tuple[str, Differences]:
