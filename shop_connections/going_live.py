@@ -17,6 +17,7 @@ from django.utils import timezone
 from shop_connections import missing, posts
 from shop_connections.http import ShopUnreachable
 from shop_connections.models import ShopConnection
+from shop_connections.platforms import PLATFORMS
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +54,9 @@ def end(shop: ShopConnection, problem: str) -> None:
 
 
 def _live() -> QuerySet[ShopConnection]:
-    live = ShopConnection.objects.filter(state=ShopConnection.State.LIVE, live_at__lte=Now())
+    live = ShopConnection.objects.filter(
+        state=ShopConnection.State.LIVE, live_at__lte=Now(), platform__in=PLATFORMS
+    )
     return live.filter(Q(going_live__isnull=True) | ~Q(going_live__has_key="done_at"))
 
 

@@ -37,7 +37,7 @@ from shop_connections.clocks import clock_offset
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.http import OutOfTime, ShopUnreachable
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
-from shop_connections.platforms import platform_of
+from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.posts import find_order_id, is_of_erased
 from shop_connections.shop_order import ReadOrder, ShopHead
 
@@ -203,7 +203,8 @@ def _compare_alone(id: uuid.UUID, *, seconds: float) -> None:
 
 def _comparable() -> QuerySet[ShopConnection]:
     """Return the connections that have posted and have a key of the shop's API."""
-    return ShopConnection.objects.active().exclude(api_key="").exclude(last_post_at=None)
+    shops = ShopConnection.objects.active().filter(platform__in=PLATFORMS)
+    return shops.exclude(api_key="").exclude(last_post_at=None)
 
 
 def repair(*, source: str) -> int:

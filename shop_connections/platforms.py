@@ -49,5 +49,10 @@ PLATFORMS: dict[str, Platform] = {
 }
 
 
+def is_known(connection: ShopConnection) -> bool:
+    """Return whether this release knows the platform. In a rolling deploy, a later release may know more."""
+    return connection.platform in PLATFORMS
+
+
 def platform_of(connection: ShopConnection) -> Platform:
     return PLATFORMS[connection.platform]

@@ -8,6 +8,7 @@ effects together with its `done_at`.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 import time
 import uuid
@@ -40,7 +41,7 @@ from shop_connections.apply import TooSlow, read_here, save_changes
 from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, find_changes
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
-from shop_connections.platforms import platform_of
+from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.shop_order import ShopHead, is_before
 
 log = structlog.get_logger(__name__)
@@ -111,7 +112,7 @@ def process_next(source: str) -> Step:
     with transaction.atomic(durable=True):
         if not _lock(source):
             return "busy"
-        shop = ShopConnection.objects.active().filter(source=source).first()
+        shop = ShopConnection.objects.active().filter(source=source, platform__in=PLATFORMS).first()
         posts = ConnectionPost.objects.waiting().filter(source=source).order_by("-is_history", "id")
         if shop is not None and shop.is_catching_up(timezone.now()):
             posts = posts.filter(Q(is_history=True) | Q(received_at__lt=shop.live_at))
@@ -189,8 +190,11 @@ def _find_turn(post: ConnectionPost, shop: ShopConnection) -> _Turn:
     rows = ConnectionPost.objects.waiting().filter(
         source=post.source, order_id=post.order_id, address=post.address, is_history=False
     )
-    read = rows.order_by("modified_at", "id").values_list("id", "received_at", "modified_at")
-    ids = [id for id, received_at, saved_at in read if side(received_at, saved_at) is of_post]
+    read = rows.order_by("id").values_list("id", "received_at", "modified_at")
+    # One without a certain time keeps its place among the others.
+    certain = itertools.takewhile(lambda row: side(row[1], row[2]) is not None, read)
+    same = [(saved_at, id) for id, received_at, saved_at in certain if side(received_at, saved_at) is of_post]
+    ids = [id for _, id in sorted(same)]
     return _Turn(ids[-1], ids[:-1])
 
 

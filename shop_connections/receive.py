@@ -32,12 +32,13 @@ from runtime.texts import make_storable
 from shop_connections import metrics, posts
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.models import ShopConnection
-from shop_connections.platforms import PLATFORMS, platform_of
+from shop_connections.platforms import PLATFORMS, is_known, platform_of
 from shop_connections.services import is_name
 from web.api.problem_types import (
     METHOD_NOT_ALLOWED,
     OVERLOADED,
     TOO_LARGE,
+    UNAVAILABLE,
     Repeat,
     declare_type,
 )
@@ -107,6 +108,8 @@ def receive(request: HttpRequest, source: str) -> HttpResponse:
 def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
     if int(request.headers.get("Content-Length") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         raise refusal(TOO_LARGE, f"A post has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes.")
+    if not is_known(connection):
+        raise refusal(UNAVAILABLE, "This release does not know the shop's platform.", **{"Retry-After": "60"})
     platform = platform_of(connection)
     try:
         secret = decrypt(connection.secret)
@@ -184,7 +187,7 @@ def _may_be_signed(source: str, headers: Mapping[str, str]) -> bool:
     A connection may be too new to be known here. All names that are not known share one name's places.
     """
     name = (_PLATFORM_OF.value or {}).get(source)
-    platforms = PLATFORMS.values() if name is None else [PLATFORMS[name]]
+    platforms = PLATFORMS.values() if name is None else filter(None, [PLATFORMS.get(name)])
     return is_name(source) and any(platform.may_be_signed(headers=headers) for platform in platforms)
 
 

@@ -31,7 +31,7 @@ from shop_connections.clocks import clock_offset, describe_clock
 from shop_connections.encryption import KeyMissing, encrypt
 from shop_connections.missing import repair, try_key
 from shop_connections.models import TRIAL, ConnectionPost, ConnectionPostQuerySet, ShopConnection
-from shop_connections.platforms import platform_of
+from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.services import (
     ShopRefusal,
     change_state,
@@ -232,6 +232,10 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
     ) -> HttpResponse:
         """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
         id = parse_uuid(object_id)
+        unknown = ShopConnection.objects.filter(id=id).exclude(platform__in=PLATFORMS).first() if id else None
+        if unknown is not None:
+            messages.warning(request, f"This release does not know the platform of {unknown}.")
+            return HttpResponseRedirect(reverse("admin:connections_shopconnection_changelist"))
         if "part" not in request.GET or id is None:
             return super().change_view(request, object_id, form_url, extra_context)
         shop = ShopConnection.objects.filter(id=id).first()

@@ -26,7 +26,7 @@ from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL
 
 pytestmark = pytest.mark.flow
 KEY, SOURCE = "k" * 40, "tea-shop"
-#: Seconds between two posts, so that no shop posts more than it may.
+#: Seconds between two posts.
 PAUSE_SECONDS = 0.025
 
 
@@ -37,9 +37,9 @@ def connect(shop: Shop, fake: FakeShop, address: str) -> None:
     live_at = fake.now - dt.timedelta(hours=1)
     shop.query(
         "INSERT INTO shop_connections (id, source, platform, address, secret, api_key, api_secret, state,"
-        " live_at, statuses) VALUES"
+        " live_at, created_at, statuses) VALUES"
         f" (uuidv7(), '{SOURCE}', 'woocommerce', '{address}', '{secret}', '{key}', '{key_secret}', 'live',"
-        f" '{live_at.isoformat()}', '{{}}')"
+        f" '{live_at.isoformat()}', '{live_at.isoformat()}', '{{}}')"
     )
 
 

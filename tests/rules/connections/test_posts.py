@@ -182,6 +182,15 @@ class TestTheNewestFirst:
         )
         assert LATE not in self.reasons() and state_of("A-1") == "paid"
 
+    def test_a_save_without_a_certain_time_keeps_its_place_among_the_others(self, plain_shop):
+        now = timezone.now()
+        take(
+            body_of("A-1", "placed", at=now - 2 * MINUTE),
+            body_of("A-1", "placed", "paid", at=now + dt.timedelta(days=300)),
+            body_of("A-1", "placed", "paid", "cancelled", at=now - MINUTE),
+        )
+        assert self.reasons() == ["", "", ""] and state_of("A-1") == "cancelled"
+
     def test_a_save_before_going_live_is_not_told_by_one_since_then(self, plain_shop):
         take(body_of("A-1", "placed"))
         live_at = timezone.now() - 5 * MINUTE

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from shop_connections import going_live, missing
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.posts import process_waiting
@@ -163,3 +165,32 @@ def test_a_clock_that_is_off_is_named_and_the_times_are_corrected(shop, admin_cl
     assert abs(order.paid_at - post.received_at) < dt.timedelta(seconds=10)
     assert order.reported_at == post.modified_at and order.paid_at < now
     assert "The shop's clock is 3 h 30 min ahead." in page_of(admin_client).replace("&#x27;", "'")
+
+
+class TestAPlatformThatThisReleaseDoesNotKnow:
+    """As while a later release, which knows it, runs next to this one."""
+
+    @pytest.fixture(autouse=True)
+    def unknown(self, shop: FakeShop) -> None:
+        connect(
+            "later", secret=encrypt(shop.secret), state="live", live_at=timezone.now(), api_key=encrypt("k")
+        )
+        ShopConnection.objects.filter(source="later").update(platform="later", last_post_at=timezone.now())
+
+    def test_its_posts_are_refused_for_now_and_those_that_wait_go_on_waiting(self, shop):
+        shop.place()
+        ((headers, body),) = shop.deliveries()
+        answer = Client().post("/connect/later", body, content_type="application/json", headers=headers)
+        assert (answer.status_code, answer["Retry-After"]) == (503, "60")
+        ConnectionPost.objects.create(source="later", body=body.decode())
+        shop.place()
+        deliver(shop)
+        assert list(ConnectionPost.objects.waiting().values_list("source", flat=True)) == ["later"]
+        assert Order.objects.count() == 1
+
+    def test_it_is_compared_with_nothing_and_disturbs_no_other(self, shop, admin_client):
+        assert not missing.is_due() and not going_live.compare_all() and not missing.compare_all()
+        id = ShopConnection.objects.get(source="later").id
+        url = reverse("admin:connections_shopconnection_change", args=[id])
+        page = admin_client.get(url, follow=True).content.decode()
+        assert "This release does not know the platform of later." in page
