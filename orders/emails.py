@@ -68,6 +68,9 @@ SAMPLE: Mapping[str, object] = {
     "tracking_number": "00340434161094042557",
     "shipped_at": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
     "corrected": True,
+    "parcels": [
+        {"carrier": "GLS", "tracking_number": "50346007538", "tracking_url": "https://parcels.example.com/43"}
+    ],
 }
 #: The same with as little data as possible. An order without a reference shows the end of its id.
 _BARE: Mapping[str, object] = {
@@ -80,7 +83,7 @@ _BARE: Mapping[str, object] = {
     **dict.fromkeys(("more_items_amount", "refund_amount", "refunded_amount", "remaining_amount")),
     "shipped_at": None,
     **dict.fromkeys(("refunded_before", "was_paid", "all_shipped", "shipped_before", "corrected"), False),
-    **{name: [] for name in ("items", "charges", "included_taxes", "parcel_items", "left_items")},
+    **{name: [] for name in ("items", "charges", "included_taxes", "parcel_items", "left_items", "parcels")},
     **dict.fromkeys(("more_items", "more_parcel_items", "more_left_items"), 0),
 }
 #: The same with the longest texts and the most items.
@@ -99,6 +102,7 @@ _LONG: Mapping[str, object] = {
     **{name: ["W" * 100] * 8 for name in ("delivery_address", "billing_address")},
     **{name: [{"name": "W" * 200, "quantity": 999}] * SHOWN_ITEMS for name in ("parcel_items", "left_items")},
     **dict.fromkeys(("carrier", "tracking_number"), "W" * 100),
+    "parcels": [{"carrier": "W" * 100, "tracking_number": "W" * 100, "tracking_url": ""}] * 3,
     "reason": "W" * 500,
 }
 #: An order whose charges have no names, and nothing to pay.
@@ -142,7 +146,7 @@ _OF_EVENTS = {
     "order.delivered": ("parcel_items", "shipped_at"),
 }
 #: The variables that choose a rarer text, which no preview of a sample shows.
-_RARE = ("more_parcel_items", "all_shipped", "shipped_before", "corrected")
+_RARE = ("more_parcel_items", "all_shipped", "shipped_before", "corrected", "parcels")
 
 
 def sample_for(event_type: str) -> Mapping[str, object]:
@@ -203,9 +207,9 @@ def email_context(*, order: Order, event_type: str, change: Mapping[str, object]
 
     `order` has its state after the change. `change` may have `at` (datetime), `amount` (int: the amount of
     this refund), `reason` (str), `tracking_url` (str) and `was_paid` (bool: whether a cancelled order was
-    paid), for a completed order what `fulfilment_before` returns, and for a shipment what
-    `orders.parcels.shown` returns. Amounts are in minor units. A value that the e-mail does not show is
-    None.
+    paid), for a completed order what `fulfilment_before` returns, for a shipment what `orders.parcels.shown`
+    returns, and `parcels`, the tracking of others that left in the same save. Amounts are in minor units. A
+    value that the e-mail does not show is None.
     """
     parts = break_down(items=order.items, charges=order.charges, total=order.total_amount)
     parcel, left = (_find_items(order, change.get(key)) for key in ("parcel_lines", "left_lines"))
@@ -250,6 +254,7 @@ def email_context(*, order: Order, event_type: str, change: Mapping[str, object]
         "tracking_number": change.get("tracking_number", ""),
         "shipped_at": change.get("shipped_at"),
         "corrected": bool(change.get("corrected")),
+        "parcels": change.get("parcels", []),
     }
 
 

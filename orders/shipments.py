@@ -206,14 +206,15 @@ def report(
     delivered_at: dt.datetime | None = None,
     returned_at: dt.datetime | None = None,
     is_corrected: bool = False,
+    others: Sequence[Mapping[str, str]] = (),
     **tracking: str,
 ) -> None:
     """Add the parcel of another system's order to the change that `apply_reported_state` made of `reported`.
 
     The report with the highest sequence decides what the parcel is, except that a delivery stays. Its first
     report sends an e-mail, in whatever order they arrive, and so does the first one that has its delivery.
-    A corrected number `is_corrected`, and sends the first e-mail again. History sends none, and neither does
-    a parcel that came back.
+    It also names the tracking of `others`. A corrected number `is_corrected`, and sends the first e-mail
+    again. History sends none, and neither does a parcel that came back.
     """
     order = change.order
     about = f"order.shipped, sequence {reported.version}"
@@ -256,6 +257,7 @@ def report(
         event = "order.shipped"
     if event is not None:
         news = shown(event, order, shipment, shipments)
+        news["parcels"] = list(others)
         if is_corrected:
             news |= {"at": change.now, "corrected": True}
         change.add_emails(event, shown=reported, change=news, may_exist=True)

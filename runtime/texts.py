@@ -28,12 +28,12 @@ _AFTER_WWW = r"(?<=\b(?i:www).)|(?<=\b(?i:www)\d.)|(?<=\b(?i:ftp).)"
 _LINKED = re.compile(
     r"[.:@\\\u3002\uff0e\uff1a\uff61](?=\S)(?:"
     # A bare domain, and an IPv4 address
-    rf"(?P<joined>(?<={_DOT})(?:(?=[^\W\d_][^\s.])(?<=[^\s.].)|(?=\d{{1,3}}\.\d{{1,3}}\.\d)(?<=\d.)(?<!\d{{4}}.))"
+    rf"(?P<joined>(?<={_DOT})(?:(?=[\u00ad\u200d]*[^\W\d_][^\s.])(?<=[^\s.].)|(?=\d{{1,3}}\.\d{{1,3}}\.\d)(?<=\d.)(?<!\d{{4}}.))"
     rf"(?!{_AFTER_WWW}))|(?<={_DOT})(?:{_AFTER_WWW})"
     # A scheme, with slashes or one of those that need none
     rf"|(?<=[:\uff1a])(?=[\u00ad\u200c\u200d]*[/\\])|(?<=:)(?:{_AFTER_SCHEME})"
     # The @ of an address, and Outlook's \\server\share
-    rf"|(?<=@)(?=[^\s@]+{_DOT}\w)|(?<=\\)(?=\\))"
+    rf"|(?<=@)(?=[^\s@]+{_DOT}[\u00ad\u200c\u200d]*\w)|(?<=\\)(?=\\))"
 )
 
 

@@ -60,7 +60,7 @@ def save_changes(
             may_change_currency=True,
             parcel=parcel,
             doubts=doubts,
-            **change.details,
+            **({} if parcel else change.details),
         )
         doubts = []
     if here is not None and doubts:
@@ -149,4 +149,5 @@ def parcel_of(there: WholeOrder, change: Change, stored: StoredParts, here: Here
         "delivered_at": change.at if parcel.is_delivered else None,
         "returned_at": change.at if parcel.is_returned else None,
         "is_corrected": change.is_corrected,
+        "others": change.details.get("parcels", ()),
     }

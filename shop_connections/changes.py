@@ -68,6 +68,12 @@ class Change(NamedTuple):
     reference: str = ""  # of the parcel
     details: Mapping[str, Any] = {}  # what its e-mail shows
 
+    @property
+    def tells_of_parcel(self) -> bool:
+        """Whether its e-mail says that a parcel left."""
+        is_new = self.event == "order.shipped" and not self.is_corrected
+        return is_new and self.notify and self.parcel is not None and not self.parcel.is_returned
+
 
 class Differences(NamedTuple):
     """The changes in their order, and the order as the shop has it, complete."""
@@ -135,9 +141,10 @@ def _complete(there: ShopOrder, here: Here | None, received_at: dt.datetime) -> 
     elif there.total is None:
         raise Rejected("its total is not an amount")
     else:
+        dates = [there.paid_at, there.completed_at, there.saved_at]
         stored = {
             **{"number": there.id, "user_id": f"guest-{there.id}", "name": ""},
-            "created_at": there.saved_at or received_at,
+            "created_at": min(filter(None, dates), default=received_at),
             **{"items": (), "charges": (), "refunds": ()},
         }
     values = {field.name: getattr(there, field.name) for field in dataclasses.fields(there)}
@@ -255,11 +262,7 @@ class _Story:
         goes_on = self.status in _ENDED and goal.status not in _ENDED
         self._tell_parcels(goal)
         if not has_ended and self._owes_completion(goal):
-            refunded = min(self.refunded, goal.refunded)  # some of it may have been taken back
-            tracked = {parcel.tracking_url for parcel in self.order.parcels if parcel.tracking_url}
-            link = {"tracking_url": tracked.pop()} if len(tracked) == 1 else {}
-            status = S.PART_REFUNDED if 0 < refunded < self.total else S.COMPLETED
-            self._tell("order.completed", status, at=self.order.completed_at, refunded=refunded, details=link)
+            self._tell_completion(goal)
         if goal.base == S.CANCELLED and self.status != S.CANCELLED:
             self._tell("order.cancelled", S.CANCELLED, details={"was_paid": self._was_paid()})
         self._tell_refunds(goal)
@@ -304,6 +307,35 @@ class _Story:
         if goal.status == S.PART_REFUNDED and self._is_sent("order.paid", at, is_dated=True):
             status, refunded = S.PART_REFUNDED, goal.refunded
         self._tell("order.paid", status, at=at, refunded=refunded)
+
+    def _tell_completion(self, goal: _Goal) -> None:
+        """Tell of the completion and of the parcels that left in its save, by one e-mail."""
+        at = self.order.completed_at
+        refunded = min(self.refunded, goal.refunded)  # some of it may have been taken back
+        status = S.PART_REFUNDED if 0 < refunded < self.total else S.COMPLETED
+        tracked = {parcel.tracking_url for parcel in self.order.parcels if parcel.tracking_url}
+        details: dict[str, Any] = {"tracking_url": tracked.pop()} if len(tracked) == 1 else {}
+        left = [place for place, change in enumerate(self.changes) if change.tells_of_parcel]
+        if self._is_sent("order.completed", at or self.changed_at, is_dated=at is not None):
+            parcels = self._take_parcels(left)
+            if details and len(parcels) == 1:
+                parcels = [parcels[0] | {"tracking_url": ""}]  # the link has a button
+            details["parcels"] = parcels
+        elif "order.shipped" in settings.NOTIFY_ON and len(left) > 1:
+            others = self._take_parcels(left[:-1])
+            self.changes[left[-1]] = self.changes[left[-1]]._replace(details={"parcels": others})
+        self._tell("order.completed", status, at=at, refunded=refunded, details=details)
+
+    def _take_parcels(self, places: Sequence[int]) -> list[dict[str, str]]:
+        """Have changes send no e-mail of their own, and return the tracking of their parcels."""
+        parcels = []
+        for place in places:
+            change = self.changes[place]
+            self.changes[place] = change._replace(notify=False)
+            assert change.parcel is not None
+            names = ("carrier", "tracking_number", "tracking_url")
+            parcels.append({name: getattr(change.parcel, name) for name in names})
+        return parcels
 
     def _owes_completion(self, goal: _Goal) -> bool:
         here, order = self.here, self.order

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 
-from shop_connections.models import ConnectionPost
+from shop_connections.models import ConnectionPost, ShopConnection
 
 #: The posts that are looked at, and the largest difference that a clock with a wrong zone can have.
 _LAST, _MOST = 50, dt.timedelta(hours=26)
@@ -17,9 +17,10 @@ _LAST, _MOST = 50, dt.timedelta(hours=26)
 LEAST = dt.timedelta(minutes=2)
 
 
-def clock_offset(source: str, *, also: ConnectionPost | None = None) -> dt.timedelta:
+def clock_offset(shop: ShopConnection, *, also: ConnectionPost | None = None) -> dt.timedelta:
     """Return what to add to a shop's times to have ours, by its last posts and a new one."""
-    rows = ConnectionPost.objects.filter(source=source, done_at__isnull=False, modified_at__isnull=False)
+    rows = ConnectionPost.objects.filter(source=shop.source, done_at__isnull=False)
+    rows = rows.exclude(modified_at=None).exclude(address__in=shop.copies)
     read = rows.order_by("-done_at").values_list("order_id", "received_at", "modified_at")
     posts = [*read[:_LAST]]
     if also is not None:

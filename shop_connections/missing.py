@@ -230,7 +230,7 @@ def _read(
     except Unreadable as error:
         raise ShopUnreachable(str(error)) from error
     more: dict[str, Any] = {} if sleep is None else {"sleep": sleep}
-    offset = clock_offset(shop.source)
+    offset = clock_offset(shop)
     return platform_of(shop).read_orders(
         address=shop.address,
         key=key,
@@ -280,7 +280,7 @@ def catch_up(shop: ShopConnection, *, seconds: float) -> None:
 
 
 def _is_before(shop: ShopConnection, head: ShopHead, moment: dt.datetime) -> bool:
-    return head.modified_at is not None and head.modified_at + clock_offset(shop.source) < moment
+    return head.modified_at is not None and head.modified_at + clock_offset(shop) < moment
 
 
 def _judge(
@@ -335,7 +335,7 @@ def _find_missing(shop: ShopConnection, head: ShopHead, body: bytes, now: dt.dat
             return None
         differences = find_changes(
             read_here(order) if order is not None else None,
-            there.on_our_clock(clock_offset(shop.source), received_at=now),
+            there.on_our_clock(clock_offset(shop), received_at=now),
             shop=shop,
             received_at=now,
         )

@@ -175,7 +175,7 @@ def _find_turn(post: ConnectionPost, shop: ShopConnection) -> _Turn:
     It must be as certain as that of `post` what the shop had told: saves before going live are apart from
     those since then. A save that lies ahead of its post's arrival is not known to be the newest.
     """
-    offset = clock_offset(shop.source, also=post)
+    offset = clock_offset(shop, also=post)
     live_at = shop.live_at if shop.state == ShopConnection.State.LIVE else None
 
     def side(received_at: dt.datetime, saved_at: dt.datetime | None) -> bool | None:
@@ -287,7 +287,7 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         raise Rejected(f"this post is from {head.address}, which the connection's page asks about")
     there = platform.read(body, locale=default_locale(source=shop.source))
     assert there is not None
-    there = there.on_our_clock(clock_offset(shop.source, also=post), received_at=post.received_at)
+    there = there.on_our_clock(clock_offset(shop, also=post), received_at=post.received_at)
     with write_once(Order, id) as held, context.working_for(context.Context(post.id.hex)):
         order, _ = lock_row(Order, id)
         if order is not None and order.source != shop.source:

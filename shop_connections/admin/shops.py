@@ -292,7 +292,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             "checked_at": format_time(shop.checked_at) if shop.checked_at else "",
             "catching_up": shop.is_catching_up(timezone.now()),
             "foreign": posts_of_shops.list_foreign(shop),
-            "clock": describe_clock(clock_offset(shop.source)),
+            "clock": describe_clock(clock_offset(shop)),
             "may_change": self.has_change_permission(request, shop),
         }
 

@@ -203,7 +203,7 @@ class Life:
         self.under_way = 0  # posts
         self.is_unsure = False  # by a clock that was not known yet
         # What the model knows of the order here.
-        self.known: set[News] = set()
+        self.arrived: set[News] = set()
         self.is_here = False
         self.first_post_at: dt.datetime | None = None
         self.newest: dt.datetime | None = None
@@ -499,7 +499,7 @@ class Life:
         self.under_way += 1
         self.arrive(self.write(at), at)
         for each in self.news:
-            if self.is_here and each not in self.known:
+            if self.is_here and each not in self.arrived:
                 self.differ("nobody forgotten", f"{each.kind} {each.key} is not known in the end")
 
     def store_history(self, at: dt.datetime) -> None:
@@ -581,6 +581,8 @@ class Life:
             is_sent = change.notify and change.event in world.notify_on and not is_back
             if is_sent and connection.withheld(change.at) is None:
                 sent[self.email_of(change)] += 1
+                for parcel in change.details.get("parcels", ()):  # of the same save
+                    sent["order.shipped", parcel["tracking_number"]] += 1
         return sent
 
     def find(self, body: bytes, at: dt.datetime, *, are_posts: bool = True) -> tuple[str, Differences]:
@@ -614,9 +616,9 @@ class Life:
                 return {}  # abandoned
         self.newest = post.saved_at or self.newest
         is_first, self.is_here = not self.is_here, True
-        new = [each for each in post.news if each not in self.known]
-        were_known = {(each.kind, each.key) for each in self.known}
-        self.known.update(new)
+        new = [each for each in post.news if each not in self.arrived]
+        were_known = {(each.kind, each.key) for each in self.arrived}
+        self.arrived.update(new)
         verdicts: dict[Email, tuple[Verdict, str]] = {}
         timed = {each: self.when(each, post, at, is_first=is_first) for each in new}
         paid = next((each for each in new if each.kind == "order.paid"), None)

@@ -120,6 +120,17 @@ class TestTimes:
         assert order.saved_at == received_at - dt.timedelta(seconds=90) and not order.doubts
 
 
+class TestCreation:
+    def test_without_a_date_an_order_is_as_old_as_its_oldest_other_one(self, shop, here):
+        """Otherwise a refund of an old order, whose post is its first, would be mailed."""
+        id = shop.place()
+        shop.refund(id, "1.00")
+        paid_at = (shop.now - dt.timedelta(days=400)).strftime("%Y-%m-%dT%H:%M:%S")
+        body = post_of(shop, id, date_created_gmt=False, date_paid_gmt=paid_at)
+        assert here.take(body) == ["(order.part_refunded)"]
+        assert here.order.created_at.isoformat() == f"{paid_at}+00:00"
+
+
 class TestMoney:
     @pytest.mark.parametrize("total", ["--10.00", "-10,00", "-€10.00", "10.00 EUR", "-10.00", -10, "10"])
     def test_a_refunds_amount_is_read_in_whatever_form(self, shop, here, total):
@@ -568,7 +579,9 @@ class TestWhoGetsAnEmail:
         self.live(here, shop.now.replace(tzinfo=dt.UTC))
         shop.ship(id, "Z2")
         shop.complete(id)
-        assert here.take(post_of(shop, id)) == ["(order.shipped)", "order.shipped", "order.completed"]
+        assert here.take(post_of(shop, id)) == ["(order.shipped)", "(order.shipped)", "order.completed"]
+        parcels = here.changes[-1].details["parcels"]
+        assert [parcel["tracking_number"] for parcel in parcels] == ["Z2"]
 
     @pytest.mark.parametrize(("hours", "told"), [(3, ["order.paid"]), (-3, ["(order.part_refunded)"])])
     def test_a_first_post_tells_a_payment_within_30_days_of_the_order(self, shop, here, hours, told):
@@ -577,6 +590,30 @@ class TestWhoGetsAnEmail:
         created_at = shop.now.replace(tzinfo=dt.UTC) + (hours - 30 * 24) * HOUR
         shop.refund(id, "1.00")
         assert here.take(post_of(shop, id, date_created_gmt=created_at.isoformat())) == told
+
+    def test_the_parcels_of_the_save_that_completed_are_in_its_email(self, shop, here, settings):
+        id = shop.place()
+        for number in ("Z1", "Z2"):
+            shop.ship(id, number, link=f"https://dhl.example/{number}")
+        shop.complete(id)
+        body = post_of(shop, id)
+        here.take(body)
+        assert here.emails == ["order.paid", "order.completed"]
+        parcels = here.changes[-1].details["parcels"]
+        assert [(parcel["tracking_number"], parcel["carrier"]) for parcel in parcels] == [
+            ("Z1", "DHL"),
+            ("Z2", "DHL"),
+        ]
+        settings.NOTIFY_ON = ["order.shipped"]
+        there = Seen()
+        there.take(body)
+        sent = [change for change in there.changes if change.notify and change.event == "order.shipped"]
+        assert [change.parcel.tracking_number for change in sent] == ["Z2"]
+        assert [parcel["tracking_number"] for parcel in sent[0].details["parcels"]] == ["Z1"]
+        shop.ship(id, "Z3")
+        shop.waiting.clear()
+        settings.NOTIFY_ON = ["order.shipped", "order.completed"]
+        assert here.take(post_of(shop, id)) == ["order.shipped"]
 
     def test_a_first_post_that_cannot_be_stored_says_why(self, shop, here):
         with pytest.raises(Rejected, match="its currency is missing"):

@@ -8,7 +8,7 @@ from html import unescape
 
 import pytest
 from django.utils.html import urlize
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from notifications.content.render_files import RenderedEmail
@@ -126,6 +126,8 @@ def test_a_dot_between_words_looks_as_before(text):
 
 
 @settings(max_examples=300)
+@example("1@1.\u00ada")
+@example("a@b.\u200dcom")
 @given(st.text("aB1.:/\\@。 wwwcomhttp\u200c\u200d\u00ad-_", max_size=30))
 def test_a_text_that_was_broken_has_nothing_left_to_break(text):
     broken = break_links(text)

@@ -178,7 +178,8 @@ def test_it_drops_tags_that_are_no_flag():
 
 
 def completed(url):
-    context = {**SAMPLE, "tracking_url": url}
+    parcel = {"carrier": "", "tracking_number": "", "tracking_url": url}
+    context = {**SAMPLE, "tracking_url": url, "parcels": [parcel]}
     return render_email(event_type="order.completed", locale="en", context=context)
 
 
