@@ -110,10 +110,10 @@ class ShopConnection(models.Model):
 
     def has_address(self, address: str) -> bool:
         """Return whether an order with a link to this address is the shop's. One without a link is."""
-        return not address or _place(address) in map(_place, self.all_addresses)
+        return not address or _site(address) in map(_site, self.all_addresses)
 
     def is_copy(self, address: str) -> bool:
-        return bool(address) and _place(address) in {_place(copy) for copy in self.copies}
+        return bool(address) and _site(address) in {_site(copy) for copy in self.copies}
 
     def is_catching_up(self, now: dt.datetime) -> bool:
         """Return whether posts since going live wait until the orders of before have been compared."""
@@ -130,7 +130,7 @@ class ShopConnection(models.Model):
         return describe_old_news(at)
 
 
-def _place(address: str) -> tuple[str, str]:
+def _site(address: str) -> tuple[str, str]:
     """Return the host and path of an address. A shop may be called over http and https."""
     parts = urlsplit(address)
     return parts.netloc.lower(), parts.path.rstrip("/")
