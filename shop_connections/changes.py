@@ -27,7 +27,7 @@ from orders.models import Order, Shipment
 from orders.parcels import SHIPPABLE
 from runtime.personal_data import ERASED_ADDRESS
 from shop_connections.models import ShopConnection
-from shop_connections.shop_order import ShopOrder, ShopParcel, ShopRefund, WholeOrder
+from shop_connections.shop_order import OF_PARENT, ShopOrder, ShopParcel, ShopRefund, WholeOrder
 
 S = Order.Status
 #: One post makes at most so many changes. The rest is one correction.
@@ -98,6 +98,8 @@ def find_changes(
     Of more changes than `most`, the rest is one without an e-mail, after which the order is what the shop
     says. Its parcels follow with the next post. `first_post_at` is when the first post of the order came.
     """
+    if there.parent and shop.parents.get("are") == "vendors":
+        there = dataclasses.replace(there, silent=there.silent | OF_PARENT)
     order = _complete(there, here, received_at)
     goal = _find_goal(order, here, shop.statuses)
     if here is not None and _is_late(order, here):

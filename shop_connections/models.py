@@ -55,6 +55,9 @@ class ShopConnection(models.Model):
     state = models.CharField(max_length=20, choices=State, default=State.WAITING, editable=False)
     # Changes from this time on, by the shop's clock, send e-mails while the connection is live.
     live_at = models.DateTimeField(null=True, editable=False)
+    # The orders below another one that came, of no marketplace that is known, and what a person says that
+    # they are: {seen, are}, "own" or "vendors".
+    parents = models.JSONField(default=dict, db_default={}, editable=False)
     # The comparison at that moment: {began_at, done_at, problem}.
     going_live = models.JSONField(null=True, editable=False)
     # Statuses of the shop's plug-ins -> `Order.Status`, or "" to ignore one.

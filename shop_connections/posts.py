@@ -52,6 +52,8 @@ LONGEST_SECONDS = 5.0
 MOST_SECONDS = 10.0
 #: How much of that is for the changes, before they are undone and stored as one.
 _CHANGES_SECONDS = 8.0
+#: How many orders below another one a page names.
+MOST_SEEN = 10
 #: How many addresses of other shops a page asks about.
 MOST_FOREIGN = 10
 #: When a worker looks again that met another one at work.
@@ -306,6 +308,8 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             differences = differences._replace(changes=silent)
         elif _may_be_of_trial(shop, here, differences):
             differences = differences._replace(doubts=[*differences.doubts, OF_TRIAL])
+        if there.parent and not there.silent:
+            _note_parent(shop, differences.order.number)
         post.reason = differences.left_out
         post.reference = differences.order.number[:100]
         save_changes(differences, here, shop, id=id, received_at=post.received_at, until=until)
@@ -314,6 +318,15 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             order.shop_key = order.shop_key or head.key
             newest = filter(None, [order.reported_at, differences.order.modified_at])
             order.reported_at = max(newest, default=NEVER)
+
+
+def _note_parent(shop: ShopConnection, reference: str) -> None:
+    """Note an order below another one, until the connection's page has an answer."""
+    seen = shop.parents.get("seen", [])
+    if shop.parents.get("are") or reference in seen or len(seen) >= MOST_SEEN:
+        return
+    shops = ShopConnection.objects.filter(id=shop.id).exclude(parents__has_key="are")
+    shops.update(parents={"seen": [*seen, reference]})
 
 
 #: The time of the newest save of an order of which none has a usable time.

@@ -148,3 +148,12 @@ def take_address(*, id: uuid.UUID, address: str, is_copy: bool) -> int:
         count = rows.update(state=PostState.WAITING, reason="")
     after_commit(lambda: log.info("connection changed", source=shop.source, address=address, is_copy=is_copy))
     return count
+
+
+def answer_parents(*, id: uuid.UUID, are: str) -> None:
+    """Say what orders below another one are: orders of their "own", or parts of it of "vendors"."""
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        shop.parents, shop.updated_at = {**shop.parents, "are": are}, Now()
+        shop.save(update_fields=["parents", "updated_at"])
+    after_commit(lambda: log.info("connection changed", source=shop.source, parents=are))

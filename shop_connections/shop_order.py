@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from orders.breakdown import Charge, Item
 
+#: What a customer hears of the order that they placed, and not of each vendor's part of it.
+OF_PARENT = frozenset(f"order.{name}" for name in ("placed", "paid", "confirmed", "completed", "cancelled"))
 #: So far ahead of a post's arrival its order may have been saved: clocks differ.
 CLOCKS_APART = dt.timedelta(minutes=2)
 
@@ -82,6 +84,7 @@ class ShopOrder:
     refunds: tuple[ShopRefund, ...] | None = None  # oldest first
     has_all_refunds: bool = True  # or else some could not be read
     parcels: tuple[ShopParcel, ...] = ()
+    parent: str = ""  # the id of the order that it is a part of, or was split from
     is_import: bool = False
     silent: frozenset[str] = frozenset()  # the e-mails that nobody gets about this order
     doubts: tuple[str, ...] = ()  # lines for the timeline, without personal data

@@ -34,6 +34,7 @@ from shop_connections.models import TRIAL, ConnectionPost, ConnectionPostQuerySe
 from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.services import (
     ShopRefusal,
+    answer_parents,
     change_state,
     check_source,
     clean_address,
@@ -327,6 +328,10 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             count = repair(source=shop.source)
             posts_of_shops.wake()
             return f"Process {count} missing orders."
+        if action in ("own", "vendors"):
+            answer_parents(id=shop.id, are=action)
+            vendors = "vendors' parts, of which only parcels and refunds are told"
+            return f"Orders below another one are {'orders of their own' if action == 'own' else vendors}."
         if action in ("address", "copy"):
             address = request.POST.get("address", "")
             count = take_address(id=shop.id, address=address, is_copy=action == "copy")

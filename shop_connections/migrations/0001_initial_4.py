@@ -113,6 +113,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("live_at", models.DateTimeField(editable=False, null=True)),
+                ("parents", models.JSONField(db_default={}, default=dict, editable=False)),
                 ("going_live", models.JSONField(editable=False, null=True)),
                 ("statuses", models.JSONField(blank=True, default=dict)),
                 ("last_post_at", models.DateTimeField(editable=False, null=True)),

@@ -23,11 +23,11 @@ _PATH = "/wp-json/wc/v3/orders"
 PAGE_SIZE = 50
 #: The members that this package reads. The shop sends nothing else about its customers.
 FIELDS = (
-    *("id", "number", "order_key", "_links", "status", "created_via", "currency", "total", "total_tax"),
-    *("prices_include_tax", "customer_id", "customer_note", "payment_method", "payment_method_title"),
-    *("billing", "shipping", "line_items", "shipping_lines", "fee_lines", "coupon_lines", "tax_lines"),
-    *("refunds", "meta_data", "date_created", "date_created_gmt", "date_modified_gmt", "date_paid_gmt"),
-    "date_completed_gmt",
+    *("id", "number", "order_key", "_links", "parent_id", "status", "created_via", "currency", "total"),
+    *("total_tax", "prices_include_tax", "customer_id", "customer_note", "payment_method"),
+    *("payment_method_title", "billing", "shipping", "line_items", "shipping_lines", "fee_lines"),
+    *("coupon_lines", "tax_lines", "refunds", "meta_data", "date_created", "date_created_gmt"),
+    *("date_modified_gmt", "date_paid_gmt", "date_completed_gmt"),
 )
 _MOST_PAGES = 2000
 #: How often orders may leave the list while it is read.

@@ -22,7 +22,7 @@ from orders.fields import MAX_AMOUNT
 from orders.models import Order
 from runtime.addresses import NotAnAddress, read_address
 from shop_connections.currency import read_currency
-from shop_connections.shop_order import ShopHead, ShopOrder, ShopRefund
+from shop_connections.shop_order import OF_PARENT, ShopHead, ShopOrder, ShopRefund
 from shop_connections.woocommerce.charges import line_amount, read_charges
 from shop_connections.woocommerce.details import read_details
 from shop_connections.woocommerce.parcels import read_meta, read_parcels
@@ -64,8 +64,6 @@ AT_CHECKOUT = frozenset({"pending", "failed"})
 AFTERWARDS = frozenset({"bacs", "cheque", "cod"})
 #: Marketplaces that make an order for each vendor, below the order that the customer placed.
 MARKETPLACES = frozenset({"dokan", "mvx_vendor_order", "yith_wcmv_vendor_suborder"})
-#: What a customer hears of the order above, and not of each vendor's.
-_OF_PARENT = frozenset(f"order.{name}" for name in ("placed", "paid", "confirmed", "completed", "cancelled"))
 #: The keys under which plug-ins store an order's language.
 _LANGUAGES = ("wpml_language", "lang", "trp_language")
 _TIMES = ("date_created_gmt", "date_modified_gmt", "date_paid_gmt", "date_completed_gmt")
@@ -201,7 +199,8 @@ class _Reading:
             has_all_refunds=has_all_refunds,
             parcels=read_parcels(document, items=[line.ids for line in apart]),
             is_import=created_via != "rest-api" and ("import" in created_via or "migrat" in created_via),
-            silent=_OF_PARENT if created_via in MARKETPLACES else frozenset(),
+            parent=str(whole(document.get("parent_id")) or ""),
+            silent=OF_PARENT if created_via in MARKETPLACES else frozenset(),
             doubts=tuple(self.doubts),
         )
 

@@ -148,6 +148,37 @@ class TestKeys:
         assert order_of(id).shop_key and "wc_order" not in order_of(id).shop_key
 
 
+class TestOrdersBelowAnother:
+    def test_they_are_orders_of_their_own_until_the_page_is_told_otherwise(self, shop, admin_client):
+        first = shop.place(parent_id=7)
+        deliver(shop)
+        assert emails_of(first) == ["order.paid"]
+        assert f"<p>{first} belong to another order." in page_of(admin_client)
+        assert "only parcels and refunds are told" in act(admin_client, "vendors", "")
+        second = shop.place(parent_id=7)
+        shop.complete(second)
+        shop.refund(second, "1.00")
+        deliver(shop)
+        assert emails_of(second) == ["order.part_refunded"]
+        assert "You said that they are <b>vendors' parts" in page_of(admin_client).replace("&#x27;", "'")
+        act(admin_client, "own", "")
+        third = shop.place(parent_id=7)
+        deliver(shop)
+        assert emails_of(third) == ["order.paid"]
+        assert ShopConnection.objects.get().parents == {"seen": [str(first)], "are": "own"}
+
+    def test_the_page_names_few_of_them_and_none_of_a_known_marketplace(self, shop):
+        for number in range(12):
+            shop.place(parent_id=7, created_via="dokan" if number == 0 else "checkout")
+        deliver(shop)
+        assert len(ShopConnection.objects.get().parents["seen"]) == 10
+
+
+def emails_of(id: int) -> list[str]:
+    rows = EmailNotification.objects.filter(order_id=order_of(id).id).order_by("id")
+    return list(rows.values_list("event_type", flat=True))
+
+
 def test_a_clock_that_is_off_is_named_and_the_times_are_corrected(shop, admin_client):
     ids = [shop.place() for _ in range(3)]
     for headers, body in shop.deliveries():

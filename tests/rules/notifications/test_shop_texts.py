@@ -46,7 +46,7 @@ def test_a_locale_without_a_catalogue_gets_the_english_texts():
 def test_the_same_sentence_is_one_text_in_subject_html_text_and_preheader():
     key = Key("", "Your order was completed on %(changed_at)s.")
     publish_texts({key: "**Done**\n[See]( https://a.test)".replace(" ", "")}, event_type="order.completed")
-    rendered = mail(event_type="order.completed", tracking_url="")
+    rendered = mail(event_type="order.completed", tracking_url="", parcels=[])
     assert 'mso-hide:all">Done See&#8199;' in rendered.body_html
     assert (
         '<p style="margin:0 0 14px"><strong>Done</strong></p>\n<p style="margin:0 0 14px">'
