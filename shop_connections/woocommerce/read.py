@@ -62,7 +62,8 @@ STATUSES: Mapping[str, str] = {
 AT_CHECKOUT = frozenset({"pending", "failed"})
 #: Ways to pay after the order, whose orders are never at the checkout.
 AFTERWARDS = frozenset({"bacs", "cheque", "cod"})
-#: Marketplaces that make an order for each vendor, below the order that the customer placed.
+#: Marketplaces that make an order for each vendor, below the order that the customer placed. Dokan also
+#: calls a vendor's own subscription so, which is below none.
 MARKETPLACES = frozenset({"dokan", "mvx_vendor_order", "yith_wcmv_vendor_suborder"})
 #: The keys under which plug-ins store an order's language.
 _LANGUAGES = ("wpml_language", "lang", "trp_language")
@@ -171,6 +172,7 @@ class _Reading:
         apart = (lines or [])[: MAX_ITEMS if len(lines or ()) <= MAX_ITEMS else MAX_ITEMS - 1]
         refunds, has_all_refunds = self._refunds()
         created_via = text(document.get("created_via")).lower()
+        parent = str(whole(document.get("parent_id")) or "")
         billing = document.get("billing")
         billing = billing if isinstance(billing, dict) else None
         return ShopOrder(
@@ -199,8 +201,8 @@ class _Reading:
             has_all_refunds=has_all_refunds,
             parcels=read_parcels(document, items=[line.ids for line in apart]),
             is_import=created_via != "rest-api" and ("import" in created_via or "migrat" in created_via),
-            parent=str(whole(document.get("parent_id")) or ""),
-            silent=OF_PARENT if created_via in MARKETPLACES else frozenset(),
+            parent=parent,
+            silent=OF_PARENT if parent and created_via in MARKETPLACES else frozenset(),
             doubts=tuple(self.doubts),
         )
 
