@@ -46,7 +46,7 @@ _UNKNOWN = "Unknown {what} {name}. Use {names}."
 
 
 class ProviderTestResult(NamedTuple):
-    """What a test shows: that all works, or what to check. It may change unless it is final."""
+    """The result of a test: that all works, or what to check. It may change unless it is final."""
 
     text: str
     works: bool = False

@@ -131,7 +131,7 @@ def row_of(
 
 
 def parcel_of(there: WholeOrder, change: Change, stored: StoredParts, here: Here | None) -> dict[str, Any]:
-    """Return the values of a changed parcel. What the shop no longer says of it stays."""
+    """Return the values of a changed parcel. Keep those that the shop no longer gives."""
     parcel = change.parcel
     assert parcel is not None
     before = (

@@ -1,9 +1,9 @@
-"""What happened to an order in its shop, by the order as the shop has it and as it is here.
+"""Compare an order as its shop has it with the order here, and say which changes to tell.
 
 Shops post an order after every save, without a word about what changed. So its status, refunds and parcels
-are compared with the order here. What they have and it has not is told, each change once; whatever else
-differs is corrected without an e-mail. A post that changed nothing has no changes, and neither has one that
-arrives after a later one. It has the whole order, so a lost one is made up for by the next.
+are compared with the order here. Each of them that is new here is told once; any other difference is
+corrected without an e-mail. A post that changed nothing has no changes, and neither has one that arrives
+after a later one. It has the whole order, so a lost one is made up for by the next.
 
 What was told is known by rows alone: the order's times, the ids of its refunds, and the parcels. So a
 repeat changes nothing. docs/guides/webshops.md has the table of who gets an e-mail.
@@ -38,7 +38,7 @@ _PROGRESS = (S.PENDING, S.PAID, S.CONFIRMED, S.COMPLETED, S.PART_REFUNDED, S.CAN
 _ENDED = frozenset({S.CANCELLED, S.REFUNDED})
 #: An order that is completed as soon as it is paid, such as a download, sends no e-mail about the payment.
 _AT_ONCE = dt.timedelta(seconds=2)
-#: What happened to an older order before its first post is history.
+#: Undated changes in the first post of an older order are history.
 _OLDEST = dt.timedelta(days=30)
 #: How long after its first post the changes of an imported order belong to the import.
 _IMPORT_LASTS = dt.timedelta(hours=1)
@@ -250,8 +250,8 @@ class _Story:
         self.is_of_import = order.is_import and (
             first_post_at is None or received_at - first_post_at < _IMPORT_LASTS
         )
-        is_live = shop.state == shop.State.LIVE and shop.live_at is not None
-        self.live_at = shop.live_at if is_live and shop.live_at and shop.live_at <= received_at else None
+        live_at = shop.live_at if shop.state == shop.State.LIVE else None
+        self.live_at = live_at if live_at is not None and live_at <= received_at else None
 
     def tell_all(self, goal: _Goal) -> None:
         """Tell every change, and correct what is left."""
@@ -302,7 +302,7 @@ class _Story:
         return self._owes_completion(goal) and self._is_sent("order.completed", completed_at, is_dated=True)
 
     def _tell_payment(self, goal: _Goal) -> None:
-        """Tell of the payment. What was refunded of it in the same save is in its e-mail, if it has one."""
+        """Tell of the payment. Its e-mail, if it has one, also shows the refunds of the same save."""
         at = self.order.paid_at
         assert at is not None
         status, refunded = S.PAID, 0
@@ -520,7 +520,7 @@ class _Story:
         refunded: int | None = None,
         details: Mapping[str, Any] = {},
     ) -> None:
-        """Add a change, at a time of the shop or undated. What is history is left to the correction."""
+        """Add a change, at a time of the shop or undated. Leave history to the correction."""
         is_dated, at = at is not None, at or self.changed_at
         if event not in self.order.silent and self._is_news(at, is_dated=is_dated):
             refunded = self.refunded if refunded is None else refunded

@@ -13,7 +13,7 @@ from shop_connections.models import ConnectionPost, ShopConnection
 
 #: The posts that are looked at, and the largest difference that a clock with a wrong zone can have.
 _LAST, _MOST = 50, dt.timedelta(hours=26)
-#: What is less is the time that a post takes.
+#: A smaller difference is the time that a post takes to come.
 LEAST = dt.timedelta(minutes=2)
 
 

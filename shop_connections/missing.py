@@ -1,8 +1,8 @@
 """Compare a shop's orders with ours, and send on what is missing.
 
 Some platforms repeat no lost post. Each hour, and by `manage.py connections check`, the orders that the shop
-saved since the last comparison are read from its API. What the comparison of a post would change is missing
-here. The order's body is stored and waits for a person, who sends all of them on by one click. The worker
+saved since the last comparison are read from its API. An order is missing here if a post of it would change
+something. Its body is stored and waits for a person, who sends all of them on by one click. The worker
 compares them again, under the lock of their orders, so that nothing comes twice.
 
 A shop decides how much it answers. So its orders are judged one at a time as they come, what is missing is
@@ -97,24 +97,26 @@ def compare(
     due = max(shop.checked_at - OVERLAP if shop.checked_at else shop.created_at, shop.created_at)
     is_asked = since is not None and since > due
     if since is None:
-        # What was before the connection is stored as history, so that its next change is no first post.
+        # Older orders are stored as history, so that the next change of one comes in no first post.
         since = due if shop.checked_at else now - BEFORE
         if shop.unfinished:
             since, began_at = (
                 dt.datetime.fromisoformat(shop.unfinished[name]) for name in ("since", "began_at")
             )
             place = shop.unfinished["place"]
-    missing = {each.order_id: each for each in _judge_stored(shop, now)}
+    offset = clock_offset(shop)
+    missing = {each.order_id: each for each in _judge_stored(shop, now, offset)}
     read = too_large = 0
     unfinished_at = None
     try:
-        orders = _read(shop, since, began_at - YOUNGEST, sleep, ends_at - time.monotonic(), place)
+        seconds = ends_at - time.monotonic()
+        orders = _read(shop, since - offset, began_at - YOUNGEST - offset, sleep, seconds, place)
         for body, at in orders:
             read += 1
             if not body:
                 too_large += 1
             elif time.monotonic() > ends_at or not _judge(
-                shop, body, now, missing, history_before=shop.created_at
+                shop, body, now, missing, offset, history_before=shop.created_at
             ):
                 unfinished_at = at
                 break
@@ -230,13 +232,12 @@ def _read(
     except Unreadable as error:
         raise ShopUnreachable(str(error)) from error
     more: dict[str, Any] = {} if sleep is None else {"sleep": sleep}
-    offset = clock_offset(shop)
     return platform_of(shop).read_orders(
         address=shop.address,
         key=key,
         secret=secret,
-        since=since - offset,
-        until=until - offset,
+        since=since,
+        until=until,
         is_private_allowed=settings.CONNECTIONS_PRIVATE,
         seconds=seconds,
         place=place,
@@ -244,7 +245,7 @@ def _read(
     )
 
 
-def _judge_stored(shop: ShopConnection, now: dt.datetime) -> Iterator[Missing]:
+def _judge_stored(shop: ShopConnection, now: dt.datetime, offset: dt.timedelta) -> Iterator[Missing]:
     """Yield the orders that were stored as missing and still are, and delete the others."""
     rows = ConnectionPost.objects.filter(source=shop.source).missing()
     for id in list(rows.order_by("id").values_list("id", flat=True)):
@@ -253,7 +254,7 @@ def _judge_stored(shop: ShopConnection, now: dt.datetime) -> Iterator[Missing]:
         # Meanwhile somebody may have sent it on, or erased its person.
         if body is None or (head := _read_head(shop, body.encode())) is None:
             continue
-        each = _find_missing(shop, head, body.encode(), now)
+        each = _find_missing(shop, head, body.encode(), now, offset)
         if each is None:
             row.delete()
         elif row.update(reason=each.reason, received_at=Now()):
@@ -266,21 +267,26 @@ def catch_up(shop: ShopConnection, *, seconds: float) -> None:
     An order that was saved since is left to its posts. Raise `ShopUnreachable`.
     """
     assert shop.live_at is not None
-    now, live_at = timezone.now(), shop.live_at
-    for row in ConnectionPost.objects.filter(source=shop.source).missing().order_by("id"):
-        head = _read_head(shop, row.body.encode())
-        if head is not None and _is_before(shop, head, live_at):
-            ConnectionPost.objects.missing().filter(id=row.id).update(
-                state=PostState.WAITING, is_history=True
-            )
+    now, live_at, ends_at = timezone.now(), shop.live_at, time.monotonic() + seconds
+    offset = clock_offset(shop)
+    rows = ConnectionPost.objects.filter(source=shop.source).missing()
+    for id in list(rows.order_by("id").values_list("id", flat=True)):
+        row = rows.filter(id=id)
+        text = row.values_list("body", flat=True).first()  # one at a time, because they may be large
+        head = _read_head(shop, text.encode()) if text is not None else None
+        if head is not None and _is_before(head, live_at, offset):
+            row.update(state=PostState.WAITING, is_history=True)
     since = shop.checked_at - OVERLAP if shop.checked_at else shop.created_at
-    for body, _ in _read(shop, since, live_at, None, seconds):
-        if body and not _judge(shop, body, now, {}, history_before=live_at):
+    left = ends_at - time.monotonic()
+    for body, _ in _read(shop, since - offset, live_at - offset, None, left):
+        if time.monotonic() > ends_at:
+            raise OutOfTime("The time is over.")
+        if body and not _judge(shop, body, now, {}, offset, history_before=live_at):
             raise ShopUnreachable(f"More than {MOST_HISTORY:,} of its orders wait as history.")
 
 
-def _is_before(shop: ShopConnection, head: ShopHead, moment: dt.datetime) -> bool:
-    return head.modified_at is not None and head.modified_at + clock_offset(shop) < moment
+def _is_before(head: ShopHead, moment: dt.datetime, offset: dt.timedelta) -> bool:
+    return head.modified_at is not None and head.modified_at + offset < moment
 
 
 def _judge(
@@ -288,18 +294,19 @@ def _judge(
     body: bytes,
     now: dt.datetime,
     missing: dict[str, Missing],
+    offset: dt.timedelta,
     *,
     history_before: dt.datetime,
 ) -> bool:
     """Store an order of the shop if it is missing here. Return False if no more can be stored.
 
-    What was saved before a time is history, which is stored without a person's word.
+    Store an order that was saved before `history_before` as history, without waiting for a person.
     """
     head = _read_head(shop, body)
     if head is None:
         return True
-    order_id, each = head.id, _find_missing(shop, head, body, now)
-    if each is not None and not each.reason and _is_before(shop, head, history_before):
+    order_id, each = head.id, _find_missing(shop, head, body, now, offset)
+    if each is not None and not each.reason and _is_before(head, history_before, offset):
         return _store_history(shop, head, body)
     if each is not None and order_id not in missing and len(missing) >= MOST_MISSING:
         return False
@@ -321,7 +328,9 @@ def _read_head(shop: ShopConnection, body: bytes) -> ShopHead | None:
     return head if head and not shop.is_copy(head.address) else None
 
 
-def _find_missing(shop: ShopConnection, head: ShopHead, body: bytes, now: dt.datetime) -> Missing | None:
+def _find_missing(
+    shop: ShopConnection, head: ShopHead, body: bytes, now: dt.datetime, offset: dt.timedelta
+) -> Missing | None:
     """Return what is missing of an order, or None, also for that of an erased person.
 
     It is not locked: repairing it compares once more.
@@ -335,7 +344,7 @@ def _find_missing(shop: ShopConnection, head: ShopHead, body: bytes, now: dt.dat
             return None
         differences = find_changes(
             read_here(order) if order is not None else None,
-            there.on_our_clock(clock_offset(shop), received_at=now),
+            there.on_our_clock(offset, received_at=now),
             shop=shop,
             received_at=now,
         )

@@ -309,7 +309,8 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         elif _may_be_of_trial(shop, here, differences):
             differences = differences._replace(doubts=[*differences.doubts, OF_TRIAL])
         if there.parent and not there.silent:
-            _note_parent(shop, differences.order.number)
+            number = differences.order.number
+            after_commit(lambda: _note_parent(shop, number))  # a post that comes must not wait for this row
         post.reason = differences.left_out
         post.reference = differences.order.number[:100]
         save_changes(differences, here, shop, id=id, received_at=post.received_at, until=until)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from orders.breakdown import Charge, Item
 
-#: What a customer hears of the order that they placed, and not of each vendor's part of it.
+#: The e-mails that a customer gets about the order that they placed, but not about each vendor's part of it.
 OF_PARENT = frozenset(f"order.{name}" for name in ("placed", "paid", "confirmed", "completed", "cancelled"))
 #: So far ahead of a post's arrival its order may have been saved: clocks differ.
 CLOCKS_APART = dt.timedelta(minutes=2)

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class Trouble(TypedDict):
-    """What a later release or another file of the shop changed about an own text.
+    """The changes of a later release, or of another file of the shop, that concern an own text.
 
     `now` is the present original; "" if no sample has the sentence.
     """

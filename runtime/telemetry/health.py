@@ -91,7 +91,7 @@ def _start_of(process: int | str) -> str:
 
 
 class HealthFile(NamedTuple):
-    """What a process of a role wrote last. `expected` is how many of them there should be."""
+    """The last entry of a process in its file. `expected` is how many processes the role should have."""
 
     is_alive: bool
     until: float

@@ -38,7 +38,7 @@ _NUMBER_HERE = ("%number%", "{tracking_number}", "%1$s")
 _PLACEHOLDER = re.compile(r"%(?:\d+\$)?s|%[a-z_]+%|[{}\[\]]|#[A-Z_]{3,}#")
 #: One field may have the numbers of several parcels.
 _BETWEEN_NUMBERS = re.compile(r"[,;\r\n]+")
-#: What Advanced Shipment Tracking calls a parcel that came back.
+#: The words of Advanced Shipment Tracking for a parcel that came back.
 _RETURNED = frozenset({"return_to_sender", "returned"})
 #: The words of carriers' names that are written in capitals.
 _CAPITALS = frozenset({"dhl", "dpd", "ems", "gls", "sf", "tnt", "ups", "usps"})

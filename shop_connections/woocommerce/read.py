@@ -95,7 +95,7 @@ def read_head(body: bytes) -> ShopHead | None:
     return ShopHead(_id(document), hidden, _address(document), modified_at)
 
 
-#: What follows the shop's address in a link to its API, with and without permalinks.
+#: The part of an API link behind the shop's address, with and without permalinks.
 _API = re.compile(r"/(?:index\.php/?)?(?:wp-json/|\?rest_route=).*", re.DOTALL)
 
 
@@ -214,7 +214,7 @@ class _Reading:
         status = self.document.get("status")
         word = read_status(status) if isinstance(status, str) else ""
         if not word:
-            self.doubt("status", "It is no word. The order keeps its status.")
+            self.doubt("status", "It is not a word. The order keeps its status.")
             return "", ""
         return STATUSES.get(word), word
 
@@ -278,7 +278,7 @@ class _Reading:
         entries = listed(self.document.get("refunds"))
         if entries is None or not self.currency:
             if "refunds" in self.document:
-                self.doubt("refunds", "They are no list. What was refunded stays.")
+                self.doubt("refunds", "They are not a list. The order keeps its refunds.")
             return None, False
         amounts: dict[str, int] = {}
         has_all = True
@@ -290,7 +290,7 @@ class _Reading:
                 self.doubt("refunds", f"An amount is written oddly, and was read as {odd}.")
             if amount is None:
                 has_all = False
-                self.doubt("refunds", "One has no amount. What was refunded stays.")
+                self.doubt("refunds", "One has no amount. The order keeps its refunds.")
                 continue
             id = whole(entry.get("id"))
             if not id:
@@ -305,7 +305,7 @@ class _Reading:
     def _lines(self, *, with_tax: bool) -> list[_ReadLine] | None:
         """Return the order's lines without those that take money off, which are charges."""
         if listed(self.document.get("line_items")) is None:
-            self.doubt("line_items", "They are no list. The order keeps its items.")
+            self.doubt("line_items", "They are not a list. The order keeps its items.")
             return None
         if not self.currency:
             return None

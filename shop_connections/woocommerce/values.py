@@ -93,7 +93,7 @@ def listed(value: object) -> Sequence[Any] | None:
 
 
 def time(value: object) -> dt.datetime | None:
-    """Return the time of a text, in UTC if it has no zone. Raise `ValueError` for what is no time."""
+    """Return the time of a text, in UTC if it has no zone. Raise `ValueError` if it is not a time."""
     if value is None or value == "":
         return None
     if not isinstance(value, str) or _NO_DATE.match(value):

@@ -209,7 +209,7 @@ class Life:
         self.newest: dt.datetime | None = None
         self.sent: Counter[Email] = Counter()
 
-    # What people do
+    # People's actions
 
     def begin(self, at: dt.datetime) -> None:
         self.shop = self.world.shop
@@ -448,7 +448,7 @@ class Life:
         self.shop.trash(self.id)
         self.shop.restore(self.id)
 
-    # What the shop posts of it
+    # The shop's posts
 
     def saved(self, at: dt.datetime) -> None:
         """Have the save posted, or not, and the next one done, or all that was lost found."""
@@ -546,7 +546,7 @@ class Life:
             ),
         )
 
-    # What comes of it here
+    # The order here
 
     def arrive(self, post: Post, at: dt.datetime) -> None:
         self.under_way -= 1
@@ -735,7 +735,7 @@ class Life:
         world.differences.append(Difference(row, f"{text}\n    {order}\n    {when}"))
 
 
-#: What has its own date in the order. A parcel's day counts only in a first post.
+#: The events with their own date in the order. A parcel's day counts only in a first post.
 _DATED = frozenset({"order.placed", "order.paid", "order.completed"})
 
 

@@ -84,6 +84,6 @@ def test_no_customer_gets_an_email_twice_and_none_gets_none(shop, count, late):
         missing = Counter({key: count for key, count in missing.items() if key[0] not in told})
     assert not missing
     assert sent and of_shop
-    # What a post tells of an older order for the first time after that is history, and has no e-mail.
+    # The first post of an older order, if it comes after that moment, is history and sends no e-mail.
     discarded = ours(ids, status="discarded")
     assert discarded == of_shop if not late else not discarded - of_shop

@@ -1,4 +1,4 @@
-"""What public reports say that shops send: each is taken as well as it can be, and the rest goes on."""
+"""Read the odd inputs of public reports about shops: each as well as possible, and the rest of its order."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class TestTexts:
         shop.refund(id, "1.00")
         shop.waiting.clear()
         assert here.take(post_of(shop, id, status=status)) == ["order.part_refunded"]
-        assert here.doubts == ["status: It is no word. The order keeps its status."]
+        assert here.doubts == ["status: It is not a word. The order keeps its status."]
 
     def test_a_persons_words_for_a_status_are_read_as_the_shops(self):
         written = (" packed", "WC-PACKED", "Awaiting shipment", "no\x00", "ü")

@@ -148,6 +148,7 @@ class TestKeys:
         assert order_of(id).shop_key and "wc_order" not in order_of(id).shop_key
 
 
+@pytest.mark.django_db(transaction=True)  # the order is noted after the commit
 class TestOrdersBelowAnother:
     def test_they_are_orders_of_their_own_until_the_page_is_told_otherwise(self, shop, admin_client):
         first = shop.place(parent_id=7)

@@ -1,4 +1,4 @@
-"""What the posts of a WooCommerce shop change, and whom they tell."""
+"""The posts of a WooCommerce shop change the order here, and tell its customer of each change once."""
 
 from __future__ import annotations
 
