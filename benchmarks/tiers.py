@@ -260,7 +260,7 @@ class Bench:
 
         times = []
         for _ in range(6):
-            job, watch = jobs.start_erasure(email=self.next_person(), force=False), Watch()
+            job, watch = jobs.start_erasure(email=self.next_person(), force=False, by=Actor("x")), Watch()
             run_until_ended(job=job, report=watch)
             job.refresh_from_db()
             expected = 3 * (HOT + self.detached)
@@ -318,7 +318,7 @@ class Bench:
         person = self.next_person()
         orders = Order.objects.filter(email=person).count()
         done: list[int] = []
-        job = jobs.start_erasure(email=person, force=False)
+        job = jobs.start_erasure(email=person, force=False, by=Actor("x"))
 
         def report(step: str, **_: Any) -> None:
             job.refresh_from_db(fields=["done_count"])

@@ -11,6 +11,7 @@ from django.contrib.admin.models import LogEntry
 from django.db.models.functions import Now
 from django.test import Client
 
+from runtime.audit import Actor
 from tests.kit.admin import JOBS, MAILS, listed, press, statements_of
 from tests.kit.jobs import act, run_jobs
 from tests.kit.mails import make_mail, make_mails, statuses
@@ -285,7 +286,7 @@ class TestOneEmail:
         later = make_mail(order_id=order.id, order_version=3, event_type="order.completed")
         assert "the next free worker takes it" in self.page(admin_client, first)
         assert "The earlier e-mail order.paid of its order goes first." in self.page(admin_client, later)
-        pauses.pause(parts=["delivery"], reason="a sale", username="x")
+        pauses.pause(parts=["delivery"], reason="a sale", by=Actor("x"))
         assert ": a sale." in self.page(admin_client, first)
 
     @pytest.mark.parametrize(

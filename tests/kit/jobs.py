@@ -16,6 +16,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
+from runtime.audit import Actor
 from runtime.jobs import run
 from tests.kit.words import ACTIONS, RESEND, BulkJob, job_waker, run_batch, start_job
 
@@ -43,7 +44,9 @@ def started(
     """Start a job, by default the superuser ann's on all dead letters."""
     if user is None:
         user, _ = User.objects.get_or_create(username="ann", is_staff=True, is_superuser=True)
-    return start_job(action=action, filter=filter or {"status": "dead_lettered"}, user=user, reason=reason)
+    return start_job(
+        action=action, filter=filter or {"status": "dead_lettered"}, user=user, by=Actor("x"), reason=reason
+    )
 
 
 def run_jobs() -> None:

@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 
 from notifications.wake import waker
 from operations.metrics import numbers
+from runtime.audit import Actor
 from tests.kit.brokers import Hand, Memory, consume, write
 from tests.kit.events import PAID, envelope, order, received, status
 from tests.kit.mails import make_mail, make_mails, statuses
@@ -158,7 +159,7 @@ def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
         ("delivery", "Resumed."),
         ("relay", "Paused. a bad night"),
     ]
-    pauses.pause(parts=["delivery"], reason="", username="x", restored_to=Pause.objects.get().paused_at)
+    pauses.pause(parts=["delivery"], reason="", by=Actor("x"), restored_to=Pause.objects.get().paused_at)
     answer = operator.post(page, {"part": "delivery", "to": "resume"}, follow=True)
     assert "after_restore has not run" in answer.content.decode()
     assert Pause.objects.filter(part="delivery").exists()

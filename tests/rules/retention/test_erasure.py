@@ -20,6 +20,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
+from runtime.audit import Actor
 from tests.kit import events, warm
 from tests.kit.admin import ORDERS
 from tests.kit.api import Api, make_token, order_body
@@ -274,7 +275,7 @@ class TestErase:
         fast.jobs()
         bought(done=False)
         claim(limit=1)
-        job = jobs.start_erasure(email=ADDRESS, force=True)
+        job = jobs.start_erasure(email=ADDRESS, force=True, by=Actor("x"))
         for _ in range(2):
             assert run_batch()
             job.refresh_from_db()

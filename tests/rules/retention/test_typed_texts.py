@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
+from runtime.audit import Actor
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps, fill, make_partition, states
 from tests.kit.orders import make_order
@@ -47,7 +48,7 @@ class TestRefused:
     def test_a_job_takes_none_in_its_filter_or_reason(self, filter, reason):
         user = User.objects.create_superuser("ann")
         with pytest.raises(AddressGiven, match=REFUSED):
-            start_job(action="notifications.resend", filter=filter, user=user, reason=reason)
+            start_job(action="notifications.resend", filter=filter, user=user, by=Actor("x"), reason=reason)
         assert not BulkJob.objects.exists()
 
     @pytest.mark.parametrize("typed", [{"reason": REASON}, {"provider": "ann@example.com"}])
@@ -92,7 +93,7 @@ class TestRefused:
         assert REFUSED in page.content.decode() and not LogEntry.objects.exists()
 
     def test_other_texts_are_taken_as_before(self):
-        pauses.pause(parts=["relay"], reason="3 @ 5 o'clock, see #12", username="ann")
+        pauses.pause(parts=["relay"], reason="3 @ 5 o'clock, see #12", by=Actor("ann"))
         assert Pause.objects.get().reason == "3 @ 5 o'clock, see #12"
 
 
