@@ -256,6 +256,7 @@ class Bench:
     def erase(self) -> dict[str, float]:
         """Erase persons by jobs, as a worker does."""
         from orders.privacy import jobs
+        from runtime.audit import Actor
         from runtime.jobs.run import run_until_ended
 
         times = []
@@ -313,6 +314,7 @@ class Bench:
         from orders.privacy import jobs
         from orders.privacy.erasure import rewrite_cold_files
         from retention.rows_of_person import describe_rest
+        from runtime.audit import Actor
         from runtime.jobs.run import run_until_ended
 
         person = self.next_person()

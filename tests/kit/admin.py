@@ -22,7 +22,7 @@ from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id, pause
 MAILS, ORDERS = "/admin/notifications/emailnotification/", "/admin/orders/order/"
 EVENTS, LETTERS = "/admin/events/domainevent/", "/admin/events/inbounddeadletter/"
 SHOPS, POSTS = "/admin/connections/shopconnection/", "/admin/connections/connectionpost/"
-JOBS, LOG = "/admin/runtime/bulkjob/", "/admin/admin/logentry/"
+JOBS, LOG = "/admin/runtime/bulkjob/", "/admin/runtime/auditrow/"
 PAGES = (
     "/admin/",
     "/admin/set-up/",

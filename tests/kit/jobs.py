@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
@@ -18,6 +17,7 @@ from django.test import Client
 
 from runtime.audit import Actor
 from runtime.jobs import run
+from tests.kit.acts import acts
 from tests.kit.words import ACTIONS, RESEND, BulkJob, job_waker, run_batch, start_job
 
 LIST = "/admin/notifications/emailnotification/"
@@ -69,8 +69,8 @@ def job_after(job: BulkJob, *, seconds: float = 0) -> BulkJob:
 
 
 def logged() -> Counter[str]:
-    """Count the lines in the admin's log of each changed row."""
-    return Counter(str(id) for id in LogEntry.objects.values_list("object_id", flat=True))
+    """Count the audit rows of each changed row."""
+    return Counter(str(id) for id in acts().values_list("subject_id", flat=True))
 
 
 @contextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db import OperationalError, connection, transaction
 
 from runtime.audit import Actor
+from tests.kit.acts import told_acts
 from tests.kit.jobs import job_after, logged, resending, run_jobs, started
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import Steps, fill, make_partition, states
@@ -85,7 +85,7 @@ def test_a_job_whose_reason_has_the_address_goes_on_after_the_erasure_without_th
     job = job_after(job)
     assert (job.state, job.done_count, job.reason) == ("done", 5, "[erased]")
     assert logged() == dict.fromkeys((str(mail.id) for mail in others), 1)
-    messages = LogEntry.objects.values_list("change_message", flat=True)
+    messages = told_acts()
     assert ["[erased]" in message and "ann@" not in message for message in messages] == [True] * 5
 
 

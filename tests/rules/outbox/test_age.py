@@ -475,7 +475,9 @@ def paid_and_cancelled() -> list[EmailNotification]:
 
 
 def run_resend(**filter: str) -> BulkJob:
-    job = start_job(action=RESEND.name, filter=filter, user=User.objects.create_superuser(str(new_id())), by=Actor("x"))
+    job = start_job(
+        action=RESEND.name, filter=filter, user=User.objects.create_superuser(str(new_id())), by=Actor("x")
+    )
     run_bulk_jobs()
     job.refresh_from_db()
     return job
