@@ -29,7 +29,7 @@ from runtime.database.ids import new_id
 from runtime.personal_data import hashes_in
 from runtime.process.cached_rows import CachedRows
 from runtime.texts import make_storable
-from shop_connections import metrics, posts
+from shop_connections import metrics, process
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.models import ShopConnection
 from shop_connections.platforms import PLATFORMS, is_known, platform_of
@@ -127,7 +127,7 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
         detail = f"At most {most} of this shop wait for a worker. Nothing was stored."
         raise refusal(OVERLOADED, detail, **{"Retry-After": "60"})
     metrics.POSTS.labels(connection.source, "stored").inc()
-    posts.wake()
+    process.wake()
     return HttpResponse(status=202)
 
 
@@ -155,7 +155,7 @@ def store_post(connection: ShopConnection, body: bytes) -> bool:
         "id": new_id(),
         "source": connection.source,
         "body": text,
-        "order_id": head and posts.find_order_id(connection, head),
+        "order_id": head and process.find_order_id(connection, head),
         "modified_at": head and head.modified_at,
         "address": head.address if head else "",
         "hashes": json.dumps(hashes_in(text)),

@@ -38,7 +38,7 @@ from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.http import OutOfTime, ShopUnreachable
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
-from shop_connections.posts import find_order_id, is_of_erased
+from shop_connections.process import find_order_id, is_of_erased
 from shop_connections.shop_order import ReadOrder, ShopHead
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,7 @@ class Comparison(NamedTuple):
     is_whole: bool  # or else the time was over, or no more can be stored
 
 
-def compare(
+def compare_shop(
     shop: ShopConnection,
     *,
     since: dt.datetime | None = None,
@@ -193,7 +193,7 @@ def _compare_alone(id: uuid.UUID, *, seconds: float) -> None:
         return
     shop = ShopConnection.objects.get(id=id)
     try:
-        compare(shop, seconds=seconds)
+        compare_shop(shop, seconds=seconds)
     except ShopUnreachable:
         pass  # its page says why
     except (OperationalError, InterfaceError):
