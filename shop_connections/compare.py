@@ -32,7 +32,7 @@ from runtime.models import Heartbeat
 from runtime.personal_data import hashes_in
 from runtime.texts import make_storable
 from shop_connections.apply import read_here
-from shop_connections.changes import find_changes
+from shop_connections.changes import due_at, find_changes
 from shop_connections.clocks import clock_offset
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.http import OutOfTime, ShopUnreachable
@@ -342,12 +342,12 @@ def _find_missing(
         there = platform_of(shop).read(body, locale=default_locale(source=shop.source))
         if there is None:
             return None
-        differences = find_changes(
-            read_here(order) if order is not None else None,
-            there.on_our_clock(offset, received_at=now),
-            shop=shop,
-            received_at=now,
-        )
+        here = read_here(order) if order is not None else None
+        there = there.on_our_clock(offset, received_at=now)
+        later = due_at(here, there, source=shop.source, received_at=now)
+        if later is not None and later > now:
+            return None  # a post may still say more of it
+        differences = find_changes(here, there, shop=shop, received_at=now)
     except Exception as error:  # an order that nobody foresaw must not hide the others
         if not isinstance(error, Rejected):
             log.exception("an order of a shop cannot be read", source=shop.source, order=order_id)
