@@ -17,7 +17,7 @@ from psycopg.errors import UndefinedTable
 
 #: The migrations that no longer exist, by app. A later release never uses these names again.
 FORMER = {
-    "connections": ["0001_initial", "0001_initial_2", "0001_initial_3"],
+    "connections": ["0001_initial", "0001_initial_2", "0001_initial_3", "0001_initial_4"],
     "events": ["0001_initial", "0002_is_exact", "0003_refused_events", "0001_initial_2"],
     "notifications": [
         "0001_initial",
