@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from runtime.models import AuditRow
 from shop_connections.models import ConnectionPost, ConnectionPostQuerySet, PostState, ShopConnection
-from shop_connections.posts import retry, wake
+from shop_connections.process import retry, wake
 from web.admin.base import ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
 from web.admin.period import PeriodFilter
 
