@@ -40,7 +40,7 @@ class AuditAdmin(TriageAdmin[AuditRow]):
 
     menu = MenuItem(80, "Audit log")
     empty_text = "This list shows each act of a person, an API token or a command, such as a resent e-mail."
-    list_display = ["when", "who", "address", "what", "subject", "said", "order"]
+    list_display = ["when", "who", "address", "what", "subject", "said", "order_id"]
     list_display_links = None
     list_filter = [AgeFilter, PeriodFilter, KindFilter]
     search_fields = ["subject_id"]
@@ -82,7 +82,7 @@ class AuditAdmin(TriageAdmin[AuditRow]):
                 return "–"
             return self._link(request, "orders.order", str(row.order_id), f"…{str(row.order_id)[-8:]}")
 
-        links = {"subject": which, "order": order}
+        links = {"subject": which, "order_id": order}
         return [links.get(str(name), name) for name in self.list_display]
 
     def get_search_results(

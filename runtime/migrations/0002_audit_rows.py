@@ -28,6 +28,7 @@ class Migration(migrations.Migration):
     dependencies = [("runtime", "0001_initial_3")]
 
     operations = [
+        migrations.RunSQL("SET LOCAL lock_timeout = '3s'", migrations.RunSQL.noop),
         migrations.CreateModel(
             name="AuditRow",
             fields=[
