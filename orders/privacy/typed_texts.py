@@ -18,6 +18,8 @@ _TEXTS = (
     ("bulk_jobs", "id", ("reason",)),
     ("pauses", "part", ("reason",)),
     ("audit_rows", "id", ("reason",)),
+    # Django's log. A release before the audit, which may still run, writes it.
+    ("django_admin_log", "id", ("object_repr", "change_message")),
 )
 
 
@@ -69,4 +71,19 @@ def erase_reasons(*, ids: Collection[uuid.UUID]) -> Counter[str]:
             """,
             [ERASED, list(ids), [str(id) for id in ids], ERASED],
         )
-        return +Counter({"audit_rows": cursor.rowcount})
+        counts = Counter({"audit_rows": cursor.rowcount})
+        # A message of Django's log is "Our own words. What was typed".
+        cursor.execute(
+            """
+            UPDATE django_admin_log SET change_message = split_part(change_message, '. ', 1) || %s
+            WHERE id = ANY(ARRAY(
+                SELECT id FROM django_admin_log
+                WHERE object_id = ANY(%s) AND strpos(change_message, '. ') > 0
+                    AND change_message <> split_part(change_message, '. ', 1) || %s
+                ORDER BY id FOR UPDATE
+            ))
+            """,
+            [f". {ERASED}", [str(id) for id in ids], f". {ERASED}"],
+        )
+        counts["django_admin_log"] = cursor.rowcount
+        return +counts

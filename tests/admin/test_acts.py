@@ -24,6 +24,7 @@ from tests.kit.acts import acts, record_now
 from tests.kit.admin import MAILS, ORDERS
 from tests.kit.api import Api, make_token
 from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
 from tests.kit.people import staff_client
 from tests.kit.profiles import save_profile
 from tests.kit.words import ApiToken, EmailNotification

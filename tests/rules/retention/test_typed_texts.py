@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
@@ -134,6 +135,16 @@ class TestErased:
             "Paused. a sale",
         ]
         assert "audit_rows" not in {table for table, count in self.erase().items() if count}
+
+    def test_reasons_that_the_release_before_wrote_into_djangos_log_are_erased(self):
+        order, user = make_order(email="ann@example.com"), User.objects.create(username="op")
+        for message in ("Corrected the address. Änne called", "Given up.", "Paused. ann@example.com called"):
+            LogEntry.objects.create(
+                user=user, object_id=str(order.id), object_repr="x", action_flag=2, change_message=message
+            )
+        self.erase()
+        said = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
+        assert said == ["Corrected the address. [erased]", "Given up.", "Paused. [erased]"]
 
     def test_reasons_on_emails_of_a_detached_month_are_erased(self, archive_folder, monkeypatch):
         month = make_partition(EmailNotification, back=4)
