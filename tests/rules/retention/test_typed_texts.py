@@ -144,7 +144,7 @@ class TestErased:
             )
         self.erase()
         said = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
-        assert said == ["Corrected the address. [erased]", "Given up.", "Paused. [erased]"]
+        assert said == ["Corrected the address. [erased]", "Given up.", "[erased]"]
 
     def test_reasons_on_emails_of_a_detached_month_are_erased(self, archive_folder, monkeypatch):
         month = make_partition(EmailNotification, back=4)
