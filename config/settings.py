@@ -416,6 +416,8 @@ SPECTACULAR_SETTINGS = {
     "VERSION": version(),
     "EXTERNAL_DOCS": {"description": "JSON Schemas of events and commands", "url": "/api/schemas"},
     "OAS_VERSION": "3.1.0",
+    # Orders first: a reader who has just come wants to place one.
+    "TAGS": [{"name": "orders"}, {"name": "notifications"}, {"name": "events"}],
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_AUTHENTICATION": [],
     "SERVE_PERMISSIONS": [],
