@@ -14,12 +14,12 @@ from django.utils.safestring import SafeString
 
 from notifications.connected import order_sources
 from notifications.content.rendering import is_locale
-from notifications.content.time_zones import is_zone_name
 from notifications.models import OWN_ORDERS, MailProfile
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
 from runtime.addresses import NotAnAddress, read_address
 from runtime.texts import name_invisible, one_line
+from runtime.time_zones import is_zone_name
 
 _CHANGED = "Another user has changed this profile since you opened it. Copy your changes, and open it again."
 _COLOUR = re.compile(r"#[0-9a-f]{6}")

@@ -18,11 +18,11 @@ from notifications.content.rendering import (
     nearest_locale,
     was_currency,
 )
-from notifications.content.time_zones import LONGEST_ZONE, ZONE_NAME, is_zone_name
 from orders.breakdown import MAX_CHARGES, MAX_ITEMS, find_rest
 from orders.details import LONGEST_LINE, LONGEST_NOTE, MOST_LINES, has_card_number, hide_code
 from orders.fields import CHARGE_KINDS, DETAIL_NAMES, MAX_AMOUNT
 from runtime.texts import one_line
+from runtime.time_zones import LONGEST_ZONE, ZONE_NAME, is_zone_name
 from web.api.fields import (
     Amount,
     Choice,

@@ -21,7 +21,6 @@ from rest_framework import serializers
 from events.consuming.envelope import Envelope, Rejected
 from events.counters import FALLBACKS_USED
 from notifications import connected
-from notifications.content.time_zones import LONGEST_ZONE, find_zone
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
 from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, OrderBody
@@ -40,6 +39,7 @@ from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context
+from runtime.time_zones import LONGEST_ZONE, find_zone
 from web.api.fields import Amount, Choice, Code, Flag, Moment, Text
 
 S = Order.Status
