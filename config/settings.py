@@ -310,6 +310,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "axes.middleware.AxesMiddleware",
+    "web.admin.zones.in_zone_of_browser",
     "config.pages.remember_inner",
 ]
 # After five wrong passwords, a name and address may not log in for five minutes, and after
