@@ -23,7 +23,7 @@ from notifications.content.profiles import profile_of
 from notifications.content.rendering import render_email
 from notifications.content.template_files import event_types
 from notifications.models import MailProfile
-from notifications.profile_form import COLUMNS, ProfileForm, account_fields, as_document
+from notifications.profile_form import COLUMNS, ProfileForm, account_fields, as_document, warn_of_sender
 from notifications.profile_history import NotPutBack, history_of, put_back, record_profile
 from notifications.provider_tests import default_event
 from runtime.database.ids import new_id, parse_uuid
@@ -86,6 +86,8 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
             act="Changed." if stored else "Added.",
             by=user_actor(request),
         )
+        if "from_email" in form.changed_data and (warning := warn_of_sender(obj.from_email)):
+            messages.warning(request, warning)
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         """Leave it to `save_model`, which knows the values of before."""
