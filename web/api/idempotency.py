@@ -59,9 +59,8 @@ def answer_once(*, view: ApiView, work: Callable[[], tuple[HttpResponse, uuid.UU
             answer, order_id = work()
             # The token may have been revoked since it was read.
             rows = request.rows(answer, order_id)
-            save_together(
-                *rows, check=_LIVE_TOKEN, values=[view.first_read.token.id, view.digest, view.digest]
-            )
+            token = (view.first_read.token.id, view.digest, view.digest)
+            save_together(*rows, check=_LIVE_TOKEN, values=token)
         return answer
     except (Problem, OperationalError) as error:  # an equal request may have been first
         is_refused = isinstance(error, Problem) or is_lock_timeout(error)
