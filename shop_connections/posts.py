@@ -42,6 +42,7 @@ from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, find
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
+from shop_connections.shop_emails import find_unmailed
 from shop_connections.shop_order import ShopHead, is_before
 
 log = structlog.get_logger(__name__)
@@ -311,6 +312,9 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         if there.parent and not there.silent:
             number = differences.order.number
             after_commit(lambda: _note_parent(shop, number))  # a post that comes must not wait for this row
+        if shop.unmailed is None and (event := find_unmailed(shop, differences.changes)):
+            unmailed = {"event": event, "reference": differences.order.number}
+            after_commit(lambda: ShopConnection.objects.filter(id=shop.id).update(unmailed=unmailed))
         post.reason = differences.left_out
         post.reference = differences.order.number[:100]
         save_changes(differences, here, shop, id=id, received_at=post.received_at, until=until)
