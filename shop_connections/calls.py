@@ -60,7 +60,8 @@ def _ask(id: uuid.UUID, values: dict[str, str] | None, *, count: int) -> dict[st
         if values is None:
             pipe.delete(key)
         elif values:
-            pipe.hset(key, mapping=values)
+            for name, value in values.items():
+                pipe.hset(key, name, value)
             pipe.hincrby(key, "refused", count)
             pipe.expire(key, KEPT)
         else:

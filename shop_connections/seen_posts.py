@@ -23,6 +23,14 @@ from shop_connections.shop_order import ShopOrder
 MOST_READ, MOST_CHARACTERS = 100, 50_000
 
 
+#: The body of a post, unless it is large.
+_TEXT = Case(
+    When(LessThan(Length("body"), MOST_CHARACTERS), then=F("body")),
+    default=Value(""),
+    output_field=TextField(),
+)
+
+
 class UnusableStatus(NamedTuple):
     word: str
     orders: int
@@ -44,17 +52,9 @@ class SeenPosts(NamedTuple):
     currencies: Sequence[str]  # that get no e-mail
 
 
-def small_bodies(posts: ConnectionPostQuerySet) -> ConnectionPostQuerySet:
-    """Add `text`, which is the body of a post unless it is large."""
-    is_small = LessThan(Length("body"), MOST_CHARACTERS)
-    return posts.annotate(
-        text=Case(When(is_small, then=F("body")), default=Value(""), output_field=TextField())
-    )
-
-
 def read_unusable(shop: ShopConnection, posts: ConnectionPostQuerySet) -> list[ReadPost]:
     """Return the newest of a shop's unusable posts."""
-    rows = small_bodies(posts).order_by("-id").values_list("id", "order_id", "reason", "text")
+    rows = posts.order_by("-id").values_list("id", "order_id", "reason", _TEXT)
     return [
         ReadPost(id, order_id, reason, *_why(shop, text)) for id, order_id, reason, text in rows[:MOST_READ]
     ]
@@ -78,7 +78,7 @@ def count_statuses(shop: ShopConnection, posts: Sequence[ReadPost]) -> list[Unus
 def read_seen(shop: ShopConnection) -> SeenPosts:
     """Read the newest posts of a shop, for the page before going live."""
     rows = ConnectionPost.objects.filter(source=shop.source)
-    read = small_bodies(rows).order_by("-id").values_list("text", "reference")[:MOST_READ]
+    read = rows.order_by("-id").values_list(_TEXT, "reference")[:MOST_READ]
     events, lacks, currencies = set[str](), dict[Lack, str](), dict[str, None]()
     for text, reference in read:
         if not text:

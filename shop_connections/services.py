@@ -175,9 +175,10 @@ def choose_emails(*, id: uuid.UUID, stay_on: Collection[str], seen: Collection[s
                     f"{choice.email.name} has to stay on in the shop: NOTIFY_ON leaves {lacking} out, so we"
                     " would send nothing in its place."
                 )
-        shop.left_on, shop.unmailed, shop.updated_at = shop_emails.stay_on(shop, stay_on), None, Now()
+        left_on = shop_emails.stay_on(shop, stay_on)
+        shop.left_on, shop.unmailed, shop.updated_at = left_on, None, Now()
         shop.save(update_fields=["left_on", "unmailed", "updated_at"])
-    after_commit(lambda: log.info("connection changed", source=shop.source, left_on=sorted(shop.left_on)))
+    after_commit(lambda: log.info("connection changed", source=shop.source, left_on=sorted(left_on)))
     return shop
 
 

@@ -44,10 +44,10 @@ class Step(NamedTuple):
     template: str
     is_done: bool
     number: int = 0
-    is_next: bool = False
+    is_open: bool = False
 
 
-def read_page(request: HttpRequest, shop: ShopConnection) -> dict[str, Any]:
+def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "") -> dict[str, Any]:
     """Return the context of the page, and of the part of it that is refreshed."""
     rows = ConnectionPost.objects.filter(source=shop.source)
     profile = MailProfile.objects.filter(source=shop.source).first()
@@ -93,11 +93,12 @@ def read_page(request: HttpRequest, shop: ShopConnection) -> dict[str, Any]:
         "youngest_minutes": int(YOUNGEST.total_seconds() // 60),
         "seen_secret": mark_of_secret(shop),
         "offered_secret": "" if "part" in request.GET else _offer_secret(),
-        "new_secret": "",
+        "new_secret": new_secret,
         "refresh_seconds": REFRESH_SECONDS,
         **_count(rows),
     }
     steps = _list_steps(shop, context, has_question=has_question)
+    context["has_question"] = has_question
     context |= {"steps": steps, "is_set_up": all(step.is_done for step in steps)}
     context["missing_orders"] = list(rows.missing().order_by("id").defer("body")[:SHOWN_ORDERS])
     if request.user.has_perm("notifications.view_emailnotification"):
@@ -126,7 +127,7 @@ def _count(rows: ConnectionPostQuerySet) -> dict[str, int]:
 
 
 def _list_steps(shop: ShopConnection, context: dict[str, Any], *, has_question: bool) -> list[Step]:
-    """Return the steps in their order. The next one is the first that is not done."""
+    """Return the steps in their order. The next one is open, and those with a secret or a question."""
     setup, calls = context["setup"], context["calls"]
     is_live = shop.state == State.LIVE
     has_sender = context["profile"] is not None
@@ -149,9 +150,11 @@ def _list_steps(shop: ShopConnection, context: dict[str, Any], *, has_question: 
         ),
         Step("live", "Go live", f"{_STEPS}live.html", is_live),
     ]
-    first = next((step.id for step in steps if not step.is_done), "")
+    opened = {next((step.id for step in steps if not step.is_done), "")}
+    opened |= {setup.connect[0].id} if context["new_secret"] else set()
+    opened |= {"statuses"} if has_question else set()
     return [
-        step._replace(number=number, is_next=step.id == first) for number, step in enumerate(steps, start=1)
+        step._replace(number=number, is_open=step.id in opened) for number, step in enumerate(steps, start=1)
     ]
 
 

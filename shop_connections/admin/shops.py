@@ -176,7 +176,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         obj: ShopConnection | None = None,
     ) -> HttpResponse:
         if obj is not None:
-            context |= read_page(request, obj) | {"new_secret": context.get("new_secret", "")}
+            context |= read_page(request, obj, new_secret=context.get("new_secret", ""))
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def live_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:

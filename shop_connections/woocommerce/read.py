@@ -116,7 +116,8 @@ def read_status(word: str) -> str:
     """
     written = unicodedata.normalize("NFC", word.strip().lower())
     status = re.sub(r"\s+", "-", written).removeprefix("wc-")
-    return status if status.isprintable() and len(status) <= _LONGEST_STATUS else ""
+    is_word = status.isprintable() and "@" not in status  # an address is nobody's status
+    return status if is_word and len(status) <= _LONGEST_STATUS else ""
 
 
 def _parse(body: bytes) -> Mapping[str, Any]:

@@ -119,8 +119,12 @@
   complete(document);
 
   // A step that a link or an error leads to is open.
-  const target = location.hash && document.getElementById(location.hash.slice(1));
-  if (target instanceof HTMLDetailsElement) target.open = true;
+  function openTarget() {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    if (target instanceof HTMLDetailsElement) target.open = true;
+  }
+  addEventListener("hashchange", openTarget);
+  openTarget();
 
   // A part that has `data-waits` is refreshed until it has it no longer.
   const front = document.querySelector("[data-refresh]");
