@@ -20,7 +20,7 @@ from notifications.content.profiles import EXAMPLE_SHOP
 from notifications.models import MailProfile
 from orders.models import Order
 from runtime.database.transactions import after_commit
-from shop_connections import posts, seen_posts, shop_emails
+from shop_connections import process, seen_posts, shop_emails
 from shop_connections.calls import forget_calls
 from shop_connections.encryption import Unreadable, decrypt, encrypt
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
@@ -156,7 +156,7 @@ def change_state(*, id: uuid.UUID, to: str, live_at: dt.datetime | None = None) 
         shop.state, shop.live_at = to, live_at if to == State.LIVE else None
         shop.going_live, shop.unmailed, shop.updated_at = None, None, Now()
         shop.save(update_fields=["state", "live_at", "going_live", "unmailed", "updated_at"])
-    after_commit(posts.wake)
+    after_commit(process.wake)
     after_commit(lambda: log.info("connection changed", source=shop.source, state=to))
     return shop
 
@@ -217,7 +217,7 @@ def ask_comparison(*, id: uuid.UUID) -> None:
             raise ShopRefusal("A comparison needs a first post of the shop, and a key of its API.")
         shop.comparison = {"asked_at": timezone.now().isoformat()}
         shop.save(update_fields=["comparison"])
-    after_commit(posts.wake)
+    after_commit(process.wake)
 
 
 def take_address(*, id: uuid.UUID, address: str, is_copy: bool) -> int:

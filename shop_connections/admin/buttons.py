@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from django.contrib import messages
 from django.http import HttpRequest
 
-from shop_connections import posts as posts_of_shops
-from shop_connections.missing import repair, try_key
+from shop_connections import process
+from shop_connections.compare import repair, try_key
 from shop_connections.models import ShopConnection
 from shop_connections.services import (
     ShopRefusal,
@@ -49,7 +49,7 @@ def _save_statuses(request: HttpRequest, shop: ShopConnection) -> str:
         if word.strip() and meaning != UNANSWERED
     }
     count = set_statuses(id=shop.id, meanings=meanings)
-    posts_of_shops.wake()
+    process.wake()
     again = f" {count} post{'s are' if count != 1 else ' is'} processed now." if count else ""
     return f"Saved what the statuses mean.{again}"
 
@@ -67,7 +67,7 @@ def _repair(request: HttpRequest, shop: ShopConnection) -> str:
     if shop.state == State.OFF:
         raise ShopRefusal("The connection is off, and nothing of it is processed.")
     count = repair(source=shop.source)
-    posts_of_shops.wake()
+    process.wake()
     return f"{count} order{'s are' if count != 1 else ' is'} processed now."
 
 
@@ -81,7 +81,7 @@ def _answer_parents(request: HttpRequest, shop: ShopConnection) -> str:
 def _take_address(request: HttpRequest, shop: ShopConnection) -> str:
     address, is_copy = request.POST.get("address", ""), request.POST["action"] == "copy"
     count = take_address(id=shop.id, address=address, is_copy=is_copy)
-    posts_of_shops.wake()
+    process.wake()
     how = "are left out, as those of a copy" if is_copy else "are the shop's, too"
     return f"Posts from {address} {how}. {count} of them {'are' if count != 1 else 'is'} processed now."
 

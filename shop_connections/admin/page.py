@@ -12,12 +12,12 @@ from django.utils import timezone
 
 from notifications.models import CONTENT, EmailNotification, MailProfile
 from orders.models import Order
-from shop_connections import posts as posts_of_shops
+from shop_connections import process
 from shop_connections.admin.times import say_time
 from shop_connections.calls import read_calls
 from shop_connections.clocks import clock_offset, describe_clock
+from shop_connections.compare import YOUNGEST
 from shop_connections.encryption import KeyMissing, encrypt
-from shop_connections.missing import YOUNGEST
 from shop_connections.models import TRIAL, ConnectionPost, ConnectionPostQuerySet, PostState, ShopConnection
 from shop_connections.platforms import platform_of
 from shop_connections.seen_posts import count_statuses, read_unusable
@@ -56,7 +56,7 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
     may_view_posts = request.user.has_perm("connections.view_connectionpost")
     unusable = read_unusable(shop, rows.unusable_still())
     statuses = count_statuses(shop, unusable)
-    foreign = posts_of_shops.list_foreign(shop)
+    foreign = process.list_foreign(shop)
     calls, now = read_calls(shop.id), timezone.now()
     has_question = bool(statuses or foreign or (shop.parents.get("seen") and not shop.parents.get("are")))
     context: dict[str, Any] = {

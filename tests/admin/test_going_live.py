@@ -15,7 +15,7 @@ from notifications.models import MailProfile
 from runtime import conditions
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from tests.admin.test_connections import act, operator, page
 from tests.kit.admin import POSTS, SHOPS, statements_of
 from tests.kit.plain_shop import KEY, body_of, connect, plain_shop, post
