@@ -217,7 +217,7 @@ def _compare_asked(shop: ShopConnection) -> None:
 
     done: dict[str, Any]
     try:
-        comparison = compare(shop, seconds=MOST_SHOP_SECONDS, tell=tell)
+        comparison = compare_shop(shop, seconds=MOST_SHOP_SECONDS, tell=tell)
     except ShopUnreachable as unreachable:
         done = {"problem": make_storable(str(unreachable))[:1000]}
     except (OperationalError, InterfaceError):
