@@ -42,7 +42,7 @@ def names(*stay: str) -> dict[str, str]:
             ["order.completed"],
         ),
         (
-            ("Completed order", "the e-mail of your tracking plug-in"),
+            ("Completed order", "E-mail of the tracking plug-in"),
             ["order.paid", "order.part_refunded"],
             ["order.completed", "order.shipped"],
         ),
@@ -78,7 +78,7 @@ def test_it_silences_ours_in_its_place_and_says_so(settings, stay, emails, lines
         (["order.confirmed"], (), []),
         (["order.refunded"], (), []),
         (["order.refunded", "order.part_refunded"], (), ["Refunded order"]),
-        (["order.shipped"], (), ["the e-mail of your tracking plug-in"]),
+        (["order.shipped"], (), ["E-mail of the tracking plug-in"]),
         ([], (), []),
     ],
 )

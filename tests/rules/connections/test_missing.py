@@ -216,9 +216,7 @@ class TestAComparisonThatAPersonAskedFor:
     def ask(self) -> None:
         services.ask_comparison(id=row().id)
 
-    def test_one_worker_does_it_at_once_and_says_how_far_it_is_and_what_differs(
-        self, shop, monkeypatch
-    ):
+    def test_one_worker_does_it_at_once_and_says_how_far_it_is_and_what_differs(self, shop, monkeypatch):
         lost = [shop.place() for _ in range(3)]
         shop.waiting.clear()
         shop.place()

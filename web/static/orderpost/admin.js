@@ -155,10 +155,16 @@
       if (!old) {
         if (last) last.after(part);
         else front.prepend(part);
-      } else if (before.get(part.id) !== now && !old.classList.contains("typed")) {
-        swap(old, part);
+        complete(part);
+      } else if (before.get(part.id) !== now) {
+        const focus = old.contains(document.activeElement) && document.activeElement;
+        // The focus can move to the new part only by an id.
+        if (!old.classList.contains("typed") && (!focus || focus.id)) {
+          swap(old, part);
+          before.set(part.id, now);
+        }
       }
-      before.set(part.id, now);
+      if (!old) before.set(part.id, now);
       last = document.getElementById(part.id);
     }
   }
@@ -166,7 +172,7 @@
   function swap(old, part) {
     const focus = old.contains(document.activeElement) ? document.activeElement.id : "";
     for (const kept of old.querySelectorAll("[data-keep][id]")) {
-      part.querySelector(`#${CSS.escape(kept.id)}`)?.replaceWith(kept);
+      part.querySelector(`[data-keep]#${CSS.escape(kept.id)}`)?.replaceWith(kept);
     }
     for (const step of old.querySelectorAll("details[id]")) {
       const same = part.querySelector(`#${CSS.escape(step.id)}`);
