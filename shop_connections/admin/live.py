@@ -47,7 +47,7 @@ def read_live_page(request: HttpRequest, shop: ShopConnection) -> dict[str, Any]
         "unknown_statuses": count_statuses(shop, unusable),
         "currencies": seen.currencies,
         "has_delivery": "order.confirmed" in seen.events,
-        "choices": [_Line(request, shop, choice, seen, lacks) for choice in _choices(shop, seen)],
+        "choices": [ShopEmailLine(request, shop, choice, seen, lacks) for choice in _choices(shop, seen)],
         "always_on": [email.name for email in setup.emails if not email.all_events],
         "setup": setup,
         "platform": shop.get_platform_display(),
@@ -57,7 +57,7 @@ def read_live_page(request: HttpRequest, shop: ShopConnection) -> dict[str, Any]
     }
 
 
-class _Line:
+class ShopEmailLine:
     """One of the shop's e-mails on the page, with what a person has to know of it."""
 
     def __init__(

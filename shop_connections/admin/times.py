@@ -16,8 +16,8 @@ MINUTE = "%Y-%m-%dT%H:%M"
 
 def write_time(at: dt.datetime, zone: str) -> str:
     """Write a time in a zone, or else in UTC, and name it."""
-    known = find_zone(zone)
-    return f"{at.astimezone(known or dt.UTC):%Y-%m-%d %H:%M} {f'({zone})' if known else 'UTC'}"
+    read_zone = find_zone(zone)
+    return f"{at.astimezone(read_zone or dt.UTC):%Y-%m-%d %H:%M} {f'({zone})' if read_zone else 'UTC'}"
 
 
 def say_time(at: dt.datetime | None, zone: str) -> SafeString | str:
@@ -34,13 +34,13 @@ def read_time(text: str, zone: str) -> dt.datetime | None:
     """Return the time that a form has in a zone, or None if it is empty. Raise `ShopRefusal`."""
     if not text:
         return None
-    known = find_zone(zone or "UTC")
-    if known is None:
-        raise ShopRefusal("The browser names a time zone that is unknown here. Enter one in the profile.")
+    read_zone = find_zone(zone or "UTC")
+    if read_zone is None:
+        raise ShopRefusal("The browser names a time zone that is unread_zone here. Enter one in the profile.")
     try:
-        at = dt.datetime.strptime(text, MINUTE).replace(tzinfo=known)
+        at = dt.datetime.strptime(text, MINUTE).replace(tzinfo=read_zone)
     except ValueError as error:
         raise ShopRefusal("The time must be like 2026-12-01T09:30.") from error
-    if at.astimezone(dt.UTC).astimezone(known).replace(tzinfo=None) != at.replace(tzinfo=None):
+    if at.astimezone(dt.UTC).astimezone(read_zone).replace(tzinfo=None) != at.replace(tzinfo=None):
         raise ShopRefusal("This time does not exist: clocks are put forward then. Choose another.")
     return at.astimezone(dt.UTC)
