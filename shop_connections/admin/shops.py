@@ -140,7 +140,9 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         A person who may add a connection, and not view it, finds the secret in a message.
         """
         if not self.has_view_permission(request):
-            messages.warning(request, f"Copy the webhook's secret now, because it is shown only once: {secret}")
+            messages.warning(
+                request, f"Copy the webhook's secret now, because it is shown only once: {secret}"
+            )
         url = reverse("admin:connections_shopconnection_change", args=[id])
         shown = {"new_secret": secret}
         return answer_with_page(
