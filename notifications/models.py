@@ -26,6 +26,7 @@ from notifications.states.transitions import (
     Status,
 )
 from retention.partitioned import Partitioned
+from runtime.binding import by_source
 from runtime.database.beginnings import any_case
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
@@ -264,6 +265,8 @@ class EmailNotification(Partitioned):
     bounced_at = models.DateTimeField(null=True, editable=False)
     complained_at = models.DateTimeField(null=True, editable=False)
 
+    in_shops = staticmethod(by_source)
+
     objects = EmailNotificationQuerySet.as_manager()
 
     class Meta:
@@ -325,6 +328,7 @@ class EmailNotification(Partitioned):
         ]
         permissions = [
             ("resend_emailnotification", "Can resend e-mails"),
+            ("resend_hopeless", "Can resend all e-mails of a cause that a resend does not remove"),
             ("discard_emailnotification", "Can give up e-mails"),
             ("copy_emailnotification", "Can send copies of e-mails"),
             ("force_provider", "Can force a provider open or closed"),
@@ -369,6 +373,8 @@ class MailProfile(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
+    in_shops = staticmethod(by_source)
+
     class Meta:
         db_table = "mail_profiles"
         ordering = ["source"]
@@ -392,10 +398,19 @@ class Suppression(models.Model):
     notification_id = models.UUIDField(null=True, editable=False)  # the e-mail that gave the reason
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
+    @staticmethod
+    def in_shops(sources: Collection[str]) -> Q:
+        """Return the condition of the suppressions that e-mails of these sources caused."""
+        emails = EmailNotification.objects.filter(source__in=sources)
+        return Q(notification_id__in=emails.values("id"))
+
     class Meta:
         db_table = "suppressions"
         default_permissions = ("view", "add")
-        permissions = [("lift_suppression", "Can lift suppressions")]
+        permissions = [
+            ("lift_suppression", "Can lift suppressions"),
+            ("lift_complaint", "Can lift suppressions after a complaint"),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(reason__in=["hard_bounce", "complaint", "manual"]),
@@ -443,6 +458,11 @@ class EmailText(models.Model):
     published = models.PositiveIntegerField(null=True, editable=False)  # the version in use; NULL for none
     edited_by = models.CharField(max_length=150, default="", blank=True)
     edited_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    @staticmethod
+    def in_shops(sources: Collection[str]) -> Q:
+        """Return the condition of the texts of these sources, and of those for every shop, which they use."""
+        return Q(source__in=["", *sources])
 
     class Meta:
         db_table = "email_texts"

@@ -13,6 +13,7 @@ from django.db import models
 from django.db.models import Exists, F, Q
 from django.db.models.functions import Now
 
+from runtime.binding import by_source
 from runtime.database.beginnings import any_case, beginning_with
 from runtime.database.ids import new_id
 
@@ -151,6 +152,8 @@ class Order(models.Model):
     # The time of the oldest `UnexpectedPayment` that is not returned. Each answer shows it without another
     # statement.
     unexpected_payment_at = models.DateTimeField(null=True, editable=False)
+
+    in_shops = staticmethod(by_source)
 
     objects = OrderQuerySet.as_manager()
 

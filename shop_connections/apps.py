@@ -17,6 +17,12 @@ class ConnectionsConfig(AppConfig):
             "connections.retry_connectionpost",
         ],
     }
+    shop_rights = (
+        "connections.view_shopconnection",
+        "connections.change_shopconnection",
+        "connections.view_connectionpost",
+        "connections.retry_connectionpost",
+    )
 
     def ready(self) -> None:
         from notifications.connected import ConnectedShops, register_shops
