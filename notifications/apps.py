@@ -12,6 +12,10 @@ class NotificationsConfig(AppConfig):
             "notifications.view_mailprofile",
         ],
         "support": [
+            "notifications.view_emailnotification",
+            "notifications.view_emailtext",
+            "notifications.view_suppression",
+            "notifications.view_mailprofile",
             "notifications.resend_emailnotification",
             "notifications.discard_emailnotification",
             "notifications.copy_emailnotification",

@@ -294,6 +294,10 @@ class EmailNotification(Partitioned):
             ),
             # an order's notifications (API, admin), and the earlier and later ones of one (turns.py)
             models.Index(fields=["order", "order_version"], name="emailnotification_order"),
+            # a shop's e-mails, newest first: for who is bound to it, and the filter by shop
+            models.Index(
+                F("source"), F("id").desc(), name="emailnotification_source", condition=~Q(source="")
+            ),
             # the admin's search box
             HashIndex(fields=["correlation_id"], name="emailnotification_correlated"),
             HashIndex(
@@ -398,12 +402,6 @@ class Suppression(models.Model):
     notification_id = models.UUIDField(null=True, editable=False)  # the e-mail that gave the reason
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
-    @staticmethod
-    def in_shops(sources: Collection[str]) -> Q:
-        """Return the condition of the suppressions that e-mails of these sources caused."""
-        emails = EmailNotification.objects.filter(source__in=sources)
-        return Q(notification_id__in=emails.values("id"))
-
     class Meta:
         db_table = "suppressions"
         default_permissions = ("view", "add")
@@ -420,6 +418,12 @@ class Suppression(models.Model):
 
     def __str__(self) -> str:
         return f"{self.address_hash[:12]}… ({self.reason})"
+
+    @staticmethod
+    def in_shops(sources: Collection[str]) -> Q:
+        """Return the condition of the suppressions that e-mails of these sources caused."""
+        emails = EmailNotification.objects.filter(source__in=sources)
+        return Q(notification_id__in=emails.values("id"))
 
 
 class ProviderTest(models.Model):
@@ -459,11 +463,6 @@ class EmailText(models.Model):
     edited_by = models.CharField(max_length=150, default="", blank=True)
     edited_at = models.DateTimeField(db_default=Now(), editable=False)
 
-    @staticmethod
-    def in_shops(sources: Collection[str]) -> Q:
-        """Return the condition of the texts of these sources, and of those for every shop, which they use."""
-        return Q(source__in=["", *sources])
-
     class Meta:
         db_table = "email_texts"
         default_permissions = ("view",)
@@ -474,6 +473,11 @@ class EmailText(models.Model):
 
     def __str__(self) -> str:
         return text_name(source=self.source, event_type=self.event_type, locale=self.locale)
+
+    @staticmethod
+    def in_shops(sources: Collection[str]) -> Q:
+        """Return the condition of the texts of these sources, and of those for every shop, which they use."""
+        return Q(source__in=["", *sources])
 
 
 class EmailTextVersion(models.Model):

@@ -22,11 +22,12 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 from psycopg.errors import UniqueViolation
 
+from runtime.binding import UNBOUND
 from runtime.database.away import silence
 from runtime.faults import ServerTrouble
 from web.admin import reading
-from web.admin.menu import GROUPS, MenuItem, Page
 from web.admin.base import ListAdmin
+from web.admin.menu import GROUPS, MenuItem, Page
 from web.admin.page_limits import RETRY_SECONDS, Refused, limit_page
 from web.admin.rights import describe_missing, describe_refusal, shops_of
 from web.api.problems import away_page
@@ -70,7 +71,7 @@ def _with_ids(view: Any) -> Any:
 
 
 def _require_rows(page: admin.ModelAdmin[Any], request: HttpRequest, ids: Mapping[str, Any]) -> None:
-    """Raise `Http404` if a bound user asks for the row of another shop, whatever the view does with its id."""
+    """Raise `Http404` if a bound user asks for the row of another shop, whatever the view does with it."""
     if shops_of(request).is_unbound:
         return
     for name, value in ids.items():
@@ -155,7 +156,9 @@ class Site(admin.AdminSite):
             )
         ]
         section = next((item for item in menu if item["here"]), None)
-        return context | {"menu": menu, "menu_groups": groups, "section": section}
+        shops = shops_of(request) if context["has_permission"] else UNBOUND
+        bound_to = "" if shops.is_unbound else str(shops)
+        return context | {"menu": menu, "menu_groups": groups, "section": section, "bound_to": bound_to}
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """Show tiles and charts. For `?part=1`, answer only with the part that the page refreshes."""
@@ -199,7 +202,7 @@ class Site(admin.AdminSite):
     def _menu(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return the links that the user may follow."""
         items = [MenuItem(0, "Overview", "index")]
-        items += [page.menu for page in self._pages() if request.user.has_perm(page.permission)]
+        items += [page.menu for page in self._pages() if page.may_view(request)]
         others: list[str] = []  # the URLs of the tables that the page "Set-up" lists
         for model, page in self._registry.items():
             if not page.has_view_permission(request):

@@ -13,7 +13,7 @@ class OrdersConfig(AppConfig):
     scopes = ("orders:read", "orders:write", "events:write")
     roles = {
         "viewer": ["orders.view_order"],
-        "support": ["orders.correct_address", "orders.export_person"],
+        "support": ["orders.view_order", "orders.correct_address", "orders.export_person"],
         "operator": ["orders.erase_person"],
     }
     shop_rights = ("orders.view_order", "orders.correct_address", "orders.export_person")

@@ -12,10 +12,7 @@ from typing import Any, TypeVar
 
 from django.db.models import Q, QuerySet
 
-#: In a stored binding: all shops, and the orders that this system owns, whose `source` is empty.
-ALL, OWN = "*", "own"
-#: No shop may have such a name. See `refuse_reserved`.
-RESERVED = frozenset({ALL, OWN})
+from runtime.names import ALL, OWN
 
 Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
 
@@ -85,16 +82,3 @@ def register_order_ids(read: Callable[[Collection[str]], QuerySet[Any, Any]]) ->
 def by_order(sources: Collection[str]) -> Q:
     """Be the `in_shops` of a model that only has an `order_id`."""
     return Q(order_id__in=_order_ids[0](sources))
-
-
-class Reserved(ValueError):
-    """A shop has a word of bindings as its name."""
-
-
-def refuse_reserved(names: Iterable[str]) -> None:
-    """Raise `Reserved` if one of the names of shops is a word of bindings."""
-    if reserved := sorted(RESERVED.intersection(names)):
-        raise Reserved(
-            f"No shop can be named {reserved[0]}: in the shops of a user, {OWN} means own orders, and {ALL} all"
-            " shops. Choose another name."
-        )

@@ -11,6 +11,7 @@ class ConnectionsConfig(AppConfig):
     name, label = "shop_connections", "connections"  # the page's word, which permissions and addresses have
     roles = {
         "viewer": ["connections.view_shopconnection", "connections.view_connectionpost"],
+        "support": ["connections.view_shopconnection", "connections.view_connectionpost"],
         "operator": [
             "connections.add_shopconnection",
             "connections.change_shopconnection",

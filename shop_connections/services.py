@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from runtime.database.transactions import after_commit
+from runtime.names import Reserved, refuse_reserved
 from shop_connections import posts
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
@@ -47,6 +48,10 @@ def check_source(source: str) -> None:
         raise ShopRefusal(
             "Use small letters, digits, dots and hyphens, such as my-shop: it is part of an address."
         )
+    try:
+        refuse_reserved([source])
+    except Reserved as refusal:
+        raise ShopRefusal(str(refusal)) from refusal
     if source in settings.ORDER_SOURCES:
         raise ShopRefusal(
             "This is one of ORDER_SOURCES, whose own program sends its events. Choose another name, or take"

@@ -38,13 +38,15 @@ class CopyForm(ReasonForm):
 
 
 class CopyPage(admin.ModelAdmin[Order]):
-    def copy_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Show the form. A POST sends a copy of the e-mail `id`."""
+    models_of_ids = {"email_id": EmailNotification}
+
+    def copy_view(self, request: HttpRequest, email_id: uuid.UUID) -> HttpResponse:
+        """Show the form. A POST sends a copy of the e-mail."""
         user = request.user
         # The page shows the recipient.
         if not user.has_perms(["notifications.view_emailnotification", COPY_PERMISSION]):
             raise PermissionDenied
-        email = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
+        email = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=email_id)
         shops = Order.objects.filter(id=email.order_id).exclude(source="").exclude(email="")
         is_customers = email.shop_copy_of is None
         may_correct = is_customers and not shops.exists() and user.has_perm("orders.correct_address")
@@ -70,7 +72,7 @@ class CopyPage(admin.ModelAdmin[Order]):
             "email": email,
             "order_address": Order.objects.filter(id=email.order_id).values_list("email", flat=True).first(),
             "form": form,
-            "back": reverse("admin:notifications_emailnotification_change", args=[id]),
+            "back": reverse("admin:notifications_emailnotification_change", args=[email_id]),
             "media": self.media,
         }
         return TemplateResponse(request, "admin/orders/order/copy.html", context)

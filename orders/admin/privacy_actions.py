@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import transaction
@@ -16,6 +18,7 @@ from orders.privacy.erasure import NotFinished, check_not_in_flight
 from runtime.models import BulkJob
 from runtime.personal_data import ERASED_ADDRESS
 from web.admin.acts import record_act
+from web.admin.rights import describe_missing, shops_of
 
 
 class PrivacyActions(admin.ModelAdmin[Order]):
@@ -54,6 +57,14 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         with transaction.atomic():
             job = jobs.start_erasure(email=email, force=is_forced, user=request.user)
             return self._started(request, queryset, job, "Started an erasure of the customer's data:")
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Say to a bound user who can erase a person, which reaches over all shops."""
+        is_bound = not shops_of(request).is_unbound and request.user.has_perm(jobs.EXPORT)
+        erasures = describe_missing(request, jobs.ERASE) if is_bound else ""
+        return super().changelist_view(request, {**(extra_context or {}), "erasures": erasures})
 
     def _ask(
         self, request: HttpRequest, action: str, title: str, email: str, *, refusal: str = ""

@@ -40,7 +40,8 @@ waker = Waker(_enqueue, target="bulk")
 def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, reason: str = "") -> BulkJob:
     """Write a job for the rows of `filter` now (`rows_of`), and wake a worker after the commit.
 
-    It visits only rows of the shops to which the user is bound now. Raise `AddressGiven` if the filter or the reason has an address.
+    It visits only rows of the shops to which the user is bound now. Raise `AddressGiven` if the filter or the
+    reason has an address.
     """
     refuse_addresses(reason, *filter.values())
     binding = binding_of(user)

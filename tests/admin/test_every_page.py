@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from tests.kit.admin import EVENTS, JOBS, LETTERS, LOG, MAILS, ORDERS, POSTS, SHOPS, every_page, statements_of
 from tests.kit.mails import make_mail
-from tests.kit.people import staff_client
+from tests.kit.people import client_of, make_user, staff_client
 from tests.kit.plans import plan_of, rows_without_index
 from tests.kit.words import EmailNotification, Order, new_id
 
@@ -46,10 +45,7 @@ def test_the_bare_address_leads_to_the_reference():
 
 
 def test_no_page_of_an_operator_takes_more_than_ten_statements():
-    user = User.objects.create_user("operator", is_staff=True)
-    user.groups.add(Group.objects.get(name="operator"))
-    client = Client()
-    client.force_login(user)
+    client = client_of(make_user("operator", group="operator"))
     paths = [item["url"] for item in client.get("/admin/").context["menu"]]
     for path in paths:
         client.get(path)  # fills the caches of permissions and content types

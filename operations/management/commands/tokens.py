@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models.functions import Now
 
 from notifications.connected import order_sources
+from runtime.names import Reserved, refuse_reserved
 from runtime.texts import name_invisible
 from web.models import ApiToken, declared_scopes
 
@@ -67,6 +68,10 @@ class Command(BaseCommand):
             raise CommandError("--expires-days must be a number from 1 to 36500.")
         if len(source) > longest or not source.isprintable() or source == settings.EVENT_SOURCE:
             raise CommandError("--source must name one of ORDER_SOURCES.")
+        try:
+            refuse_reserved([source])
+        except Reserved as error:
+            raise CommandError(f"--source: {error}") from error
         if source and source not in order_sources():
             self.stderr.write(
                 f"Events of {source} are refused until ORDER_SOURCES of all processes names it."

@@ -6,7 +6,6 @@ import datetime as dt
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.db import transaction
 from django.db.models.functions import Now
 from django.test import Client
@@ -16,6 +15,7 @@ from notifications.changes.turns import find_overtaken
 from notifications.content.copies import copy_email
 from notifications.suppressions import suppressed_among, suppression_of
 from tests.kit.mails import drained, make_mail, sandbox
+from tests.kit.people import staff_client
 from tests.kit.providers import provider
 from tests.kit.races import together
 from tests.kit.words import (
@@ -115,11 +115,7 @@ class TestAdmin:
     LIST = "/admin/notifications/suppression/"
 
     def client(self, *permissions: str) -> Client:
-        user = User.objects.create_user("staff", password="x", is_staff=True)
-        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-        client = Client()
-        client.force_login(user)
-        return client
+        return staff_client(*permissions)
 
     def test_lists_finds_by_address_adds_and_lifts(self):
         client = self.client("view_suppression", "add_suppression", "lift_suppression")
