@@ -35,7 +35,7 @@ from runtime.database.partitions import attached
 from runtime.models import TrafficSum
 from runtime.process import cached_rows
 from shop_connections.models import ShopConnection
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from shop_connections.receive import store_post
 from shop_connections.services import make_secret
 

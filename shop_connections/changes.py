@@ -40,6 +40,8 @@ _ENDED = frozenset({S.CANCELLED, S.REFUNDED})
 _AT_ONCE = dt.timedelta(seconds=2)
 #: Undated changes in the first post of an older order are history.
 _OLDEST = dt.timedelta(days=30)
+#: How long a parcel waits for the post that says whether the customer is to hear of it.
+NOTIFY_WITHIN = dt.timedelta(minutes=10)
 #: How long after its first post the changes of an imported order belong to the import.
 _IMPORT_LASTS = dt.timedelta(hours=1)
 
@@ -117,6 +119,23 @@ def find_changes(
         )
         changes = [*changes[:most], story.correction(goal)]
     return Differences(order, changes, doubts)
+
+
+def due_at(
+    here: Here | None, there: ShopOrder, *, source: str, received_at: dt.datetime
+) -> dt.datetime | None:
+    """Return when an order can be compared, if that may be later than now.
+
+    Of a new parcel it may not be known yet whether the customer is to hear of it. The completion in the same
+    save has one e-mail with it, so the whole order waits.
+    """
+    stored = {shipment.reference for shipment in here.shipments} if here else set()
+    times = [
+        (parcel.shipped_at or received_at) + NOTIFY_WITHIN
+        for parcel in there.parcels
+        if parcel.notify is None and reference_of(parcel, source=source, order_id=there.id) not in stored
+    ]
+    return max(times, default=None)
 
 
 #: The reason of a post that is done without an effect.
@@ -427,7 +446,8 @@ class _Story:
         event = "order.shipped"
         if parcel.is_delivered and not is_corrected:
             event = "order.delivered"
-        notify = notify and event not in self.order.silent and self._is_news(at, is_dated=left_at is not None)
+        is_wanted = parcel.notify is not False and event not in self.order.silent
+        notify = notify and is_wanted and self._is_news(at, is_dated=left_at is not None)
         self._add(
             Change(
                 event,

@@ -42,11 +42,14 @@ _SELECT = """
         SELECT count(*) FROM (
             SELECT FROM connection_posts AS post
             WHERE post.source = shop.source AND post.state = 'waiting'
+              AND (due_at IS NULL OR due_at < statement_timestamp())
             LIMIT {most}
         ) AS row
     ) AS waiting, coalesce((
-        SELECT extract(epoch FROM statement_timestamp() - received_at)::float8 FROM connection_posts AS post
+        SELECT extract(epoch FROM statement_timestamp() - coalesce(due_at, received_at))::float8
+        FROM connection_posts AS post
         WHERE post.source = shop.source AND post.state = 'waiting'
+          AND (due_at IS NULL OR due_at < statement_timestamp())
         ORDER BY id LIMIT 1
     ), 0) AS waiting_seconds
     FROM shop_connections AS shop WHERE shop.state <> 'off'

@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from shop_connections import missing, posts
+from shop_connections import compare, process
 from shop_connections.http import ShopUnreachable
 from shop_connections.models import ShopConnection
 from shop_connections.platforms import PLATFORMS
@@ -50,7 +50,7 @@ def end(shop: ShopConnection, problem: str) -> None:
     ShopConnection.objects.filter(id=shop.id, live_at=shop.live_at).update(going_live=values)
     shop.going_live = values
     log.info("shop compared as it went live", source=shop.source, problem=problem)
-    posts.wake()
+    process.wake()
 
 
 def _live() -> QuerySet[ShopConnection]:
@@ -68,7 +68,7 @@ def _compare(shop: ShopConnection) -> None:
     problem = ""
     try:
         if shop.api_key:
-            missing.catch_up(shop, seconds=MOST_SECONDS)
+            compare.catch_up(shop, seconds=MOST_SECONDS)
         else:
             problem = WITHOUT_KEY
     except ShopUnreachable as unreachable:

@@ -153,8 +153,11 @@ class PostState(models.TextChoices):
 
 class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
     def waiting(self) -> ConnectionPostQuerySet:
-        """Return the posts that a worker has to process, of all connections."""
+        """Return the posts that a worker has to process, now or later, of all connections."""
         return self.filter(state=PostState.WAITING)
+
+    def due(self) -> ConnectionPostQuerySet:
+        return self.waiting().filter(Q(due_at=None) | Q(due_at__lte=Now()))
 
     def unusable(self) -> ConnectionPostQuerySet:
         return self.filter(state=PostState.UNUSABLE)
@@ -186,6 +189,8 @@ class ConnectionPost(models.Model):
     state = models.CharField(
         max_length=20, choices=PostState, default=PostState.WAITING, db_default="waiting", editable=False
     )
+    # When a post is processed again that has a parcel of which another post may say more.
+    due_at = models.DateTimeField(null=True, editable=False)
     # Our id of the order, and the keyed hash of each address in the body.
     order_id = models.UUIDField(null=True, editable=False)
     address_hashes = models.JSONField(default=list, db_default=[], editable=False)

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from django.http import HttpRequest, HttpResponse
 
 from shop_connections.models import ShopConnection
 from shop_connections.shop_order import ReadOrder, ShopHead, ShopOrder
 from shop_connections.woocommerce import client, read, signature
 from shop_connections.woocommerce.platform_emails import PLATFORM_EMAILS
 
+#: Answers a request below a connection's address.
+View = Callable[[HttpRequest, ShopConnection], HttpResponse]
+#: Whether a post is the shop's: yes, no, not known yet, or yes but about nothing that is stored.
+Verdict = Literal["yes", "no", "later", "other"]
+
 
 class Platform(NamedTuple):
-    """The functions of a platform's folder. None of them writes anything."""
+    """The functions of a platform's folder. Those about bodies write nothing."""
 
+    #: route(connection, rest): the view at `rest` below `/connect/<source>/`, "posts" if the shop posts to
+    #: it, or None for an unknown path.
+    route: Callable[[ShopConnection, str], View | Literal["posts"] | None]
     #: is_ping(body=, content_type=): whether an unsigned post only tries whether the address answers.
     is_ping: Callable[..., bool]
-    #: may_be_signed(headers=): whether a post with these headers could be signed, or such a ping.
+    #: may_be_signed(rest=, headers=): whether a post there with these headers could be signed, or such a
+    #: ping, or is read by a view. Reads nothing.
     may_be_signed: Callable[..., bool]
-    #: is_signed(body=, headers=, secret=): whether the signature of a post is that of its body.
-    is_signed: Callable[..., bool]
+    #: is_authentic(connection, body=, headers=). Raises `Unreadable`.
+    is_authentic: Callable[..., Verdict]
     #: Which order a body is about; None if it is about something else. Raises `Rejected`.
     read_head: Callable[[bytes], ShopHead | None]
     #: read(body, locale=): the order in a body; None if it is about something else. Raises `Rejected` only if
@@ -37,9 +48,10 @@ class Platform(NamedTuple):
 #: By `ShopConnection.platform`.
 PLATFORMS: dict[str, Platform] = {
     ShopConnection.Platform.WOOCOMMERCE: Platform(
+        route=lambda _, rest: None if rest else "posts",
         is_ping=signature.is_ping,
         may_be_signed=signature.may_be_signed,
-        is_signed=signature.is_signed,
+        is_authentic=signature.is_authentic,
         read_head=read.read_head,
         read=read.read_order,
         read_status=read.read_status,

@@ -1,7 +1,8 @@
 """`POST /connect/<source>`: store the posts of connected shops. config.urls includes `urlpatterns`.
 
-A post with a valid signature is stored and answered before it is understood. Most platforms turn a webhook
-off after a few refusals, and repeat nothing. Headers only carry the signature: it covers the body alone.
+A platform may have further addresses below it, or take posts at one of them alone. A post with a valid
+signature is stored and answered before it is understood. Most platforms turn a webhook off after a few
+refusals, and repeat nothing. Headers only carry the signature: it covers the body alone.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from runtime.database.ids import new_id
 from runtime.personal_data import hashes_in
 from runtime.process.cached_rows import CachedRows
 from runtime.texts import make_storable
-from shop_connections import metrics, posts
-from shop_connections.encryption import Unreadable, decrypt
+from shop_connections import metrics, process
+from shop_connections.encryption import Unreadable
 from shop_connections.models import ShopConnection
 from shop_connections.platforms import PLATFORMS, is_known, platform_of
 from shop_connections.services import is_name
@@ -85,8 +86,8 @@ _STORE = """
 
 
 @csrf_exempt
-def receive(request: HttpRequest, source: str) -> HttpResponse:
-    """Answer a shop's post. No content of a post may cause a 500."""
+def receive(request: HttpRequest, source: str, rest: str = "") -> HttpResponse:
+    """Answer a shop's request. No content of a post may cause a 500."""
     if not is_name(source):  # PostgreSQL would refuse a NUL
         return unknown_path(request)
     connection = None
@@ -94,10 +95,18 @@ def receive(request: HttpRequest, source: str) -> HttpResponse:
         connection = ShopConnection.objects.active().filter(source=source).first()
         if connection is None:
             return unknown_path(request)
+        if not is_known(connection):
+            detail = "This release does not know the shop's platform."
+            raise refusal(UNAVAILABLE, detail, **{"Retry-After": "60"})
+        view = platform_of(connection).route(connection, rest)
+        if view is None:
+            return unknown_path(request)
+        if view != "posts":
+            return view(request, connection)
         if request.method not in ("POST", "HEAD"):
             raise refusal(METHOD_NOT_ALLOWED, "Shops post their webhooks here.", Allow="POST, HEAD")
         if request.method == "POST":
-            return _take(request, connection)
+            return _take(request, connection, rest)
         return HttpResponse()
     except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
         if connection is not None and request.method == "POST":
@@ -105,19 +114,22 @@ def receive(request: HttpRequest, source: str) -> HttpResponse:
         return problem_response(error, {"request": request})
 
 
-def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
+def _take(request: HttpRequest, connection: ShopConnection, rest: str) -> HttpResponse:
     if int(request.headers.get("Content-Length") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         raise refusal(TOO_LARGE, f"A post has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes.")
-    if not is_known(connection):
-        raise refusal(UNAVAILABLE, "This release does not know the shop's platform.", **{"Retry-After": "60"})
     platform = platform_of(connection)
+    # Those that cannot be signed come without their body (web.front).
+    body = request.body if platform.may_be_signed(rest=rest, headers=request.headers) else b""
     try:
-        secret = decrypt(connection.secret)
+        verdict = platform.is_authentic(connection, body=body, headers=request.headers)
     except Unreadable as error:
         raise refusal(UNREADABLE, str(error), **{"Retry-After": "60"}) from error
-    # Those that cannot be signed come without their body (web.front).
-    body = request.body if platform.may_be_signed(headers=request.headers) else b""
-    if not platform.is_signed(body=body, headers=request.headers, secret=secret):
+    if verdict == "later":
+        detail = "The key of this signature is not known here yet. Nothing was stored."
+        raise refusal(UNAVAILABLE, detail, **{"Retry-After": "60"})
+    if verdict == "other":
+        return HttpResponse(status=202)
+    if verdict == "no":
         if platform.is_ping(body=body, content_type=request.content_type or ""):
             return HttpResponse()
         _note_refusal(connection)
@@ -127,7 +139,7 @@ def _take(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
         detail = f"At most {most} of this shop wait for a worker. Nothing was stored."
         raise refusal(OVERLOADED, detail, **{"Retry-After": "60"})
     metrics.POSTS.labels(connection.source, "stored").inc()
-    posts.wake()
+    process.wake()
     return HttpResponse(status=202)
 
 
@@ -155,7 +167,7 @@ def store_post(connection: ShopConnection, body: bytes) -> bool:
         "id": new_id(),
         "source": connection.source,
         "body": text,
-        "order_id": head and posts.find_order_id(connection, head),
+        "order_id": head and process.find_order_id(connection, head),
         "modified_at": head and head.modified_at,
         "address": head.address if head else "",
         "hashes": json.dumps(hashes_in(text)),
@@ -181,19 +193,26 @@ _PLATFORM_OF: CachedRows[str] = CachedRows(
 )
 
 
-def _may_be_signed(source: str, headers: Mapping[str, str]) -> bool:
+def _may_be_signed(place: str, headers: Mapping[str, str]) -> bool:
     """Return whether `receive` could take a post with these headers. Read nothing.
 
     A connection may be too new to be known here. All names that are not known share one name's places.
     """
+    source, _, rest = place.partition("/")
     name = (_PLATFORM_OF.value or {}).get(source)
     platforms = PLATFORMS.values() if name is None else filter(None, [PLATFORMS.get(name)])
-    return is_name(source) and any(platform.may_be_signed(headers=headers) for platform in platforms)
+    return is_name(source) and any(
+        platform.may_be_signed(rest=rest, headers=headers) for platform in platforms
+    )
 
 
-def _name_of(source: str) -> str:
+def _name_of(place: str) -> str:
+    source = place.partition("/")[0]
     return source if source in (_PLATFORM_OF.value or ()) else ""
 
 
 register_signed_posts(SignedPosts(prefix="/connect/", name_of=_name_of, may_be_signed=_may_be_signed))
-urlpatterns = [path("<str:source>", receive, name="connect")]
+urlpatterns = [
+    path("<str:source>", receive, name="connect"),
+    path("<str:source>/<path:rest>", receive),
+]

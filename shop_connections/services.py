@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from runtime.database.transactions import after_commit
 from runtime.names import Reserved, refuse_reserved
-from shop_connections import posts
+from shop_connections import process
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 
@@ -128,7 +128,7 @@ def change_state(*, id: uuid.UUID, to: str, live_at: dt.datetime | None = None) 
         shop.state, shop.live_at = to, live_at if to == State.LIVE else None
         shop.going_live, shop.updated_at = None, Now()
         shop.save(update_fields=["state", "live_at", "going_live", "updated_at"])
-    after_commit(posts.wake)
+    after_commit(process.wake)
     after_commit(lambda: log.info("connection changed", source=shop.source, state=to))
     return shop
 

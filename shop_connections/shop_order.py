@@ -44,6 +44,8 @@ class ShopParcel(NamedTuple):
     is_delivered: bool
     is_returned: bool
     lines: tuple[tuple[int, int], ...]  # (index of an item, quantity); empty if the shop does not say
+    #: Whether the shop wants the customer to hear of it. None if another post may still say so.
+    notify: bool | None = True
 
 
 class ShopHead(NamedTuple):
@@ -52,7 +54,9 @@ class ShopHead(NamedTuple):
     id: str
     key: str = ""  # differs for another order with the same id, of a shop that was set up again
     address: str = ""  # of the shop, by the order's own link
-    modified_at: dt.datetime | None = None  # by the shop's clock
+    #: By the shop's clock. None for a post that must not be left out for a newer one of the same order,
+    #: because it says more than the order as it is now.
+    modified_at: dt.datetime | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

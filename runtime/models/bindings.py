@@ -38,9 +38,9 @@ def binding_of(user: Any) -> Binding:
     """
     if user.is_superuser:
         return UNBOUND
-    binding: Binding | None = user.__dict__.get("_binding")
+    binding: Binding | None = getattr(user, "_binding", None)
     if binding is None:
         rows = UserBinding.objects.using(DEFAULT_DB_ALIAS).filter(user_id=user.pk)
         binding = Binding.of_words(rows.values_list("sources", flat=True).first() or ())
-        user.__dict__["_binding"] = binding
+        user._binding = binding  # a request's user passes it on to the row that `has_perm` gets
     return binding

@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from shop_connections.models import ConnectionPost, ConnectionPostQuerySet, PostState, ShopConnection
-from shop_connections.posts import retry, wake
+from shop_connections.process import retry, wake
 from web.admin.base import ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
 from web.admin.period import PeriodFilter
 

@@ -26,10 +26,10 @@ from notifications.models import CONTENT, EmailNotification
 from orders.models import Order
 from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
-from shop_connections import posts as posts_of_shops
+from shop_connections import process
 from shop_connections.clocks import clock_offset, describe_clock
+from shop_connections.compare import repair, try_key
 from shop_connections.encryption import KeyMissing, encrypt
-from shop_connections.missing import repair, try_key
 from shop_connections.models import TRIAL, ConnectionPost, ConnectionPostQuerySet, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.services import (
@@ -292,7 +292,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             "missing": posts.missing().count(),
             "checked_at": format_time(shop.checked_at) if shop.checked_at else "",
             "catching_up": shop.is_catching_up(timezone.now()),
-            "foreign": posts_of_shops.list_foreign(shop),
+            "foreign": process.list_foreign(shop),
             "clock": describe_clock(clock_offset(shop)),
             "may_change": self.has_change_permission(request, shop),
         }
@@ -326,7 +326,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             if shop.state == State.OFF:
                 raise ShopRefusal("The connection is off, and nothing of it is processed.")
             count = repair(source=shop.source)
-            posts_of_shops.wake()
+            process.wake()
             return f"Process {count} missing orders."
         if action in ("own", "vendors"):
             answer_parents(id=shop.id, are=action)
@@ -335,7 +335,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         if action in ("address", "copy"):
             address = request.POST.get("address", "")
             count = take_address(id=shop.id, address=address, is_copy=action == "copy")
-            posts_of_shops.wake()
+            process.wake()
             how = "are left out, as those of a copy" if action == "copy" else "are the shop's, too"
             return f"Posts from {address} {how}. Process {count} of them."
         if action not in (State.LIVE, State.TRIAL, State.OFF):

@@ -10,6 +10,10 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
+from typing import Literal
+
+from shop_connections.encryption import decrypt
+from shop_connections.models import ShopConnection
 
 #: Base64 of 32 bytes.
 _SIGNATURE = re.compile(r"[A-Za-z0-9+/]{43}=")
@@ -29,7 +33,14 @@ def is_signed(*, body: bytes, headers: Mapping[str, str], secret: str) -> bool:
     return bool(secret) and hmac.compare_digest(signature.strip().encode(), expected.encode())
 
 
-def may_be_signed(*, headers: Mapping[str, str]) -> bool:
+def is_authentic(
+    connection: ShopConnection, *, body: bytes, headers: Mapping[str, str]
+) -> Literal["yes", "no"]:
+    is_of_shop = is_signed(body=body, headers=headers, secret=decrypt(connection.secret))
+    return "yes" if is_of_shop else "no"
+
+
+def may_be_signed(*, rest: str = "", headers: Mapping[str, str]) -> bool:
     """Return whether a post with these headers could be signed, or a ping."""
     if _SIGNATURE.fullmatch(headers.get("X-WC-Webhook-Signature") or ""):
         return True

@@ -15,7 +15,7 @@ from django.utils import timezone
 from shop_connections.admin.shops import ShopForm
 from shop_connections.encryption import decrypt, encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from tests.kit.admin import POSTS, SHOPS
 from tests.kit.people import staff_client
 from tests.kit.plain_shop import KEY, body_of, connect, plain_shop, post

@@ -123,7 +123,7 @@ def test_a_list_is_filtered_by_shop(admin_client, settings):
     assert b"By shop" not in admin_client.get(MAILS).content
     settings.ORDER_SOURCES = ["shop-a", "shop-b"]
     orders = {source: make_order(source=source) for source in ("", "shop-a")}
-    mails = {source: make_mail(order_id=order.id) for source, order in orders.items()}
+    mails = {source: make_mail(order_id=order.id, source=source) for source, order in orders.items()}
     for shop, source in (("own orders", ""), ("shop-a", "shop-a")):
         assert listed(admin_client, ORDERS, shop=shop) == [orders[source].id]
         assert listed(admin_client, MAILS, shop=shop) == [mails[source].id]

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
+from django.http import JsonResponse
 from django.test import Client
 
-from shop_connections import encryption, receive
+from shop_connections import encryption, platforms, receive
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.api import assert_problem
-from tests.kit.plain_shop import SECRET, SOURCE, body_of, connect, plain_shop, post, sign
+from tests.kit.plain_shop import PLAIN, SECRET, SOURCE, body_of, connect, plain_shop, post, sign
 
 __all__ = ["plain_shop"]
 pytestmark = pytest.mark.django_db
@@ -133,3 +134,32 @@ class TestKeys:
 
     def test_a_secret_is_stored_encrypted(self, plain_shop):
         assert SECRET not in ShopConnection.objects.get().secret
+
+
+class TestPlatforms:
+    """What a platform may answer other than by storing a post at the connection's own address."""
+
+    def use(self, monkeypatch: pytest.MonkeyPatch, **functions: Any) -> None:
+        monkeypatch.setitem(platforms.PLATFORMS, "woocommerce", PLAIN._replace(**functions))
+
+    @pytest.mark.parametrize(("verdict", "status"), [("later", 503), ("other", 202), ("no", 401)])
+    def test_a_post_that_is_not_stored(self, plain_shop, monkeypatch, verdict, status):
+        self.use(monkeypatch, is_authentic=lambda *_, **__: verdict)
+        answer = post(BODY)
+        assert (answer.status_code, answer.get("Retry-After")) == (status, "60" if status == 503 else None)
+        assert nothing_stored()
+
+    def test_a_platform_has_its_own_paths_below_the_address_and_may_take_posts_there_alone(
+        self, plain_shop, monkeypatch
+    ):
+        views = {"key/manifest": lambda *_: JsonResponse({"id": SOURCE}), "key/posts": "posts"}
+        self.use(monkeypatch, route=lambda _, rest: views.get(rest))
+        client = Client()
+        assert client.get(f"/connect/{SOURCE}/key/manifest").json() == {"id": SOURCE}
+        assert post(BODY).status_code == 404
+        assert client.get(f"/connect/{SOURCE}/other/manifest").status_code == 404
+        assert nothing_stored()
+        at = f"/connect/{SOURCE}/key/posts"
+        signed = {"X-Signature": sign(BODY)}
+        assert client.post(at, BODY, content_type="application/json", headers=signed).status_code == 202
+        assert ConnectionPost.objects.count() == 1

@@ -19,10 +19,10 @@ from django.test import Client
 
 from events.consuming.envelope import read_json
 from shop_connections import platforms
-from shop_connections.encryption import encrypt
+from shop_connections.encryption import decrypt, encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.platforms import Platform
-from shop_connections.shop_order import ShopHead, ShopOrder
+from shop_connections.platforms import Platform, Verdict
+from shop_connections.shop_order import ShopHead, ShopOrder, ShopParcel
 from tests.kit.words import Rejected
 
 KEY = "k" * 40
@@ -34,8 +34,9 @@ def is_ping(*, body: bytes, content_type: str) -> bool:
     return body == b"webhook_id=7"
 
 
-def is_signed(*, body: bytes, headers: Mapping[str, str], secret: str) -> bool:
-    return hmac.compare_digest(sign(body, secret), headers.get("X-Signature", ""))
+def is_authentic(shop: ShopConnection, *, body: bytes, headers: Mapping[str, str]) -> Verdict:
+    signature = sign(body, decrypt(shop.secret))
+    return "yes" if hmac.compare_digest(signature, headers.get("X-Signature", "")) else "no"
 
 
 def sign(body: bytes, secret: str = SECRET) -> str:
@@ -46,7 +47,9 @@ def read_head(body: bytes) -> ShopHead | None:
     document = read_json(body)
     if "id" not in document:
         return None
-    return ShopHead(document["id"], modified_at=dt.datetime.fromisoformat(document["modified_at"]))
+    says_more = any(notify is not None for notify in document.get("parcels", {}).values())
+    modified_at = dt.datetime.fromisoformat(document["modified_at"])
+    return ShopHead(document["id"], modified_at=None if says_more else modified_at)
 
 
 def read(body: bytes, *, locale: str) -> ShopOrder | None:
@@ -83,13 +86,18 @@ def read(body: bytes, *, locale: str) -> ShopOrder | None:
         items=({"sku": "TEA", "name": "Tea", "quantity": 2, "unit_amount": 500},),
         charges=(),
         refunds=(),
+        parcels=tuple(
+            ShopParcel(id, f"T-{id}", "", "", None, False, False, (), notify)
+            for id, notify in document.get("parcels", {}).items()
+        ),
     )
 
 
 PLAIN = Platform(
+    route=lambda _, rest: None if rest else "posts",
     is_ping=is_ping,
     may_be_signed=lambda **_: True,
-    is_signed=is_signed,
+    is_authentic=is_authentic,
     read_head=read_head,
     read=read,
     read_status=str.strip,

@@ -4,7 +4,7 @@ A `World` is a shop with a dozen orders, of which some are older than the connec
 off, its posts are lost, doubled, late and shuffled, a copy of it posts, too, and in the middle it goes live.
 People and plug-ins change the orders (`Life`), and each change is news of which a customer must hear once:
 from the shop before the moment of going live, from us after it. The posts are read and compared as
-`shop_connections.posts` does it, but in memory.
+`shop_connections.process` does it, but in memory.
 
 `Life.expect` is the table "Who gets an e-mail" of docs/guides/webshops.md, written without a look at the
 code: what a post must tell, may tell, and the row that says so. Everything else must not be told.
@@ -176,7 +176,7 @@ class World:
         return time
 
     def find(self, head: ShopHead) -> tuple[str, Seen]:
-        """Return our name of an order, and what is here of it, as `shop_connections.posts` finds it."""
+        """Return our name of an order, and what is here of it, as `shop_connections.process` finds it."""
         is_other = self.keys.setdefault(head.id, head.key) != head.key
         name = f"{head.id} {head.key}" if is_other else head.id
         if name not in self.seen:
@@ -503,7 +503,7 @@ class Life:
                 self.differ("nobody forgotten", f"{each.kind} {each.key} is not known in the end")
 
     def store_history(self, at: dt.datetime) -> None:
-        """Store the order from the API as `shop_connections.missing` does, if it differs here."""
+        """Store the order from the API as `shop_connections.compare` does, if it differs here."""
         post = self.write(at, is_plain=True)
         name, differences = self.find(post.body, at, are_posts=False)
         if differences.changes:
@@ -564,7 +564,7 @@ class Life:
                 self.differ(row, f"{text}, {at:%d %H:%M:%S}")
 
     def take(self, body: bytes, at: dt.datetime) -> Counter[Email]:
-        """Process a post as `shop_connections.posts` does, and return the e-mails that leave."""
+        """Process a post as `shop_connections.process` does, and return the e-mails that leave."""
         world, connection = self.world, self.world.connection
         head = read_head(body)
         assert head is not None

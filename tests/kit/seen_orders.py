@@ -12,7 +12,7 @@ from orders.services import REPORTED_COLUMNS, REPORTED_TIMES
 from shop_connections.apply import parcel_of, row_of
 from shop_connections.changes import Change, Differences, Here, find_changes
 from shop_connections.models import ShopConnection
-from shop_connections.posts import NEVER
+from shop_connections.process import NEVER
 from shop_connections.woocommerce.read import read_order, read_status
 from tests.kit.woocommerce import FakeShop
 
@@ -63,7 +63,7 @@ class Seen:
         return self.save(self.find(body)) if read_order(body, locale="en") is not None else []
 
     def save(self, differences: Differences) -> list[str]:
-        """Save what a post changes as `shop_connections.posts` does."""
+        """Save what a post changes as `shop_connections.process` does."""
         self.doubts += differences.doubts
         told = [self._apply(differences, change) for change in differences.changes]
         if self.here is not None:

@@ -14,7 +14,7 @@ from notifications import suppression_files
 from notifications.providers import session, webhook
 from orders.api import events_in
 from orders.breakdown import MAX_ITEMS
-from shop_connections import changes, http, missing, posts
+from shop_connections import changes, compare, http, process
 from shop_connections.woocommerce import client
 
 PAGE = Path(__file__).parents[2] / "docs/reference/limits.md"
@@ -26,7 +26,7 @@ READERS: dict[str, tuple[float | None, float | None, float | None, float | None]
     "event, from a broker or in a list": (base.LARGEST, None, 1, None),
     "read of a stream (Redis)": (redis.BATCH_BYTES, redis.BATCH, redis.BATCH, None),
     "read of Kafka": (None, kafka.BATCH, kafka.BATCH, None),
-    "post of a connected shop": (BODY, None, changes.MOST_CHANGES, posts.MOST_SECONDS),
+    "post of a connected shop": (BODY, None, changes.MOST_CHANGES, process.MOST_SECONDS),
     "answer of a shop's API, also of what gzip makes of it": (
         http.MOST_BYTES,
         client.PAGE_SIZE,
@@ -36,11 +36,11 @@ READERS: dict[str, tuple[float | None, float | None, float | None, float | None]
     "order in it": (BODY, None, 1, None),
     "comparison of a shop while others wait": (
         None,
-        missing.MOST_MISSING,
-        missing.MOST_MISSING,
-        missing.MOST_SHOP_SECONDS,
+        compare.MOST_MISSING,
+        compare.MOST_MISSING,
+        compare.MOST_SHOP_SECONDS,
     ),
-    "comparison of all shops": (missing.MOST_HELD_BYTES, None, None, missing.MOST_SECONDS),
+    "comparison of all shops": (compare.MOST_HELD_BYTES, None, None, compare.MOST_SECONDS),
     "webhook's post of a provider": (BODY, webhook.MOST_EVENTS, None, None),
     "answer of a provider": (session.MOST_BYTES, None, None, None),
     "file of suppressions, CSV": (suppression_files.MOST_CSV_BYTES, None, None, None),
@@ -69,4 +69,4 @@ def test_each_reader_has_a_limit_of_the_whole(name):
 
 
 def test_the_time_for_a_posts_changes_leaves_some_for_the_one_that_takes_their_place():
-    assert posts._CHANGES_SECONDS < posts.MOST_SECONDS
+    assert process._CHANGES_SECONDS < process.MOST_SECONDS

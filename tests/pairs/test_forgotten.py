@@ -12,10 +12,10 @@ from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from shop_connections.compare import compare_shop
 from shop_connections.encryption import encrypt
-from shop_connections.missing import compare
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from tests.kit.api import Api, make_token, order_body
 from tests.kit.events import SHOP, give, handle, received, told
 from tests.kit.people import BOB, PAYMENT, erase, grep
@@ -116,7 +116,7 @@ def test_an_erased_person_is_in_no_table_and_no_later_post_brings_them_back(shop
     assert not ConnectionPost.objects.exclude(state="done").exists()
     shop.edit(posted[0], status="completed")
     shop.waiting.clear()
-    assert compare(ShopConnection.objects.get(source=SOURCE)).missing == []
+    assert compare_shop(ShopConnection.objects.get(source=SOURCE)).missing == []
     assert secrets_left() == {}
     assert not Order.objects.filter(name__contains="Farnsworth").exists()
     again = api.post("/api/v1/orders", body, key="placed")

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.apps import apps
-from django.contrib.auth.backends import BaseBackend
 from django.contrib.auth.models import Group, Permission
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
@@ -28,16 +27,19 @@ def shop_rights() -> frozenset[str]:
     return frozenset(name for config in configs for name in getattr(config, "shop_rights", ()))
 
 
-class BindingBackend(BaseBackend):
+class BindingBackend:
     """Refuses to a bound user what reaches over all shops. It stands before the backend that grants.
 
     It also notes the permission that was asked last, which a refused page then names.
     """
 
+    def authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        """Know nobody: Django asks each backend."""
+
     def has_perm(self, user_obj: Any, perm: str, obj: Any = None) -> bool:
         """Raise `PermissionDenied`, which asks no other backend, or return False, which asks the next one."""
         if user_obj.is_authenticated:
-            user_obj.__dict__["_last_asked"] = perm
+            user_obj._last_asked = perm
             if perm not in shop_rights() and not binding_of(user_obj).is_unbound:
                 raise PermissionDenied
         return False
@@ -56,7 +58,8 @@ def require_unbound(request: HttpRequest) -> None:
 
 def describe_refusal(request: HttpRequest) -> str:
     """Say which permission the user was asked for last and lacks, and who has it."""
-    return describe_missing(request, asked) if (asked := request.user.__dict__.get("_last_asked", "")) else ""
+    asked = getattr(request.user, "_last_asked", "")
+    return describe_missing(request, asked) if asked else ""
 
 
 def describe_missing(request: HttpRequest, permission: str) -> str:

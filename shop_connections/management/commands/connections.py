@@ -11,10 +11,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from runtime.jobs.work import waker
+from shop_connections.compare import compare_shop, repair
 from shop_connections.http import ShopUnreachable
-from shop_connections.missing import compare, repair
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
-from shop_connections.posts import wake
+from shop_connections.process import wake
 
 _UNITS = {"m": dt.timedelta(minutes=1), "h": dt.timedelta(hours=1), "d": dt.timedelta(days=1)}
 
@@ -97,7 +97,7 @@ class Command(BaseCommand):
         if is_repair:
             _check_active(shop, "nothing of it is processed")
         try:
-            comparison = compare(shop, since=timezone.now() - int(match[1]) * _UNITS[match[2]])
+            comparison = compare_shop(shop, since=timezone.now() - int(match[1]) * _UNITS[match[2]])
         except ShopUnreachable as problem:
             raise CommandError(str(problem)) from problem
         for missing in comparison.missing:

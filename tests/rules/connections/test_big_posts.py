@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from shop_connections import posts
+from shop_connections import process
 from shop_connections.changes import MOST_CHANGES
 from shop_connections.models import ConnectionPost
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from tests.kit.plain_shop import SOURCE, body_of, plain_shop, post
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, our_id
@@ -157,8 +157,8 @@ def test_no_order_becomes_unusable_by_its_size(shop, filling):
 def test_changes_that_take_too_long_are_stored_as_one(plain_shop, monkeypatch):
     names = ["placed", "paid", "completed"]
     post(body_of("A-1001", *names))
-    monkeypatch.setattr(posts, "_CHANGES_SECONDS", -1.0)
-    assert posts.process_next(SOURCE) == "done"
+    monkeypatch.setattr(process, "_CHANGES_SECONDS", -1.0)
+    assert process.process_next(SOURCE) == "done"
     order = Order.objects.get(id=our_id(source=SOURCE, id="A-1001"))
     assert order.status == "completed" and not EmailNotification.objects.exists()
     assert "changes: The post has 1 of them." in json.dumps(order.warnings)

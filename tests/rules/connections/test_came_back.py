@@ -6,9 +6,9 @@ import datetime as dt
 
 import pytest
 
-from shop_connections.missing import compare, repair
+from shop_connections.compare import compare_shop, repair
 from shop_connections.models import ConnectionPost
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from tests.kit.people import ANN, erase, grep
 from tests.kit.plain_shop import body_of, plain_shop, post
 from tests.kit.words import Order
@@ -34,8 +34,8 @@ def test_a_comparison_finds_a_lost_order_only_if_it_was_placed_after_the_erasure
     erase(ANN, force=True)
     plain_shop.refresh_from_db()
     lost = [placed("A-2", days_ago=days_ago)]
-    monkeypatch.setattr("shop_connections.missing._read", lambda *_: [(body, None) for body in lost])
-    assert [each.order_id for each in compare(plain_shop).missing] == stored
+    monkeypatch.setattr("shop_connections.compare._read", lambda *_: [(body, None) for body in lost])
+    assert [each.order_id for each in compare_shop(plain_shop).missing] == stored
     assert bool(grep(ANN)) is bool(stored)
     repair(source=plain_shop.source)
     process_waiting(seconds=60)

@@ -10,12 +10,12 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from shop_connections import going_live, missing
+from shop_connections import compare, going_live
+from shop_connections.compare import compare_shop
 from shop_connections.encryption import encrypt
 from shop_connections.http import ShopUnreachable
-from shop_connections.missing import compare
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.posts import OF_TRIAL, process_waiting
+from shop_connections.process import OF_TRIAL, process_waiting
 from shop_connections.services import change_state
 from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.woocommerce import FakeShop
@@ -119,7 +119,7 @@ def test_an_order_saved_since_then_is_left_to_its_post_which_is_told(shop):
 
 def test_what_an_earlier_comparison_found_is_history_then(shop):
     lose_a_refund(shop)
-    assert len(compare(row()).missing) == 1
+    assert len(compare_shop(row()).missing) == 1
     go_live(shop)
     going_live.compare_all()
     assert not ConnectionPost.objects.missing().exists()
@@ -151,9 +151,9 @@ def test_without_it_the_posts_go_on_and_the_page_and_the_timeline_say_so(
     shop.edit(id)
     deliver(shop)
     if how == "away":
-        monkeypatch.setattr(missing, "catch_up", fail)
+        monkeypatch.setattr(compare, "catch_up", fail)
     if how == "a fault":
-        monkeypatch.setattr(missing, "catch_up", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr(compare, "catch_up", lambda *_, **__: 1 / 0)
     if how == "dead":
         began_at = timezone.now() - dt.timedelta(seconds=going_live.MOST_SECONDS + 1)
         ShopConnection.objects.update(going_live={"began_at": began_at.isoformat()})
@@ -187,7 +187,7 @@ def test_an_order_of_the_weeks_before_the_connection_is_mailed_about_its_next_ch
     ShopConnection.objects.update(created_at=timezone.now(), checked_at=None)
     id = shop.place()
     shop.waiting.clear()
-    compare(row())
+    compare_shop(row())
     process_waiting(seconds=60)
     assert emails() == []
     go_live(shop)

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from shop_connections import missing
-from shop_connections.encryption import encrypt
-from shop_connections.http import OutOfTime, ShopApi
-from shop_connections.missing import (
+from shop_connections import compare
+from shop_connections.compare import (
     COMPARED,
     EVERY,
     MOST_SECONDS,
     MOST_SHOP_SECONDS,
     Comparison,
-    compare,
     compare_all,
+    compare_shop,
 )
+from shop_connections.encryption import encrypt
+from shop_connections.http import OutOfTime, ShopApi
 from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.http import serve
 from tests.kit.plain_shop import KEY, SOURCE, connect
@@ -78,13 +78,13 @@ def test_one_whose_time_is_over_stores_what_it_found_and_goes_on_there(shop, mon
     for _ in range(120):
         shop.place()
     end_after(monkeypatch, 1)
-    comparison = compare(row())
+    comparison = compare_shop(row())
     assert (comparison.read, comparison.is_whole) == (50, False)
     assert ConnectionPost.objects.missing().count() == 50
     assert row().checked_at is None and row().check_problem == ""
     monkeypatch.undo()
     later = timezone.now()
-    assert compare(row()).is_whole
+    assert compare_shop(row()).is_whole
     assert len(shop.requests) == 1 + 2
     assert ConnectionPost.objects.missing().count() == 120
     assert row().unfinished is None
@@ -96,16 +96,16 @@ def test_it_looks_at_the_time_between_orders(shop, monkeypatch):
     for _ in range(50):
         shop.place()
     judged: list[int] = []
-    whole: Callable[..., bool] = missing._judge
+    whole: Callable[..., bool] = compare._judge
 
     def judge(*arguments: Any, **more: Any) -> bool:
         judged.append(1)
         if len(judged) == 3:
-            replace_time(monkeypatch, missing, monotonic=lambda: float("inf"))
+            replace_time(monkeypatch, compare, monotonic=lambda: float("inf"))
         return whole(*arguments, **more)
 
-    monkeypatch.setattr(missing, "_judge", judge)
-    comparison = compare(row())
+    monkeypatch.setattr(compare, "_judge", judge)
+    comparison = compare_shop(row())
     monkeypatch.undo()
     assert len(judged) == 3 and not comparison.is_whole
     assert ConnectionPost.objects.missing().count() == 3
@@ -120,7 +120,7 @@ def test_a_shop_that_answers_no_page_in_time_is_a_problem(shop, monkeypatch):
 def test_an_order_with_too_many_bytes_is_named(shop):
     shop.place(meta_data=[{"key": "k", "value": "x" * 1_000_000}])
     shop.place()
-    assert len(compare(row()).missing) == 1
+    assert len(compare_shop(row()).missing) == 1
     assert row().check_problem == "1 of its orders have more than 1,000,000 bytes, and were left out."
     assert row().checked_at is not None
 
@@ -139,12 +139,12 @@ def test_a_shop_that_redirects_to_no_address_fails_alone(shop, location):
 
 def test_a_fault_of_ours_fails_one_shop_alone(shop, monkeypatch):
     add(shop.address, source="shop-a")
-    whole: Callable[..., Comparison] = missing.compare
+    whole: Callable[..., Comparison] = compare.compare_shop
 
     def fail(shop: ShopConnection, **options: Any) -> Comparison:
         return whole(shop, **options) if shop.source == SOURCE else [][0]
 
-    monkeypatch.setattr(missing, "compare", fail)
+    monkeypatch.setattr(compare, "compare_shop", fail)
     shop.place()
     compare_all()
     assert "the log says why" in ShopConnection.objects.get(source="shop-a").check_problem
@@ -164,8 +164,8 @@ class TestTime:
             tried.append((shop.source, seconds))
             now[0] += seconds
 
-        replace_time(monkeypatch, missing, monotonic=lambda: now[0])
-        monkeypatch.setattr(missing, "compare", spend)
+        replace_time(monkeypatch, compare, monotonic=lambda: now[0])
+        monkeypatch.setattr(compare, "compare_shop", spend)
         yield tried
         monkeypatch.undo()
 
@@ -194,7 +194,7 @@ class TestTime:
 def test_of_several_workers_one_compares(monkeypatch):
     add("https://shop.example")
     compared: list[str] = []
-    monkeypatch.setattr(missing, "compare", lambda shop, **_: compared.append(shop.source))
-    monkeypatch.setattr(missing, "is_due", lambda: True)  # as if all had asked at the same moment
+    monkeypatch.setattr(compare, "compare_shop", lambda shop, **_: compared.append(shop.source))
+    monkeypatch.setattr(compare, "is_due", lambda: True)  # as if all had asked at the same moment
     together(4, lambda _: compare_all())
     assert compared == [SOURCE]

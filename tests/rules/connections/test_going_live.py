@@ -11,7 +11,7 @@ import pytest
 
 from shop_connections.encryption import encrypt
 from shop_connections.models import ShopConnection
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, our_id

@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from orders.models import Shipment
 from retention.purge import purge, rules
+from shop_connections.compare import compare_shop
 from shop_connections.encryption import encrypt
-from shop_connections.missing import compare
 from shop_connections.models import ConnectionPost
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from tests.kit.people import ANN, BOB, erase, export, grep
 from tests.kit.plain_shop import KEY, body_of, connect, plain_shop, post
 from tests.kit.woocommerce import FakeShop
@@ -121,8 +121,8 @@ def test_a_comparison_stores_nothing_of_an_erased_person(plain_shop, monkeypatch
     bodies = [
         body_of(id, changes=[("cancelled", {"email": email})]) for id, email in (("A-1", ANN), ("A-2", BOB))
     ]
-    monkeypatch.setattr("shop_connections.missing._read", lambda *_: [(body, None) for body in bodies])
-    assert [each.order_id for each in compare(plain_shop).missing] == ["A-2"]
+    monkeypatch.setattr("shop_connections.compare._read", lambda *_: [(body, None) for body in bodies])
+    assert [each.order_id for each in compare_shop(plain_shop).missing] == ["A-2"]
     assert grep(ANN) == []
 
 

@@ -12,14 +12,14 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from shop_connections import missing
+from shop_connections import compare
+from shop_connections.compare import compare_all, compare_shop, repair
 from shop_connections.encryption import encrypt
 from shop_connections.http import ShopUnreachable
 from shop_connections.management.commands import connections as command
-from shop_connections.missing import compare, compare_all, repair
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.platforms import PLATFORMS
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.waiting import replace_time
 from tests.kit.woocommerce import FakeShop
@@ -67,7 +67,7 @@ def test_a_shop_without_lost_posts_has_nothing_missing(shop):
     for _ in range(5):
         shop.complete(shop.place())
     deliver(shop)
-    assert compare(row()).missing == []
+    assert compare_shop(row()).missing == []
     assert row().checked_at is not None
     assert "ChangesMissed" not in active_codes()
 
@@ -88,7 +88,7 @@ def test_lost_posts_are_named_and_made_up_for_once(shop):
     process_waiting(seconds=60)
     for id in (lost, half, whole):
         assert state_of(id) == shop.truth(id)[:3]
-    assert compare(row()).missing == []
+    assert compare_shop(row()).missing == []
     assert repair(source=SOURCE) == 0
     assert "ChangesMissed" not in active_codes()
     assert set(EmailNotification.objects.values_list("status", flat=True)) == {"pending"}
@@ -97,20 +97,20 @@ def test_lost_posts_are_named_and_made_up_for_once(shop):
 def test_what_is_missing_stays_until_it_is_made_up_for(shop):
     id = shop.place()
     shop.waiting.clear()
-    compare(row())
+    compare_shop(row())
     shop.orders[id]["date_modified_gmt"] = "2020-01-01T00:00:00"  # no later list has it
-    assert len(compare(row(), sleep=lambda _: None).missing) == 1
+    assert len(compare_shop(row(), sleep=lambda _: None).missing) == 1
     assert ConnectionPost.objects.missing().count() == 1
 
 
 def test_a_post_that_comes_late_makes_up_for_it(shop):
     id = shop.place()
     posts = shop.deliveries()
-    assert len(compare(row()).missing) == 1
+    assert len(compare_shop(row()).missing) == 1
     for post in posts:
         send(*post)
     process_waiting(seconds=60)
-    assert compare(row()).missing == []
+    assert compare_shop(row()).missing == []
     assert repair(source=SOURCE) == 0
     assert state_of(id) == ("paid", 0, ("order.paid",))
 
@@ -119,7 +119,7 @@ def test_an_email_that_is_too_old_becomes_a_dead_letter(shop, settings):
     settings.EMAIL_MAX_AGE_HOURS = 1
     shop.place()
     shop.waiting.clear()
-    compare(row())
+    compare_shop(row())
     repair(source=SOURCE)
     process_waiting(seconds=60)
     email = EmailNotification.objects.get()
@@ -129,10 +129,10 @@ def test_an_email_that_is_too_old_becomes_a_dead_letter(shop, settings):
 def test_a_shop_that_refuses_our_key_is_named_and_keeps_what_was_missing(shop):
     shop.place()
     shop.waiting.clear()
-    compare(row())
+    compare_shop(row())
     shop.key_secret = "cs_other"
     with pytest.raises(ShopUnreachable):
-        compare(row(), sleep=lambda _: None)
+        compare_shop(row(), sleep=lambda _: None)
     assert row().check_problem
     assert ConnectionPost.objects.missing().count() == 1
 
@@ -141,19 +141,19 @@ def test_a_short_look_back_leaves_the_time_before_it_to_the_next_comparison(shop
     ShopConnection.objects.update(checked_at=timezone.now() - dt.timedelta(hours=20))
     shop.place()  # six hours ago
     shop.waiting.clear()
-    assert compare(row(), since=timezone.now() - dt.timedelta(minutes=30)).missing == []
-    assert len(compare(row()).missing) == 1
+    assert compare_shop(row(), since=timezone.now() - dt.timedelta(minutes=30)).missing == []
+    assert len(compare_shop(row()).missing) == 1
 
 
 def test_missing_orders_beyond_those_that_are_stored_come_with_the_next_comparisons(shop, monkeypatch):
-    monkeypatch.setattr(missing, "MOST_MISSING", 2)
+    monkeypatch.setattr(compare, "MOST_MISSING", 2)
     ShopConnection.objects.update(checked_at=timezone.now() - dt.timedelta(hours=20))
     for _ in range(5):
         shop.place()
     shop.waiting.clear()
     repaired = []
     for _ in range(4):
-        compare(row())
+        compare_shop(row())
         repaired.append(repair(source=SOURCE))
         process_waiting(seconds=60)
     assert repaired == [2, 2, 1, 0]
@@ -164,16 +164,16 @@ def test_missing_orders_beyond_those_that_are_stored_come_with_the_next_comparis
 def test_what_is_sent_on_or_erased_during_a_comparison_is_missing_no_more(shop, monkeypatch, change):
     id = shop.place()
     shop.waiting.clear()
-    compare(row())
+    compare_shop(row())
     shop.orders[id]["date_modified_gmt"] = "2020-01-01T00:00:00"  # no later list has it
-    whole = missing._find_missing
+    whole = compare._find_missing
 
     def find(*arguments: Any) -> Any:
         ConnectionPost.objects.update(**change)
         return whole(*arguments)
 
-    monkeypatch.setattr(missing, "_find_missing", find)
-    compare(row())
+    monkeypatch.setattr(compare, "_find_missing", find)
+    compare_shop(row())
     assert not ConnectionPost.objects.missing().exists()
 
 
@@ -197,7 +197,7 @@ def test_orders_of_the_time_before_the_connection_are_no_loss(shop):
     id = shop.place()
     shop.waiting.clear()
     ShopConnection.objects.update(created_at=timezone.now(), checked_at=None)
-    assert compare(row()).missing == []
+    assert compare_shop(row()).missing == []
     process_waiting(seconds=60)
     assert state_of(id) == ("paid", 0, ())
     shop.cancel(id)

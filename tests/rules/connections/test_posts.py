@@ -14,10 +14,10 @@ from notifications.changes.turns import find_overtaken
 from notifications.content.copies import NotCopied, copy_email
 from notifications.events import TOPICS
 from runtime.process import cached_rows
-from shop_connections import posts
+from shop_connections import process
 from shop_connections.changes import LATE
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.posts import process_next, process_waiting, retry
+from shop_connections.process import process_next, process_waiting, retry
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import told
 from tests.kit.plain_shop import SOURCE, body_of, come_at_once, connect, plain_shop, post
@@ -229,7 +229,7 @@ class TestOneAtATime:
         for source, order_id in ((SOURCE, "A-1"), (SOURCE, "A-2"), (SOURCE, "A-3"), ("shop-x", "B-1")):
             post(body_of(order_id, "placed"), source=source)
         done = []
-        monkeypatch.setattr(posts, "_tell", lambda row, result: done.append(row.reference))
+        monkeypatch.setattr(process, "_tell", lambda row, result: done.append(row.reference))
         assert process_waiting(seconds=60) == "none"
         assert done == ["A-1", "B-1", "A-2", "A-3"]
 

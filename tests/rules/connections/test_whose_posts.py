@@ -12,10 +12,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from shop_connections import going_live, missing
+from shop_connections import compare, going_live
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.posts import process_waiting
+from shop_connections.process import process_waiting
 from shop_connections.services import MOST_ADDRESSES
 from shop_connections.woocommerce.signature import sign
 from tests.kit.plain_shop import KEY, SOURCE, connect
@@ -221,7 +221,7 @@ class TestAPlatformThatThisReleaseDoesNotKnow:
         assert Order.objects.count() == 1
 
     def test_it_is_compared_with_nothing_and_disturbs_no_other(self, shop, admin_client):
-        assert not missing.is_due() and not going_live.compare_all() and not missing.compare_all()
+        assert not compare.is_due() and not going_live.compare_all() and not compare.compare_all()
         id = ShopConnection.objects.get(source="later").id
         url = reverse("admin:connections_shopconnection_change", args=[id])
         page = admin_client.get(url, follow=True).content.decode()

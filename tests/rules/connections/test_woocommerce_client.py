@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from shop_connections import http
+from shop_connections.compare import MOST_HELD_BYTES
 from shop_connections.http import OutOfTime, ShopUnreachable, is_public
-from shop_connections.missing import MOST_HELD_BYTES
 from shop_connections.shop_order import ReadOrder
 from shop_connections.woocommerce import client
 from shop_connections.woocommerce.client import PAGE_SIZE, read_orders

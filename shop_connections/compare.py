@@ -32,13 +32,13 @@ from runtime.models import Heartbeat
 from runtime.personal_data import hashes_in
 from runtime.texts import make_storable
 from shop_connections.apply import read_here
-from shop_connections.changes import find_changes
+from shop_connections.changes import due_at, find_changes
 from shop_connections.clocks import clock_offset
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.http import OutOfTime, ShopUnreachable
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
-from shop_connections.posts import find_order_id, is_of_erased
+from shop_connections.process import find_order_id, is_of_erased
 from shop_connections.shop_order import ReadOrder, ShopHead
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,7 @@ class Comparison(NamedTuple):
     is_whole: bool  # or else the time was over, or no more can be stored
 
 
-def compare(
+def compare_shop(
     shop: ShopConnection,
     *,
     since: dt.datetime | None = None,
@@ -193,7 +193,7 @@ def _compare_alone(id: uuid.UUID, *, seconds: float) -> None:
         return
     shop = ShopConnection.objects.get(id=id)
     try:
-        compare(shop, seconds=seconds)
+        compare_shop(shop, seconds=seconds)
     except ShopUnreachable:
         pass  # its page says why
     except (OperationalError, InterfaceError):
@@ -342,12 +342,12 @@ def _find_missing(
         there = platform_of(shop).read(body, locale=default_locale(source=shop.source))
         if there is None:
             return None
-        differences = find_changes(
-            read_here(order) if order is not None else None,
-            there.on_our_clock(offset, received_at=now),
-            shop=shop,
-            received_at=now,
-        )
+        here = read_here(order) if order is not None else None
+        there = there.on_our_clock(offset, received_at=now)
+        later = due_at(here, there, source=shop.source, received_at=now)
+        if later is not None and later > now:
+            return None  # a post may still say more of it
+        differences = find_changes(here, there, shop=shop, received_at=now)
     except Exception as error:  # an order that nobody foresaw must not hide the others
         if not isinstance(error, Rejected):
             log.exception("an order of a shop cannot be read", source=shop.source, order=order_id)

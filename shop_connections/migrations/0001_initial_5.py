@@ -36,6 +36,7 @@ class Migration(migrations.Migration):
                         editable=False,
                     ),
                 ),
+                ("due_at", models.DateTimeField(editable=False, null=True)),
                 ("order_id", models.UUIDField(editable=False, null=True)),
                 ("address_hashes", models.JSONField(default=list, db_default=[], editable=False)),
                 ("modified_at", models.DateTimeField(editable=False, null=True)),

@@ -38,7 +38,7 @@ from runtime.telemetry import context
 from runtime.texts import make_storable
 from shop_connections import metrics
 from shop_connections.apply import TooSlow, read_here, save_changes
-from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, find_changes
+from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, due_at, find_changes
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
@@ -58,8 +58,16 @@ MOST_SEEN = 10
 MOST_FOREIGN = 10
 #: When a worker looks again that met another one at work.
 AGAIN_SECONDS = 1.0
-_WRITTEN = ("state", "done_at", "reason", "order_id", "reference", "address")
-Step = Literal["done", "unusable", "none", "busy"]
+_WRITTEN = ("state", "done_at", "due_at", "reason", "order_id", "reference", "address")
+#: What became of a post, or why there was none.
+Step = Literal["done", "later", "unusable", "none", "busy"]
+
+
+_RESULTS: dict[PostState, Step] = {
+    PostState.DONE: "done",
+    PostState.WAITING: "later",
+    PostState.UNUSABLE: "unusable",
+}
 
 
 def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
@@ -71,8 +79,8 @@ def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
         return "none"  # the poll looks again
     until = time.monotonic() + seconds
     cached_rows.load()  # a handler must not wait for other reads while it holds a lock
-    waiting = ConnectionPost.objects.waiting().order_by("source")
-    sources = list(waiting.values_list("source", flat=True).distinct())
+    due = ConnectionPost.objects.due().order_by("source")
+    sources = list(due.values_list("source", flat=True).distinct())
     is_busy = False
     while sources and time.monotonic() < until:
         for source in list(sources):  # one of each: a shop with many posts must not stop the others
@@ -88,7 +96,7 @@ def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
 def is_waiting() -> bool:
     """Return whether a post of an active connection waits."""
     active = ShopConnection.objects.active().values("source")
-    return ConnectionPost.objects.waiting().filter(source__in=active).exists()
+    return ConnectionPost.objects.due().filter(source__in=active).exists()
 
 
 def process_some() -> bool:
@@ -115,7 +123,7 @@ def process_next(source: str) -> Step:
         if not _lock(source):
             return "busy"
         shop = ShopConnection.objects.active().filter(source=source, platform__in=PLATFORMS).first()
-        posts = ConnectionPost.objects.waiting().filter(source=source).order_by("-is_history", "id")
+        posts = ConnectionPost.objects.due().filter(source=source).order_by("-is_history", "id")
         if shop is not None and shop.is_catching_up(timezone.now()):
             posts = posts.filter(Q(is_history=True) | Q(received_at__lt=shop.live_at))
         post = posts.select_for_update().first() if shop is not None else None
@@ -123,10 +131,11 @@ def process_next(source: str) -> Step:
             return "none"
         turn = _find_turn(post, shop)
         if turn.newest != post.id:
-            post = posts.select_for_update().get(id=turn.newest)
+            post = ConnectionPost.objects.waiting().select_for_update().get(id=turn.newest)
         try:
             _process_or_repeat(post, shop)
-            post.state, post.done_at = PostState.DONE, Now()
+            if post.due_at is None or post.due_at <= timezone.now():
+                post.state, post.done_at = PostState.DONE, Now()
             _end_older(turn.older)
         except Exception as error:
             if isinstance(error, OperationalError | InterfaceError) or is_refusing(error):
@@ -137,7 +146,7 @@ def process_next(source: str) -> Step:
                 log.exception("a shop's post cannot be used", source=source, post=str(post.id))
             post.state, post.reason = PostState.UNUSABLE, make_storable(explain(error))[:1000]
         post.save(update_fields=_WRITTEN)
-        result: Step = "done" if post.state == PostState.DONE else "unusable"
+        result = _RESULTS[PostState(post.state)]
         if is_of_erased(post.order_id, post.address_hashes):
             ConnectionPost.objects.filter(id=post.id).erase()
             post.reason = ""  # it may quote the body
@@ -295,6 +304,9 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         if order is not None and order.source != shop.source:
             raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {shop.source}")
         here = read_here(order) if order is not None else None
+        post.due_at = due_at(here, there, source=shop.source, received_at=post.received_at)
+        if post.due_at is not None and post.due_at > timezone.now():
+            return
         differences = find_changes(
             here,
             there,
@@ -356,6 +368,8 @@ def _first_post_at(post: ConnectionPost) -> dt.datetime | None:
 
 
 def _tell(post: ConnectionPost, result: Step) -> None:
+    if result == "later":
+        return
     counted = "processed" if result == "done" else result
     metrics.POSTS.labels(post.source, counted).inc()
     if result == "unusable":
