@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -118,7 +119,8 @@ class TestAdmin:
         return staff_client(*permissions)
 
     def lifting(self, row: Suppression, **more: str) -> dict[str, Any]:
-        return {"action": "lift", "_selected_action": [str(row.id)], "confirmed": "yes", "reason": "ok"} | more
+        chosen = {"action": "lift", "_selected_action": [str(row.id)]}
+        return chosen | {"confirmed": "yes", "reason": "ok"} | more
 
     def test_after_a_complaint_an_operator_lifts_it_and_the_page_says_so(self):
         suppress([SuppressionReason("a@example.com", COMPLAINT, "postmark")])
