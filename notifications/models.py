@@ -298,6 +298,13 @@ class EmailNotification(Partitioned):
             models.Index(
                 F("source"), F("id").desc(), name="emailnotification_source", condition=~Q(source="")
             ),
+            # a shop's dead letters, and their causes
+            models.Index(
+                F("source"),
+                F("id").desc(),
+                name="emailnotification_source_dead",
+                condition=Q(status=Status.DEAD_LETTERED) & ~Q(source=""),
+            ),
             # the admin's search box
             HashIndex(fields=["correlation_id"], name="emailnotification_correlated"),
             HashIndex(

@@ -16,4 +16,13 @@ class Migration(migrations.Migration):
                 F("source"), F("id").desc(), name="emailnotification_source", condition=~Q(source="")
             ),
         ),
+        AddPartitionedIndex(
+            "emailnotification",
+            models.Index(
+                F("source"),
+                F("id").desc(),
+                name="emailnotification_source_dead",
+                condition=Q(status="dead_lettered") & ~Q(source=""),
+            ),
+        ),
     ]
