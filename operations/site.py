@@ -141,10 +141,11 @@ class Site(admin.AdminSite):
 
     def _describe_refusal(self, request: HttpRequest, view: Any) -> str:
         """Name the permission to view the page if the user lacks it, else the one that was asked last."""
+        refusal = describe_refusal(request)
         page = getattr(view, "__self__", None)
         if isinstance(page, admin.ModelAdmin) and not page.has_view_permission(request):
             return describe_missing(request, f"{page.opts.app_label}.view_{page.opts.model_name}")
-        return describe_refusal(request)
+        return refusal
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         context = super().each_context(request)

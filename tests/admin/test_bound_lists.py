@@ -34,9 +34,9 @@ def fill() -> None:
             INSERT INTO orders (id, source, status, version, user_id, email, name, locale, reference, items,
                 total_amount, refunded_amount, currency, correlation_id, created_at, updated_at)
             SELECT gen_random_uuid(),
-                CASE WHEN n %% 100 = 0 THEN 'shop-b' WHEN n %% 2 = 0 THEN 'shop-a' ELSE '' END, 'completed', 1,
-                lpad((n %% 500)::text, 32, '0')::uuid, 'User' || n %% 500 || '@example.com', '',
-                'en', 'S-' || n, '[]', 1, 0, 'USD', 'c' || n, now() - (%s - n) * interval '1 s', now()
+                CASE WHEN n %% 100 = 0 THEN 'shop-b' WHEN n %% 2 = 0 THEN 'shop-a' ELSE '' END,
+                'completed', 1, lpad((n %% 500)::text, 32, '0')::uuid, 'User' || n %% 500 || '@example.com',
+                '', 'en', 'S-' || n, '[]', 1, 0, 'USD', 'c' || n, now() - (%s - n) * interval '1 s', now()
             FROM generate_series(1, %s) AS n
             """,
             [MANY, MANY],
@@ -45,8 +45,9 @@ def fill() -> None:
         cursor.execute(
             """
             INSERT INTO email_notifications (id, status, ended_by, retry_count, max_retries, last_error,
-                errors, provider, provider_message_id, correlation_id, traceparent, event_type, recipient_email,
-                to_name, locale, subject, body, body_text, idempotency_key, order_id, sent_at, source)
+                errors, provider, provider_message_id, correlation_id, traceparent, event_type,
+                recipient_email, to_name, locale, subject, body, body_text, idempotency_key, order_id,
+                sent_at, source)
             SELECT uuidv7(), CASE WHEN is_dead THEN 'dead_lettered' ELSE 'sent' END,
                 CASE WHEN is_dead THEN 'provider' ELSE '' END, 0, 3,
                 CASE WHEN is_dead THEN 'refused because ' || chr(97 + (n %% 10)::int) ELSE '' END, '[]',
