@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib import admin
@@ -35,7 +35,8 @@ class BoundUserForm(UserChangeForm[User]):
         if "shops" in self.fields:  # for a superuser
             # A user keeps a shop that does not exist any more, until somebody takes it away.
             names = dict.fromkeys([ALL, OWN, *order_sources(), *stored])
-            self.fields["shops"].choices = [(name, _WORDS.get(name, name)) for name in names]
+            field = cast(forms.MultipleChoiceField, self.fields["shops"])
+            field.choices = [(name, _WORDS.get(name, name)) for name in names]
 
     def clean_shops(self) -> list[str]:
         words = list(self.cleaned_data["shops"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import ADDITION, CHANGE
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
+from django.db import models, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
@@ -38,7 +39,7 @@ class CopyForm(ReasonForm):
 
 
 class CopyPage(admin.ModelAdmin[Order]):
-    models_of_ids = {"email_id": EmailNotification}
+    models_of_ids: Mapping[str, type[models.Model]] = {"email_id": EmailNotification}
 
     def copy_view(self, request: HttpRequest, email_id: uuid.UUID) -> HttpResponse:
         """Show the form. A POST sends a copy of the e-mail."""

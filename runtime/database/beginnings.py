@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from django.contrib.postgres.indexes import OpClass
 from django.db import connections
@@ -49,6 +50,6 @@ def beginning_with(
         ) AS next WHERE starts_with(upper({column}), upper(%s)){is_theirs} LIMIT {LIMIT})
     """  # noqa: S608 - our names
     with connections[replica.alias()].cursor() as cursor:
-        values = [value for text in texts for value in (text, text, *sources)]
+        values: list[Any] = [value for text in texts for value in (text, text, *sources)]
         cursor.execute(" UNION ALL ".join([part] * len(texts)), values)
         return list(cursor.fetchall())

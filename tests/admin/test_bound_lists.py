@@ -54,7 +54,7 @@ def fill() -> None:
                 'sendgrid', '', 'c', '', 'order.paid', email, '', 'en', 'Paid', '<p>Paid</p>', 'Paid',
                 id::text, id, CASE WHEN NOT is_dead THEN now() END, source
             FROM (SELECT *, abs(hashint8(n)) %% 20 = 0 AS is_dead
-                FROM (SELECT *, row_number() OVER (ORDER BY created_at) AS n FROM orders) AS numbered) AS made
+                FROM (SELECT *, substr(correlation_id, 2)::bigint AS n FROM orders) AS numbered) AS made
             ORDER BY created_at
             """,
             [],

@@ -7,7 +7,6 @@ All others reach over all shops, and so does each permission that nobody has dec
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 from django.apps import apps
@@ -77,6 +76,6 @@ def describe_missing(request: HttpRequest, permission: str) -> str:
     return f"You need the right {words}. {holders}"
 
 
-def _ask(groups: Sequence[str] = ()) -> str:
+def _ask(groups: list[str] | None = None) -> str:
     of_group = f" of the group {get_text_list(groups, 'or')}" if groups else ""
     return f"Ask somebody{of_group} who is bound to all shops, or a superuser."
