@@ -72,6 +72,12 @@
   }
   makeCards();
 
+  // Pages have the times of this browser's zone, of which the server knows by a cookie.
+  const root = document.querySelector("#site-name a")?.getAttribute("href") || "/admin/";
+  const secure = location.protocol === "https:" ? "; Secure" : "";
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  document.cookie = `zone=${zone}; Path=${root}; Max-Age=31536000; SameSite=Lax${secure}`;
+
   // A page that answered a post is at another address, where a reload would post again.
   const posted = document.querySelector("[data-page-url]");
   if (posted) history.replaceState(null, "", posted.dataset.pageUrl);
