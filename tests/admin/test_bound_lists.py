@@ -14,6 +14,8 @@ from tests.kit.plans import emptied, plan_of
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
 #: The e-mails, of which 1 % are of shop-b, and the orders. docs/measurements.md has those of 1,000,000.
 MANY = int(os.environ.get("MANY", "20000"))
+#: One statement writes so many of each.
+PART = 50_000
 CAUSES = f"{MAILS}causes/"
 PAGES = (
     *("/admin/", CAUSES, ORDERS, f"{ORDERS}?status=completed", f"{ORDERS}?q=user7", f"{ORDERS}?q=s-1"),
@@ -29,36 +31,41 @@ def fill() -> None:
     for table in ("orders", "email_notifications"):
         emptied(table)
     with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO orders (id, source, status, version, user_id, email, name, locale, reference, items,
-                total_amount, refunded_amount, currency, correlation_id, created_at, updated_at)
-            SELECT gen_random_uuid(),
-                CASE WHEN n %% 100 = 0 THEN 'shop-b' WHEN n %% 2 = 0 THEN 'shop-a' ELSE '' END,
-                'completed', 1, lpad((n %% 500)::text, 32, '0')::uuid, 'User' || n %% 500 || '@example.com',
-                '', 'en', 'S-' || n, '[]', 1, 0, 'USD', 'c' || n, now() - (%s - n) * interval '1 s', now()
-            FROM generate_series(1, %s) AS n
-            """,
-            [MANY, MANY],
-        )
-        # Every 20th is a dead letter, of ten causes.
-        cursor.execute(
-            """
-            INSERT INTO email_notifications (id, status, ended_by, retry_count, max_retries, last_error,
-                errors, provider, provider_message_id, correlation_id, traceparent, event_type,
-                recipient_email, to_name, locale, subject, body, body_text, idempotency_key, order_id,
-                sent_at, source)
-            SELECT uuidv7(), CASE WHEN is_dead THEN 'dead_lettered' ELSE 'sent' END,
-                CASE WHEN is_dead THEN 'provider' ELSE '' END, 0, 3,
-                CASE WHEN is_dead THEN 'refused because ' || chr(97 + (n %% 10)::int) ELSE '' END, '[]',
-                'sendgrid', '', 'c', '', 'order.paid', email, '', 'en', 'Paid', '<p>Paid</p>', 'Paid',
-                id::text, id, CASE WHEN NOT is_dead THEN now() END, source
-            FROM (SELECT *, abs(hashint8(n)) %% 20 = 0 AS is_dead
-                FROM (SELECT *, substr(correlation_id, 2)::bigint AS n FROM orders) AS numbered) AS made
-            ORDER BY created_at
-            """,
-            [],
-        )
+        for first in range(1, MANY, PART):
+            part = {"first": first, "last": min(first + PART - 1, MANY), "many": MANY}
+            cursor.execute(
+                """
+                INSERT INTO orders (id, source, status, version, user_id, email, name, locale, reference,
+                    items, total_amount, refunded_amount, currency, correlation_id, created_at, updated_at)
+                SELECT gen_random_uuid(),
+                    CASE WHEN n %% 100 = 0 THEN 'shop-b' WHEN n %% 2 = 0 THEN 'shop-a' ELSE '' END,
+                    'completed', 1, lpad((n %% 500)::text, 32, '0')::uuid,
+                    'User' || n %% 500 || '@example.com', '', 'en', 'S-' || n, '[]', 1, 0, 'USD', 'c' || n,
+                    now() - (%(many)s - n) * interval '1 s', now()
+                FROM generate_series(%(first)s, %(last)s) AS n
+                """,
+                part,
+            )
+            # About every 20th is a dead letter, of ten causes.
+            cursor.execute(
+                """
+                INSERT INTO email_notifications (id, status, ended_by, retry_count, max_retries, last_error,
+                    errors, provider, provider_message_id, correlation_id, traceparent, event_type,
+                    recipient_email, to_name, locale, subject, body, body_text, idempotency_key, order_id,
+                    sent_at, source)
+                SELECT uuidv7(), CASE WHEN is_dead THEN 'dead_lettered' ELSE 'sent' END,
+                    CASE WHEN is_dead THEN 'provider' ELSE '' END, 0, 3,
+                    CASE WHEN is_dead THEN 'refused because ' || chr(97 + (n %% 10)::int) ELSE '' END, '[]',
+                    'sendgrid', '', 'c', '', 'order.paid', email, '', 'en', 'Paid', '<p>Paid</p>', 'Paid',
+                    id::text, id, CASE WHEN NOT is_dead THEN now() END, source
+                FROM (SELECT *, abs(hashint8(n)) %% 20 = 0 AS is_dead
+                    FROM (SELECT *, substr(correlation_id, 2)::bigint AS n FROM orders
+                        WHERE created_at >= now() - (%(many)s - %(first)s) * interval '1 s') AS numbered
+                    ) AS made
+                ORDER BY created_at
+                """,
+                part,
+            )
         cursor.execute("ANALYZE orders, email_notifications")
 
 
