@@ -27,5 +27,6 @@ class Migration(migrations.Migration):
             ],
             options={"db_table": "user_bindings", "default_permissions": ()},
         ),
+        migrations.RunSQL("SET LOCAL lock_timeout = '3s'", migrations.RunSQL.noop),
         migrations.AddField("bulkjob", "sources", models.JSONField(null=True)),
     ]
