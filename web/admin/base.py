@@ -73,7 +73,9 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class ChoiceFilter(admin.SimpleListFilter):
-    """Filters by one column whose values are known without a query."""
+    """Filters by one column whose values are known without a query. States are tabs above the list."""
+
+    is_tabs = False
 
     #: Whether the values are sources of orders. Then a bound user is offered their own.
     has_sources = False
