@@ -2,24 +2,7 @@ from typing import Any
 
 from django.db import migrations
 
-#: What the group support had before, and does not use: it can change nothing there.
-UNUSED = {
-    "events": ("view_domainevent", "view_inbounddeadletter"),
-    "retention": ("view_detachedpartition",),
-    "runtime": ("view_heartbeat", "view_bulkjob", "view_pause"),
-}
-#: What the former release gave to the group support.
-FORMER = {
-    "admin": ("view_logentry",),
-    "connections": ("view_shopconnection", "view_connectionpost"),
-    "notifications": (
-        *("view_emailnotification", "view_emailtext", "view_suppression", "view_mailprofile"),
-        *("resend_emailnotification", "discard_emailnotification", "copy_emailnotification"),
-        *("add_suppression", "lift_suppression"),
-    ),
-    "orders": ("view_order", "correct_address", "export_person"),
-    **UNUSED,
-}
+#: By model: the permission and its name.
 NEW = {
     "emailnotification": (
         "resend_hopeless",
@@ -29,11 +12,8 @@ NEW = {
 }
 
 
-def change_groups(apps: Any, schema_editor: Any) -> None:
-    """Give the group operator two rights, and take from support what it cannot use.
-
-    A group that a shop has made or changed keeps what it has. A new database has no groups yet.
-    """
+def grant(apps: Any, schema_editor: Any) -> None:
+    """Give the group operator two rights. A new database has no groups yet."""
     using = schema_editor.connection.alias
     groups = apps.get_model("auth", "Group").objects.using(using)
     permissions = apps.get_model("auth", "Permission").objects.using(using)
@@ -45,14 +25,6 @@ def change_groups(apps: Any, schema_editor: Any) -> None:
                 content_type=kind, codename=codename, defaults={"name": name}
             )
             operator.permissions.add(permission)
-    former = {f"{app}.{code}" for app, codes in FORMER.items() for code in codes}
-    for support in groups.filter(name="support"):
-        rows = support.permissions.values_list("content_type__app_label", "codename")
-        if {f"{app}.{code}" for app, code in rows} == former:
-            for app, codes in UNUSED.items():
-                support.permissions.remove(
-                    *permissions.filter(content_type__app_label=app, codename__in=codes)
-                )
 
 
 class Migration(migrations.Migration):
@@ -89,5 +61,5 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.RunPython(change_groups, migrations.RunPython.noop),
+        migrations.RunPython(grant, migrations.RunPython.noop),
     ]
