@@ -145,7 +145,7 @@ class SuppressionAdmin(ListAdmin[Suppression]):
         if not rows:
             self.message_user(request, f"Nothing was lifted. {refused}".rstrip(), messages.WARNING)
             return None
-        form = LiftForm(request.POST if "confirmed" in request.POST else None)
+        form = LiftForm(request.POST if "reason" in request.POST else None)
         if not form.is_valid():
             return self._ask(request, rows, form, refused)
         for row in rows:
