@@ -64,7 +64,7 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         """Say to a bound user who can erase a person, which reaches over all shops."""
         is_bound = not shops_of(request).is_unbound and request.user.has_perm(jobs.EXPORT)
         erasures = describe_missing(request, jobs.ERASE) if is_bound else ""
-        return super().changelist_view(request, {**(extra_context or {}), "erasures": erasures})
+        return super().changelist_view(request, {**(extra_context or {}), "note": erasures})
 
     def _ask(
         self, request: HttpRequest, action: str, title: str, email: str, *, refusal: str = ""

@@ -120,6 +120,8 @@ def test_an_export_has_these_shops_alone_and_says_so():
         ORDERS, {"action": "export_person", "_selected_action": [str(Order.objects.get(source="shop-a").id)]}
     )
     assert "The file has only what belongs to shop-a, and says so." in text_of(page)
+    listed = text_of(client_of(support).get(ORDERS))
+    assert "“Can erase a person's data” reaches over all shops, and you are bound to shop-a." in listed
     with small_batches(rows=10):
         job = job_after(jobs.start_export(email="ann@example.com", user=support))
     document = json.loads(gzip.decompress(job.result or b""))
