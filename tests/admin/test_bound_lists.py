@@ -12,7 +12,7 @@ from tests.kit.people import staff_client
 from tests.kit.plans import emptied, plan_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
-#: The e-mails, of which 1 % are of shop-b, and the orders. docs/measurements.md has those of 1,000,000.
+#: The e-mails, of which 1 % are of shop-b, and the orders. Set MANY=1000000 to run it by hand with more.
 MANY = int(os.environ.get("MANY", "20000"))
 #: One statement writes so many of each.
 PART = 50_000
