@@ -318,6 +318,7 @@ MIDDLEWARE = [
 # no row, so nobody can fill the table or make a pause longer.
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
+    "web.admin.rights.BindingBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
 AXES_HANDLER = "web.admin.logins.LoginFailures"

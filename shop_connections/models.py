@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from notifications.changes.age import describe_old_news
 from notifications.states.transitions import EndedBy, Status, Withheld
+from runtime.binding import by_source
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 from runtime.personal_data import ERASED
@@ -83,6 +84,8 @@ class ShopConnection(models.Model):
 
     #: `last_post_at` and `refused_at` are written this often.
     EVERY = dt.timedelta(seconds=5)
+
+    in_shops = staticmethod(by_source)
 
     objects = ShopConnectionQuerySet.as_manager()
 
@@ -221,6 +224,8 @@ class ConnectionPost(models.Model):
         "done_at": "coalesce(done_at, statement_timestamp())",
     }
     purge_rules = (PurgeRule("received_at", KEPT_DAYS),)
+
+    in_shops = staticmethod(by_source)
 
     objects = ConnectionPostQuerySet.as_manager()
 

@@ -20,6 +20,7 @@ from notifications.content.profiles import EXAMPLE_SHOP
 from notifications.models import MailProfile
 from orders.models import Order
 from runtime.database.transactions import after_commit
+from runtime.names import Reserved, refuse_reserved
 from shop_connections import process, seen_posts, shop_emails
 from shop_connections.calls import forget_calls
 from shop_connections.encryption import Unreadable, decrypt, encrypt
@@ -54,6 +55,10 @@ def check_source(source: str) -> None:
         raise ShopRefusal(
             "Use small letters, digits, dots and hyphens, such as my-shop: it is part of an address."
         )
+    try:
+        refuse_reserved([source])
+    except Reserved as refusal:
+        raise ShopRefusal(str(refusal)) from refusal
     if source in settings.ORDER_SOURCES:
         raise ShopRefusal(
             "This is one of ORDER_SOURCES, whose own program sends its events. Choose another name, or take"

@@ -3,8 +3,8 @@
 from django.contrib import admin
 from django_celery_beat.models import SolarSchedule
 
-from operations.admin import attention, audit, heartbeats, jobs, pauses, production, tokens
+from operations.admin import attention, audit, bound, heartbeats, jobs, pauses, production, tokens, users
 
-__all__ = ["attention", "audit", "heartbeats", "jobs", "pauses", "production", "tokens"]
+__all__ = ["attention", "audit", "bound", "heartbeats", "jobs", "pauses", "production", "tokens", "users"]
 
 admin.site.unregister(SolarSchedule)  # beat runs none (config.beat)
