@@ -4,8 +4,8 @@ To Django it is migrated, but it may lack columns. So every process reads `djang
 connection, and raises `FormerDatabase` before it changes anything. A name that only a newer release has is no
 reason: in a rolling deploy and on the way back, this release works with that one's database.
 
-**If you change a migration in place**, rename its file from `0001_initial_2` to `0001_initial_3` and so on,
-and add the former name to `FORMER`. Otherwise a database that names it would never get the change.
+Since the baseline of rolling deploys (tests/kit/baseline.py), no migration changes in place: a change of the
+schema is a new file.
 """
 
 from __future__ import annotations

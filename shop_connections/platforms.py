@@ -12,10 +12,11 @@ from shop_connections.saleor import client as saleor_client
 from shop_connections.saleor import install as saleor_install
 from shop_connections.saleor import read as saleor_read
 from shop_connections.saleor import signature as saleor_signature
-from shop_connections.saleor.platform_emails import PLATFORM_EMAILS as SALEOR_EMAILS
+from shop_connections.saleor.setup import SETUP as SALEOR_SETUP
+from shop_connections.setup import Setup
 from shop_connections.shop_order import ReadOrder, ShopHead, ShopOrder
 from shop_connections.woocommerce import client, read, signature
-from shop_connections.woocommerce.platform_emails import PLATFORM_EMAILS
+from shop_connections.woocommerce.setup import SETUP
 
 #: Answers a request below a connection's address.
 View = Callable[[HttpRequest, ShopConnection], HttpResponse]
@@ -46,8 +47,8 @@ class Platform(NamedTuple):
     #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=, place=, offset=,
     #: installation=): orders for `read`. `offset` is what to add to the shop's times to have ours.
     read_orders: Callable[..., Iterable[ReadOrder]]
-    #: The e-mails that the platform itself sends, by the event of ours that takes their place.
-    platform_emails: Mapping[str, str]
+    #: What the page of a connection says of the platform.
+    setup: Setup
     #: read_again(connection, body=, offset=, seconds=): the order in a body as the shop's API has it now, for
     #: `read`, with what only the body tells; None if the shop no longer has it. A worker calls it for a post
     #: that came late or does not tell its order. Raises `ShopUnreachable`. None: such a post changes nothing.
@@ -68,7 +69,7 @@ PLATFORMS: dict[str, Platform] = {
         read=read.read_order,
         read_status=read.read_status,
         read_orders=lambda offset, installation, **rest: client.read_orders(**rest),
-        platform_emails=PLATFORM_EMAILS,
+        setup=SETUP,
     ),
     ShopConnection.Platform.SALEOR: Platform(
         route=saleor_install.route,
@@ -79,7 +80,7 @@ PLATFORMS: dict[str, Platform] = {
         read=saleor_read.read_order,
         read_status=saleor_read.read_status,
         read_orders=saleor_client.read_orders,
-        platform_emails=SALEOR_EMAILS,
+        setup=SALEOR_SETUP,
         read_again=saleor_client.read_again,
         refresh=saleor_install.refresh,
     ),

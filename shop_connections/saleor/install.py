@@ -6,10 +6,12 @@ Everything is below the installation's secret. Without it, nothing is there.
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import hmac
 from typing import Any
 
 import structlog
+from django.db import transaction
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
@@ -33,6 +35,7 @@ REQUIRED_VERSION = ">=3.22 <4"
 #: Saleor waits 18 s for the answer to its token. Two questions take at most so long.
 SECONDS = 12.0
 _LONGEST_TOKEN = 1000
+_INSTALLED = ("api_key", "api_secret", "check_problem", "installation", "refresh_at")
 #: When a worker first asks for the keys again.
 KEYS_FOR = dt.timedelta(hours=1)
 
@@ -51,9 +54,9 @@ def identifier(connection: ShopConnection) -> str:
     return f"orderpost.{connection.source}"
 
 
-def manifest_address(address: str, secret: str) -> str:
-    """Return the address to install from. `address` is the connection's."""
-    return f"{address}/{secret}/manifest"
+def place_of(connection: ShopConnection) -> str:
+    """Return what differs once the installation's address is another, and does not tell the address."""
+    return hashlib.sha256(connection.secret.encode()).hexdigest()[:16]
 
 
 def _answer_manifest(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
@@ -123,29 +126,28 @@ def _install(connection: ShopConnection, token: str) -> None:
             [text(each.get("code")) for each in members(app, "permissions")],
         )
         if app.get("identifier") != wanted or not isinstance(app.get("id"), str):
-            raise _Refusal(f"{connection.address} does not know this token as that of the app {wanted}.")
+            raise _Refusal(
+                f"{connection.address} does not know this token as that of the active app {wanted}."
+            )
         if PERMISSION not in granted:
             raise _Refusal(f"The app needs the permission {PERMISSION}.")
         keys = clean_keys(api.keys())
     except ShopUnreachable as problem:
-        raise _Refusal(
-            f"orderpost asked {connection.address}, the connection's address. {problem}"
-        ) from problem
+        # Saleor's dashboard shows the first 255 characters.
+        raise _Refusal(f"orderpost asked {connection.address}. {problem}") from problem
     if not keys:
         raise _Refusal(f"{connection.address} has no key that verifies its signatures.")
     try:
         id, secret = encrypt(app["id"]), encrypt(token)
     except KeyMissing as error:
         raise _Refusal(str(error)) from error
-    kept = {**connection.installation, "app": app["id"], "keys": keys}
-    ShopConnection.objects.filter(id=connection.id).update(
-        api_key=id,
-        api_secret=secret,
-        installation=kept,
-        check_problem="",
-        refresh_at=timezone.now() + KEYS_FOR,
-        updated_at=Now(),
-    )
+    with transaction.atomic():
+        row = ShopConnection.objects.select_for_update().get(id=connection.id)
+        row.api_key, row.api_secret, row.check_problem = id, secret, ""
+        kept = {"app": app["id"], "keys": keys, "place": place_of(row)}
+        row.installation = {**row.installation, **kept}
+        row.refresh_at, row.updated_at = timezone.now() + KEYS_FOR, Now()
+        row.save(update_fields=[*_INSTALLED, "updated_at"])
 
 
 def refresh(connection: ShopConnection, *, seconds: float) -> Json:

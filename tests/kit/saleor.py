@@ -493,7 +493,7 @@ class FakeSaleor:
         return {**names, **street, "country": {"code": "DE"}}
 
     def _tell(self, id: str, event: str, *, is_optional: bool = False) -> None:
-        """Note an e-mail. One that `is_optional` is not owed, as nobody wished for it or its post was lost."""
+        """Note an e-mail. One that `is_optional` is not owed, because nobody wished for it."""
         if is_optional:
             self.optional[id].append(f"order.{event}")
         self.emails[id].append(f"order.{event}")
