@@ -34,7 +34,9 @@ def read_paid_at(order: Json, currency: str, total: int | None) -> dt.datetime |
     is_paid = order.get("chargeStatus") in _PAID or (total is not None and charged >= total)
     if not (has_paid and is_paid):
         return None
-    return max((charge.at for charge in charges if charge.at is not None), default=created_at)
+    times = [charge.at for charge in charges if charge.at is not None]
+    # The payment's app may give a charge an earlier time.
+    return max([*times, *filter(None, [created_at])], default=None)
 
 
 def read_refunds(order: Json, currency: str) -> tuple[ShopRefund, ...] | None:

@@ -1,4 +1,4 @@
-"""A shop of Saleor through the whole connection: installed by one address, and its events as it posts them."""
+"""A shop of Saleor through the whole connection, from the installation by one address to its e-mails."""
 
 from __future__ import annotations
 
