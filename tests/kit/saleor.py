@@ -144,6 +144,7 @@ class FakeSaleor:
             **fields,
         }
         self.emails[id], self.optional[id], self.silenced[id] = [], [], []
+        self._post("OrderConfirmed", id)
         self._post("OrderCreated", id)
         if is_paid:
             self._charge(id)
@@ -156,7 +157,8 @@ class FakeSaleor:
         self.orders[id]["status"] = "UNFULFILLED"
         if not self._charged(id):
             self._tell(id, "confirmed")
-        self._updated(id)
+        self.orders[id]["updatedAt"] = self._now()
+        self._post("OrderConfirmed", id)
 
     def pay(self, id: str, amount: float | None = None) -> None:
         self._tick()
