@@ -8,6 +8,7 @@ import re
 import pytest
 from django.test import Client
 
+from shop_connections import refresh
 from shop_connections.models import ShopConnection
 from tests.admin.test_connections import _key, act, operator, page
 from tests.kit.admin import SHOPS
@@ -38,7 +39,7 @@ def test_it_is_added_and_installed_from_its_page(operator, settings):
         assert fake.install(Client(), manifest[1]).status_code == 200
     shop = ShopConnection.objects.get()
     text = page(operator, shop)
-    assert is_done(text, "install")
+    assert is_done(text, "install") and not refresh.is_due()
     viewer = page(staff_client("view_shopconnection", name="viewer"), shop)
     assert manifest[1] not in viewer and manifest[1].split("/")[3] not in viewer
     before = shop.secret
@@ -46,6 +47,8 @@ def test_it_is_added_and_installed_from_its_page(operator, settings):
     seen = re.search(r'name="seen" value="([^"]+)"', text)
     assert offered is not None and seen is not None
     act(operator, shop, "secret", offered=html.unescape(offered[1]), seen=seen[1])
+    operator.post(f"{SHOPS}{shop.id}/change/", {"address": "https://other.example.com"})
+    assert refresh.is_due()  # the keys of the former shop count no longer than that
     assert shop.secret != before and not is_done(page(operator, shop), "install")  # its posts come no more
 
 
