@@ -1,4 +1,7 @@
-"""What the buttons on the page of a connection do. Each returns a sentence, and raises `ShopRefusal`."""
+"""What the buttons on the page of a connection do, in the transaction that also records the act.
+
+Each returns a sentence, and raises `ShopRefusal`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable, Mapping
 from django.contrib import messages
 from django.http import HttpRequest
 
+from runtime.database.transactions import after_commit
 from shop_connections import process
 from shop_connections.compare import repair, try_key
 from shop_connections.models import ShopConnection
@@ -31,14 +35,18 @@ def make_another_secret(request: HttpRequest, shop: ShopConnection) -> str:
     return "Made another secret. Copy it from its step below: it is shown only once."
 
 
-def _save_key(request: HttpRequest, shop: ShopConnection) -> str:
-    """Store a key, and say if the shop refuses it. The key stays, because the shop may only be down."""
+def save_new_key(request: HttpRequest, shop: ShopConnection) -> str:
     key, secret = (request.POST.get(name, "").strip() for name in ("key", "key_secret"))
-    shop = save_key(id=shop.id, key=key, secret=secret)
+    save_key(id=shop.id, key=key, secret=secret)
+    return "Saved the key of the shop's API."
+
+
+def try_new_key(request: HttpRequest, shop: ShopConnection) -> None:
+    """Say if the shop refuses its new key, which is committed. It stays: the shop may only be down."""
     if problem := try_key(shop):
         messages.warning(request, f"The key is saved, but there is a problem. {problem}")
-        return "Saved the key of the shop's API."
-    return "Saved the key of the shop's API. It works: the shop's orders can be read."
+    else:
+        messages.success(request, "It works: the shop's orders can be read.")
 
 
 def _choose_channel(request: HttpRequest, shop: ShopConnection) -> str:
@@ -56,7 +64,7 @@ def _save_statuses(request: HttpRequest, shop: ShopConnection) -> str:
         if word.strip() and meaning != UNANSWERED
     }
     count = set_statuses(id=shop.id, meanings=meanings)
-    process.wake()
+    after_commit(process.wake)
     again = f" {count} post{'s are' if count != 1 else ' is'} processed now." if count else ""
     return f"Saved what the statuses mean.{again}"
 
@@ -74,7 +82,7 @@ def _repair(request: HttpRequest, shop: ShopConnection) -> str:
     if shop.state == State.OFF:
         raise ShopRefusal("The connection is off, and nothing of it is processed.")
     count = repair(source=shop.source)
-    process.wake()
+    after_commit(process.wake)
     return f"{count} order{'s are' if count != 1 else ' is'} processed now."
 
 
@@ -88,7 +96,7 @@ def _answer_parents(request: HttpRequest, shop: ShopConnection) -> str:
 def _take_address(request: HttpRequest, shop: ShopConnection) -> str:
     address, is_copy = request.POST.get("address", ""), request.POST["action"] == "copy"
     count = take_address(id=shop.id, address=address, is_copy=is_copy)
-    process.wake()
+    after_commit(process.wake)
     how = "are left out, as those of a copy" if is_copy else "are the shop's, too"
     return f"Posts from {address} {how}. {count} of them {'are' if count != 1 else 'is'} processed now."
 
@@ -102,7 +110,7 @@ def _change_state(request: HttpRequest, shop: ShopConnection) -> str:
 ACTS: Mapping[str, Act] = {
     "secret": make_another_secret,
     "channel": _choose_channel,
-    "key": _save_key,
+    "key": save_new_key,
     "statuses": _save_statuses,
     "compare": _compare,
     "repair": _repair,

@@ -10,6 +10,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models.functions import Now
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -17,7 +18,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
 from runtime.database.ids import parse_uuid
-from shop_connections.admin.buttons import ACTS, make_another_secret
+from runtime.models import AuditRow
+from shop_connections.admin.buttons import ACTS, make_another_secret, save_new_key, try_new_key
 from shop_connections.admin.live import go_live, read_live_page
 from shop_connections.admin.page import COLOURS, read_page
 from shop_connections.encryption import KeyMissing, decrypt
@@ -75,6 +77,7 @@ def _check(check: Any, value: str) -> Any:
 
 @admin.register(ShopConnection)
 class ShopConnectionAdmin(ListAdmin[ShopConnection]):
+    audit_kind = AuditRow.Kind.CONNECTION
     form = ShopForm
     paginator = EstimatingPaginator
     change_form_template = "admin/connections/shopconnection/change_form.html"
@@ -107,6 +110,9 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         self, request: HttpRequest, obj: ShopConnection | None = None
     ) -> list[str] | tuple[str, ...]:
         return () if obj is None else ("source", "platform")
+
+    def audited(self, row: ShopConnection) -> dict[str, Any]:
+        return {"source": row.source}
 
     def has_delete_permission(self, request: HttpRequest, obj: ShopConnection | None = None) -> bool:
         return False  # one that is off stays for its orders
@@ -196,11 +202,12 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             raise Http404
         if request.method == "POST":
             try:
-                said = go_live(request, shop)
+                with transaction.atomic():
+                    said = go_live(request, shop)
+                    self.log_change(request, shop, said)
             except ShopRefusal as refusal:
                 messages.error(request, f"Nothing was changed. {refusal}")
             else:
-                self.log_change(request, shop, said)
                 messages.success(request, said)
                 return HttpResponseRedirect(reverse("admin:connections_shopconnection_change", args=[id]))
         context = {
@@ -222,12 +229,15 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         if shop is None or act is None:
             raise Http404
         try:
-            said = act(request, shop)
+            with transaction.atomic():
+                said = act(request, shop)
+                self.log_change(request, shop, said)
         except (ShopRefusal, KeyMissing) as refusal:
             messages.error(request, f"Nothing was changed. {refusal}")
         else:
-            self.log_change(request, shop, said)
             messages.success(request, said)
+            if act is save_new_key:
+                try_new_key(request, ShopConnection.objects.get(id=id))
             if act is make_another_secret:
                 stored = ShopConnection.objects.values_list("secret", flat=True).get(id=id)
                 return self._with_secret(request, id, decrypt(stored))

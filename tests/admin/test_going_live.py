@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.utils import timezone
 
@@ -17,6 +16,7 @@ from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.process import process_waiting
 from tests.admin.test_connections import act, operator, page
+from tests.kit.acts import acts
 from tests.kit.admin import POSTS, SHOPS, statements_of
 from tests.kit.plain_shop import KEY, body_of, connect, plain_shop, post
 from tests.kit.woocommerce import FakeShop
@@ -87,7 +87,7 @@ class TestTheMoment:
         act(operator, plain_shop, "trial")
         assert (plain_shop.state, plain_shop.live_at) == ("trial", None)
         act(operator, plain_shop, "off")
-        assert plain_shop.state == "off" and LogEntry.objects.count() == 3
+        assert plain_shop.state == "off" and acts().count() == 3
 
     @pytest.mark.parametrize(
         "text",

@@ -53,9 +53,10 @@ PAGES = [
     *("/admin/orders/order/", "/admin/orders/order/?status=paid", "/admin/orders/order/csv/"),
     "/admin/orders/order/?fulfilment=shipped",
     *("/admin/notifications/emailnotification/", "/admin/notifications/emailnotification/csv/"),
-    *("/admin/events/domainevent/", "/admin/runtime/bulkjob/", "/admin/admin/logentry/"),
+    *("/admin/events/domainevent/", "/admin/runtime/bulkjob/", "/admin/runtime/auditrow/"),
 ]
-OF_USERS = ("auth_", "django_session", "django_content_type", "django_admin_log")
+#: What the primary is asked: who the user is, and the row of the audit in its transaction.
+OF_USERS = ("auth_", "django_session", "django_content_type", "audit_rows", "BEGIN", "COMMIT")
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -44,6 +44,7 @@ UNAUTHENTICATED = {
     "/api/problems",  # fixed texts, like its pages
     "/api/problems/<str:slug>",
     "/connect/<str:source>",  # 404 without a connection; tests/api/test_connect.py has the others
+    "/connect/<str:source>/<path:rest>",
     "/admin/login/",
     "/admin/logout/",
     "/healthz",
@@ -113,7 +114,7 @@ class TestHeaders:
         for path in (
             "/admin/",
             "/admin/set-up/",
-            "/admin/admin/logentry/",
+            "/admin/runtime/auditrow/",
             here,
             f"{here}{mail.id}/change/",
             "/admin/providers/",
