@@ -131,11 +131,12 @@ def due_at(
     """Return when an order can be compared, if that may be later than now.
 
     Of a new parcel it may not be known yet whether the customer is to hear of it. The completion in the same
-    save has one e-mail with it, so the whole order waits.
+    save has one e-mail with it, so the whole order waits. A parcel may be older than the save that sent it.
     """
     stored = {shipment.reference for shipment in here.shipments} if here else set()
     times = [
-        (parcel.shipped_at or received_at) + NOTIFY_WITHIN
+        (max(parcel.shipped_at, there.saved_at or parcel.shipped_at) if parcel.shipped_at else received_at)
+        + NOTIFY_WITHIN
         for parcel in there.parcels
         if parcel.notify is None and reference_of(parcel, source=source, order_id=there.id) not in stored
     ]

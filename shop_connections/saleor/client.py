@@ -150,10 +150,11 @@ def read_orders(
 
 def _questions(since: dt.datetime) -> Sequence[Mapping[str, Any]]:
     at, opened_at = since.isoformat(), (since - OPEN_FOR).isoformat()
+    before = (since - dt.timedelta.resolution).isoformat()
     return (
         {"updatedAt": {"gte": at}},
         {
-            "updatedAt": {"lte": at},
+            "updatedAt": {"lte": before},
             "createdAt": {"gte": opened_at},
             "events": [{"date": {"gte": at}}],
         },

@@ -29,7 +29,7 @@ def read_parcels(event: Json, order: Json, *, places: Mapping[str, int]) -> tupl
     makes one for each warehouse. A cancelled one came back.
     """
     fulfillments = members(order, "fulfillments")
-    keeps_lines = not any(each.get("status") in _MOVED for each in fulfillments)
+    keeps_lines = not any(text(each.get("status")) in _MOVED for each in fulfillments)
     id_of_event = member(event, "fulfillment").get("id")
     own = next((each for each in fulfillments if each.get("id") == id_of_event), {})
     parcels = []

@@ -31,10 +31,12 @@ def read_paid_at(order: Json, currency: str, total: int | None) -> dt.datetime |
         return created_at
     # A granted refund makes an order that nobody paid FULL, too.
     has_paid = bool(charged) or bool(minor(member(order, "totalCharged"), currency))
-    is_paid = order.get("chargeStatus") in _PAID or (total is not None and charged >= total)
+    is_paid = text(order.get("chargeStatus")) in _PAID or (total is not None and charged >= total)
     if not (has_paid and is_paid):
         return None
-    return max((charge.at for charge in charges if charge.at is not None), default=created_at)
+    times = [charge.at for charge in charges if charge.at is not None]
+    # The payment's app may give a charge an earlier time.
+    return max([*times, *filter(None, [created_at])], default=None)
 
 
 def read_refunds(order: Json, currency: str) -> tuple[ShopRefund, ...] | None:
@@ -65,7 +67,7 @@ def _payments(order: Json, currency: str, kind: str, older: frozenset[str]) -> I
         for event in _successes(transaction, kind):
             yield from _payment(event, currency, event.get("createdAt"))
     for entry in _older(order):
-        if entry.get("kind") in older and entry.get("isSuccess") is True:
+        if text(entry.get("kind")) in older and entry.get("isSuccess") is True:
             yield from _payment(entry, currency, entry.get("created"))
 
 

@@ -33,10 +33,12 @@ fragment Whole on Order {
   payments { transactions { id created kind isSuccess amount { amount } } }
 }
 """
-#: The events that the app asks for. `OrderUpdated` comes with each change but the order's creation. Those of
-#: fulfilments say whether the customer is to hear of a parcel, except that with a new number.
+#: The events that the app asks for. `OrderUpdated` comes with each change but the order's creation and its
+#: confirmation. Those of fulfilments say whether the customer is to hear of a parcel, except that with a
+#: number.
 EVENTS = {
     "OrderCreated": "ORDER_CREATED",
+    "OrderConfirmed": "ORDER_CONFIRMED",
     "OrderUpdated": "ORDER_UPDATED",
     "FulfillmentCreated": "FULFILLMENT_CREATED",
     "FulfillmentApproved": "FULFILLMENT_APPROVED",

@@ -54,7 +54,7 @@ _ID, _STATUS = re.compile(r"[!-~]{1,100}"), re.compile(r"[A-Z][A-Z_]{0,49}")
 def read_head(body: bytes) -> ShopHead | None:
     """Return which order a body is about, or None if it is about none. Raise `Rejected`."""
     document = _parse(body)
-    if document.get("__typename") not in EVENTS and READ_AT not in document:
+    if text(document.get("__typename")) not in EVENTS and READ_AT not in document:
         return None
     order = member(document, "order")
     if document.get("errors") or not order:
@@ -145,7 +145,7 @@ class _Reading:
         """
         lines = members(self.order, "lines")
         is_whole = all(whole(line.get("quantityFulfilled")) >= whole(line.get("quantity")) for line in lines)
-        if self.order.get("status") not in _SENT or not is_whole:
+        if text(self.order.get("status")) not in _SENT or not is_whole:
             return None
         sent = (each for each in members(self.order, "fulfillments") if each.get("status") == "FULFILLED")
         return max(filter(None, (time(each.get("created")) for each in sent)), default=None)

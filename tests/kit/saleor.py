@@ -87,7 +87,8 @@ class FakeSaleor:
         self.address = ""
         self.orders: dict[str, Json] = {}
         self.emails: dict[str, list[str]] = {}
-        self.optional: dict[str, list[str]] = {}  # of those, the e-mails that a lost post takes away
+        self.silenced: dict[str, list[str]] = {}  # those that only a lost event would send
+        self.optional: dict[str, list[str]] = {}  # of `emails`, those that a lost post takes away
         self.waiting: list[Json] = []  # the bodies of posts to send, some without their order
         self.manifest: Json = {}
         self.requests: list[Json] = []  # GraphQL
@@ -95,7 +96,8 @@ class FakeSaleor:
         self.changed_at: dict[str, dt.datetime] = {}  # of the last event of an order
         self._ids, self._numbers = itertools.count(1), itertools.count(1001)
         self._random = random.Random(seed)
-        self.now = dt.datetime.now(dt.UTC) - dt.timedelta(hours=6)
+        self.now, self.longest_pause = dt.datetime.now(dt.UTC) - dt.timedelta(hours=6), 60.0  # s
+        self.parcel = ""  # the id of a fulfilment that a test goes on with
 
     # Actions of people in the shop
 
@@ -141,7 +143,8 @@ class FakeSaleor:
             "payments": [],
             **fields,
         }
-        self.emails[id], self.optional[id] = [], []
+        self.emails[id], self.optional[id], self.silenced[id] = [], [], []
+        self._post("OrderConfirmed", id)
         self._post("OrderCreated", id)
         if is_paid:
             self._charge(id)
@@ -154,7 +157,8 @@ class FakeSaleor:
         self.orders[id]["status"] = "UNFULFILLED"
         if not self._charged(id):
             self._tell(id, "confirmed")
-        self._updated(id)
+        self.orders[id]["updatedAt"] = self._now()
+        self._post("OrderConfirmed", id)
 
     def pay(self, id: str, amount: float | None = None) -> None:
         self._tick()
@@ -313,7 +317,7 @@ class FakeSaleor:
 
     def truth(self, id: str) -> Truth:
         """Return what the order is, and its e-mails. Fewer are owed if posts were lost."""
-        order, emails = self.orders[id], tuple(self.emails[id])
+        order, emails = self.orders[id], (*self.emails[id], *self.silenced[id])
         refunded = round(self._refunded(id) * 100)
         total = round(order["total"]["gross"]["amount"] * 100)
         unpaid = "pending" if order["status"] == "UNCONFIRMED" else "confirmed"
@@ -327,7 +331,7 @@ class FakeSaleor:
         no_news = {"order.shipped", *(("order.placed", "order.confirmed") if len(emails) > 1 else ())}
         no_news |= {"order.part_refunded"} if "order.paid" in emails else set()
         no_news |= {"order.paid"} if refunded == total else set()
-        no_news |= {email for email in emails if email in self.optional[id]}
+        no_news |= {*self.optional[id], *self.silenced[id]}
         return Truth(ours, refunded, emails, tuple(email for email in emails if email not in no_news))
 
     # The API
@@ -404,7 +408,8 @@ class FakeSaleor:
         is_whole = order["status"] == "FULFILLED"
         for event in ("FulfillmentCreated", *(("FulfillmentApproved",) if is_whole else ())):
             self._post(event, id, fulfillment=fulfillment, notify=notify)
-        self._tell(id, "completed" if is_whole and not was_whole else "shipped", is_optional=not notify)
+        told = self.emails if notify else self.silenced
+        told[id].append(f"order.{'completed' if is_whole and not was_whole else 'shipped'}")
         self._updated(id)
 
     def _set_status(self, id: str) -> None:
@@ -493,7 +498,7 @@ class FakeSaleor:
         return {**names, **street, "country": {"code": "DE"}}
 
     def _tell(self, id: str, event: str, *, is_optional: bool = False) -> None:
-        """Note an e-mail. One that `is_optional` is not owed, because nobody wished for it."""
+        """Note an e-mail. One that `is_optional` is not owed if a post was lost."""
         if is_optional:
             self.optional[id].append(f"order.{event}")
         self.emails[id].append(f"order.{event}")
@@ -511,6 +516,11 @@ class FakeSaleor:
             body["fulfillment"] = {"id": fulfillment}
         self.waiting.append(body if notify is None else self._made(body | {"notifyCustomer": notify}))
 
+    def made(self, event: str, id: str) -> Json:
+        """Return the body of an event about an order as it is now."""
+        self._post(event, id)
+        return self._made(self.waiting.pop())
+
     def _made(self, body: Json) -> Json:
         self.now += dt.timedelta(milliseconds=1)
         return {**body, "issuedAt": self._now(), "order": copy.deepcopy(self.orders[body["about"]["id"]])}
@@ -519,7 +529,7 @@ class FakeSaleor:
         return global_id(kind, next(self._ids))
 
     def _tick(self) -> None:
-        self.now += dt.timedelta(seconds=self._random.randint(5, 60))
+        self.now += dt.timedelta(seconds=self._random.uniform(0.1, 1.0) * self.longest_pause, milliseconds=10)
 
     def _now(self) -> str:
         return self.now.isoformat()
