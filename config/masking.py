@@ -13,7 +13,7 @@ from typing import Any
 
 from notifications.providers.registry import declarations
 from runtime.personal_data import locals_in
-from web.paths import BEFORE_SECRET, SECRET_IN_PATH
+from web.proxies import BEFORE_SECRET, SECRET_IN_PATH
 
 # The characters of a local part in a log line, without those that separate values, such as = and / in a URL.
 # A quote may only be inside.

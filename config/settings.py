@@ -310,6 +310,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "axes.middleware.AxesMiddleware",
+    "web.admin.zones.in_zone_of_browser",
     "config.pages.remember_inner",
 ]
 # After five wrong passwords, a name and address may not log in for five minutes, and after
@@ -417,6 +418,8 @@ SPECTACULAR_SETTINGS = {
     "VERSION": version(),
     "EXTERNAL_DOCS": {"description": "JSON Schemas of events and commands", "url": "/api/schemas"},
     "OAS_VERSION": "3.1.0",
+    # Orders first: a reader who has just come wants to place one.
+    "TAGS": [{"name": "orders"}, {"name": "notifications"}, {"name": "events"}],
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_AUTHENTICATION": [],
     "SERVE_PERMISSIONS": [],

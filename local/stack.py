@@ -162,6 +162,7 @@ class Stack:
                 *("--port", str(self.sandbox_port)),
                 *("--webhook-url", f"http://{HOST}:{self.port}/webhooks"),
                 *("--webhook-keys-file", str(VAR / "webhook_keys.json")),
+                *("--keep-in", str(VAR / "mailbox.jsonl")),
             )
             command = guarded([sys.executable, "-m", "local.sandbox", *arguments], nice=PATIENT)
             programs.append(Program(name="sandbox", command=command, environment={}))

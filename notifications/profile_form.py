@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import re
+import socket
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from email.utils import parseaddr
 from typing import Any
@@ -14,17 +17,29 @@ from django.utils.safestring import SafeString
 
 from notifications.connected import order_sources
 from notifications.content.rendering import is_locale
-from notifications.content.time_zones import is_zone_name
 from notifications.models import OWN_ORDERS, MailProfile
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
 from runtime.addresses import NotAnAddress, read_address
 from runtime.texts import name_invisible, one_line
+from runtime.time_zones import is_zone_name
 
 _CHANGED = "Another user has changed this profile since you opened it. Copy your changes, and open it again."
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
 #: The head of e-mails without a colour, in templates/emails/_layout.html.
 DEFAULT_COLOUR = "#115e59"
+#: Between a text and its background (WCAG 2.2, success criterion 1.4.3).
+LEAST_CONTRAST = 4.5
+#: Whose owners are no senders of a provider: their rules (DMARC) have others' e-mails refused.
+FREE_MAILBOXES = frozenset(
+    {
+        *("gmail.com", "googlemail.com", "outlook.com", "hotmail.com", "live.com", "msn.com", "yahoo.com"),
+        *("yahoo.co.uk", "yahoo.de", "yahoo.fr", "icloud.com", "me.com", "aol.com", "gmx.de", "gmx.net"),
+        *("gmx.at", "gmx.ch", "web.de", "t-online.de", "freenet.de", "orange.fr", "free.fr", "laposte.net"),
+        *("libero.it", "seznam.cz", "wp.pl", "o2.pl", "mail.ru", "yandex.ru", "qq.com", "163.com"),
+        *("proton.me", "protonmail.com", "zoho.com", "fastmail.com", "mail.com"),
+    }
+)
 COLUMNS = (
     *("source", "from_email", "reply_to", "shop_name", "postal_address", "url"),
     *("default_locale", "time_zone", "colour", "logo_url", "copy_to"),
@@ -169,6 +184,11 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         colour = str(self.cleaned_data["colour"]).lower()
         if colour and not _COLOUR.fullmatch(colour):
             raise forms.ValidationError("Write a colour as # and six hexadecimal digits, such as #115e59.")
+        if colour and (contrast := contrast_with_white(colour)) < LEAST_CONTRAST:
+            raise forms.ValidationError(
+                f"The shop's name in white is hard to read on this colour: their contrast is {contrast:.1f},"
+                f" and should be {LEAST_CONTRAST}. Choose a darker colour."
+            )
         return colour
 
     def clean(self) -> dict[str, Any]:
@@ -179,6 +199,55 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         self.instance.account = account
         super().clean()  # has the name checked, which must be unique
         return self.cleaned_data
+
+
+def contrast_with_white(colour: str) -> float:
+    """Return the contrast of a colour such as "#115e59" with white, from 1 to 21, as WCAG 2.2 defines it.
+
+    >>> round(contrast_with_white("#000000")), round(contrast_with_white("#ffff00"), 2)
+    (21, 1.07)
+    """
+    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return 1.05 / (luminance + 0.05)
+
+
+def warn_of_sender(from_email: str) -> str:
+    """Return what a person should know of a sender that a provider may not take, or ""."""
+    domain = parseaddr(from_email)[1].rpartition("@")[2].lower()
+    if domain in FREE_MAILBOXES:
+        return (
+            f"The sender is a mailbox at {domain}. Mail servers refuse what others send in its name."
+            " Use an address of the shop's own domain."
+        )
+    if domain and not _may_exist(domain):
+        return f"The sender's domain {domain} does not exist, or has no address. Check how it is written."
+    return ""
+
+
+def _may_exist(domain: str) -> bool:
+    """Return False if the name service says within two seconds that there is no such domain.
+
+    Those of RFC 2606 are for tests, and in no name service.
+    """
+    if domain.endswith((".test", ".example", ".invalid", ".localhost")):
+        return True
+    answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            socket.getaddrinfo(domain, None)
+        except OSError as error:
+            answers.put(error.errno != socket.EAI_NONAME)
+        else:
+            answers.put(True)
+
+    threading.Thread(target=look_up, daemon=True).start()
+    try:
+        return answers.get(timeout=2)
+    except queue.Empty:
+        return True
 
 
 def as_document(profile: MailProfile) -> dict[str, Any]:

@@ -18,12 +18,13 @@ from notifications.content.rendering import (
     nearest_locale,
     was_currency,
 )
-from notifications.content.time_zones import LONGEST_ZONE, ZONE_NAME, is_zone_name
 from orders.breakdown import MAX_CHARGES, MAX_ITEMS, find_rest
 from orders.details import LONGEST_LINE, LONGEST_NOTE, MOST_LINES, has_card_number, hide_code
 from orders.fields import CHARGE_KINDS, DETAIL_NAMES, MAX_AMOUNT
 from runtime.texts import one_line
+from runtime.time_zones import LONGEST_ZONE, ZONE_NAME, is_zone_name
 from web.api.fields import (
+    Amount,
     Choice,
     Code,
     EmailAddress,
@@ -133,8 +134,8 @@ class ItemBody(StrictSerializer):
     sku = Text(max_length=100)
     name = Text(max_length=200)
     quantity = Integer(min_value=1, max_value=10**6)
-    unit_amount = Integer(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units")
-    total_amount = Integer(
+    unit_amount = Amount(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units")
+    total_amount = Amount(
         required=False,
         min_value=0,
         max_value=MAX_AMOUNT,
@@ -152,7 +153,7 @@ class ChargeBody(StrictSerializer):
         max_length=LONGEST_LINE,
         help_text="Such as VAT 19 %. Of a gift card its code, whose last four characters are kept",
     )
-    amount = Integer(min_value=-MAX_AMOUNT, max_value=MAX_AMOUNT, help_text="In minor units")
+    amount = Amount(min_value=-MAX_AMOUNT, max_value=MAX_AMOUNT, help_text="In minor units")
     included = Flag(
         required=False, help_text="True for a tax that is in the other amounts, and not added to them"
     )
@@ -187,7 +188,7 @@ class OrderBody(StrictSerializer):
     email = EmailAddress()
     name = Text(required=False, allow_blank=True, max_length=200)
     reference = Text(required=False, allow_blank=True, max_length=100, help_text="The shop's own number")
-    total_amount = Integer(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, such as cents")
+    total_amount = Amount(min_value=1, max_value=MAX_AMOUNT, help_text="In minor units, such as cents")
     currency: Field = Currency(required=False, max_length=3, help_text="ISO 4217; USD if absent")
     locale = Locale(
         required=False,
@@ -314,5 +315,5 @@ class RefundId(Code):
 class RefundBody(StrictSerializer):
     """The amount to refund, by default the whole balance."""
 
-    amount = Integer(required=False, min_value=1, max_value=MAX_AMOUNT, help_text="In minor units")
+    amount = Amount(required=False, min_value=1, max_value=MAX_AMOUNT, help_text="In minor units")
     refund_id = RefundId(required=False)

@@ -52,6 +52,8 @@ class MoreThanOrdered(ChangeRefused):
         self.left = [{"item": item, "quantity": quantity} for item, quantity in enumerate(left)]
         super().__init__(
             "The lines have more of an item than is left to ship, or an item that the order does not have."
+            if any(left)
+            else "Nothing is left to ship: every item of the order has left in a parcel."
         )
 
 

@@ -39,7 +39,9 @@ def read_address(text: str) -> str:
     local, at, domain = text.rpartition("@")
     if invisible := name_invisible(local):
         raise NotAnAddress(invisible)
-    if not (local and at and domain):
+    if not at:
+        raise NotAnAddress("There is no @ in it. Use an e-mail address like alice@example.com.")
+    if not (local and domain):
         raise NotAnAddress("Use an e-mail address like alice@example.com.")
     if not _LOCAL.fullmatch(local) or _ENCODED_WORD.search(local):
         raise NotAnAddress(

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils import timezone
 from prometheus_client.core import GaugeMetricFamily
 
 from runtime.database import replica
@@ -264,8 +265,9 @@ def time_in_words(at: dt.datetime, *, now: dt.datetime) -> str:
     >>> time_in_words(dt.datetime(2026, 11, 27, 22, 41, tzinfo=dt.UTC), now=now)
     '27 November 22:41 UTC'
     """
-    day = f"{at.day} {at:%B} " if now - at > dt.timedelta(hours=20) else ""
-    return f"{day}{at.astimezone(dt.UTC):%H:%M} UTC"
+    here = timezone.localtime(at)
+    day = f"{here.day} {here:%B} " if now - at > dt.timedelta(hours=20) else ""
+    return f"{day}{here:%H:%M %Z}"
 
 
 def positive(row: Mapping[str, Any]) -> Row:

@@ -104,7 +104,7 @@ def replace_secret(*, id: uuid.UUID, offered: str, seen: str) -> str:
     """
     try:
         secret = decrypt(offered)
-    except Unreadable as error:
+    except (Unreadable, ValueError) as error:
         raise ShopRefusal("The page is too old. Open it again.") from error
     with transaction.atomic():
         shop = ShopConnection.objects.select_for_update().get(id=id)

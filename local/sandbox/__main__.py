@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--webhook-url", help="the URL for events; each provider adds its name")
     parser.add_argument("--webhook-keys-file", type=Path, help="the keys that local/environment.py wrote")
+    parser.add_argument("--keep-in", type=Path, help="the file that keeps the e-mails over a restart")
     options = parser.parse_args()
 
     stop = threading.Event()
@@ -32,6 +33,8 @@ def main() -> int:
         sandbox = Sandbox(port=options.port)
         if options.webhook_url:
             sandbox.webhooks.settings = WebhookSettings(url=options.webhook_url, keys=keys)
+        if options.keep_in:
+            sandbox.mailbox.keep_in(options.keep_in)
         sandbox.start()
     except (OSError, InvalidWebhookSettings) as error:
         print(f"The mailbox cannot start on port {options.port}: {error}", file=sys.stderr)

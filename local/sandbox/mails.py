@@ -6,6 +6,8 @@ dropped: a long chaos run can still find missing and doubled e-mails.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import re
 import threading
@@ -14,7 +16,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 BUCKETS = 600  # seconds for which requests per second are kept
 
@@ -91,6 +94,8 @@ class Mailbox:
     def __init__(self, *, max_mails: int, max_bytes: int) -> None:
         self._max_mails, self._max_bytes = max_mails, max_bytes
         self._changed = threading.Condition()
+        self._path: Path | None = None
+        self._file: BinaryIO | None = None
         self._mails: deque[Mail] = deque()
         self._by_id: dict[str, Mail] = {}
         self._forget()
@@ -135,22 +140,52 @@ class Mailbox:
         with self._changed:
             self._lost_answers_of[notification_id] += 1
 
+    def keep_in(self, path: Path) -> None:
+        """Load the mails of an earlier run from a file, and add each new one to it. They are not counted.
+
+        A last line that a crash cut off is left out.
+        """
+        with self._changed:
+            for line in path.read_bytes().splitlines() if path.exists() else []:
+                with contextlib.suppress(ValueError, TypeError, KeyError):
+                    fields = json.loads(line)
+                    fields |= {"raw": fields["raw"].encode(), "recipients": tuple(fields["recipients"])}
+                    self._add(Mail(**fields))
+            self._write_file(path)
+
+    def _write_file(self, path: Path) -> None:
+        """Write the kept mails alone. Those that were dropped must not fill the disk."""
+        part = path.with_suffix(".part")
+        part.write_bytes(b"".join(map(_as_line, self._mails)))
+        part.chmod(0o600)
+        part.replace(path)
+        if self._file is not None:
+            self._file.close()
+        self._path, self._file = path, path.open("ab", buffering=0)
+
     def keep(self, *, mail: Mail) -> None:
         """Keep an accepted mail. Drop the oldest mails beyond the bounds."""
         with self._changed:
-            self._mails.append(mail)
-            self._by_id[mail.message_id] = mail
-            self._bytes += len(mail.raw)
-            while len(self._mails) > self._max_mails or self._bytes > self._max_bytes:
-                oldest = self._mails.popleft()
-                del self._by_id[oldest.message_id]
-                self._bytes -= len(oldest.raw)
+            self._add(mail)
+            if self._file is not None and self._path is not None:
+                self._file.write(_as_line(mail))
+                if self._file.tell() > 2 * self._max_bytes:
+                    self._write_file(self._path)
             self._accepted += 1
             if mail.notification_id:
                 self._accepted_of[mail.notification_id] += 1
                 if (count := self._accepted_of[mail.notification_id]) > 1:
                     self._doubled[mail.notification_id] = count
             self._changed.notify_all()
+
+    def _add(self, mail: Mail) -> None:
+        self._mails.append(mail)
+        self._by_id[mail.message_id] = mail
+        self._bytes += len(mail.raw)
+        while len(self._mails) > self._max_mails or self._bytes > self._max_bytes:
+            oldest = self._mails.popleft()
+            del self._by_id[oldest.message_id]
+            self._bytes -= len(oldest.raw)
 
     def all(self) -> list[Mail]:
         """Return the kept mails, oldest first."""
@@ -208,3 +243,10 @@ class Mailbox:
         """Forget the mails and set every count to zero."""
         with self._changed:
             self._forget()
+            if self._path is not None:
+                self._write_file(self._path)
+
+
+def _as_line(mail: Mail) -> bytes:
+    fields = dataclasses.asdict(mail) | {"raw": mail.raw.decode("utf-8", "replace")}
+    return json.dumps(fields).encode() + b"\n"

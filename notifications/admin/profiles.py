@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
@@ -20,7 +20,7 @@ from notifications.content.profiles import profile_of
 from notifications.content.rendering import render_email
 from notifications.content.template_files import event_types
 from notifications.models import MailProfile
-from notifications.profile_form import COLUMNS, ProfileForm, account_fields
+from notifications.profile_form import COLUMNS, ProfileForm, account_fields, warn_of_sender
 from notifications.provider_tests import default_event
 from web.admin.base import EstimatingPaginator, ListAdmin
 from web.admin.menu import MenuItem
@@ -68,6 +68,8 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
     def save_model(self, request: HttpRequest, obj: MailProfile, form: Any, change: bool) -> None:
         obj.updated_at = Now()
         super().save_model(request, obj, form, change)
+        if "from_email" in form.changed_data and (warning := warn_of_sender(obj.from_email)):
+            messages.warning(request, warning)
 
     def render_change_form(
         self,

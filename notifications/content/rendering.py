@@ -33,8 +33,8 @@ from notifications.content import shop_texts
 from notifications.content.profiles import Profile, from_settings
 from notifications.content.render_files import RenderedEmail, place_of, render_parts
 from notifications.content.template_files import NO_WORDS, Notes, Words, event_types
-from notifications.content.time_zones import find_zone
 from runtime.texts import break_links, one_line
+from runtime.time_zones import find_zone
 
 #: The form of a language tag of BCP 47, which is also in the API's document. Shops also write underscores.
 #: Babel lacks many that browsers send, such as de-US, and no order may be refused for one.

@@ -21,7 +21,6 @@ from rest_framework import serializers
 from events.consuming.envelope import Envelope, Rejected
 from events.counters import FALLBACKS_USED
 from notifications import connected
-from notifications.content.time_zones import LONGEST_ZONE, find_zone
 from notifications.services import erase_unaddressed, readdress
 from orders import services, shipments
 from orders.bodies import CancelBody, ChargeBody, CompleteBody, ItemBody, OrderBody
@@ -40,7 +39,8 @@ from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS
 from runtime.telemetry import context
-from web.api.fields import Choice, Code, Flag, Integer, Moment, Text
+from runtime.time_zones import LONGEST_ZONE, find_zone
+from web.api.fields import Amount, Choice, Code, Flag, Moment, Text
 
 S = Order.Status
 LARGEST_SEQUENCE = 2**31 - 1
@@ -75,8 +75,8 @@ class ReportedZone(Text):
 class FactItem(ItemBody):
     """One line of the order. One that takes money off becomes a discount."""
 
-    unit_amount = Integer(min_value=-MAX_AMOUNT, max_value=MAX_AMOUNT, help_text="In minor units")
-    total_amount = Integer(
+    unit_amount = Amount(min_value=-MAX_AMOUNT, max_value=MAX_AMOUNT, help_text="In minor units")
+    total_amount = Amount(
         required=False,
         min_value=-MAX_AMOUNT,
         max_value=MAX_AMOUNT,
@@ -96,7 +96,7 @@ class ExternalOrder(FactBody, OrderBody):
     order_id = Text(max_length=100, help_text="Any text. A UUID becomes the order's id here")
     user_id = Text(max_length=100, help_text="Any text, such as a UUID")
     status = Choice(choices=S.choices)
-    total_amount = Integer(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units, such as cents")
+    total_amount = Amount(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units, such as cents")
     # Money of a currency that is no longer in use is money, too.
     currency = Code(
         pattern=CURRENCY_FORM,
@@ -109,7 +109,7 @@ class ExternalOrder(FactBody, OrderBody):
         max_length=LONGEST_ZONE,
         help_text="Of the dates in e-mails: an IANA name or an offset. If absent, that of the shop's profile",
     )
-    refunded_amount = Integer(
+    refunded_amount = Amount(
         required=False, min_value=0, max_value=MAX_AMOUNT, default=0, help_text="In minor units; 0 if absent"
     )
     placed_at = Moment(help_text="When the customer placed the order")
@@ -144,10 +144,10 @@ class Cancelled(ExternalOrder, CancelBody):
 
 
 class Refund(ExternalOrder):
-    refunded_amount = Integer(
+    refunded_amount = Amount(
         min_value=0, max_value=MAX_AMOUNT, help_text="In minor units, including this refund"
     )
-    amount = Integer(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units, of this refund")
+    amount = Amount(min_value=0, max_value=MAX_AMOUNT, help_text="In minor units, of this refund")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse an amount above the refunded amount: the e-mail shows both."""

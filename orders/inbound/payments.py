@@ -23,7 +23,7 @@ from orders.inbound.reading import CURRENCY_FORM, InboundTopic, order_handler, r
 from orders.models import RefundWay
 from orders.services import OrderChange
 from orders.transitions import ExternallyOwned, InvalidTransition
-from web.api.fields import Code, Integer, StrictSerializer
+from web.api.fields import Amount, Code, StrictSerializer
 
 #: The topic of payments.
 PAYMENT = "payment.payment.succeeded.v1"
@@ -34,7 +34,7 @@ _REASON_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,49}")
 class PaymentData(StrictSerializer):
     """The money that arrived."""
 
-    amount = Integer(
+    amount = Amount(
         required=False,
         min_value=1,
         max_value=MAX_AMOUNT,
@@ -48,7 +48,7 @@ class PaymentData(StrictSerializer):
     )
 
 
-class RefundedAmount(Integer):
+class RefundedAmount(Amount):
     """An amount that some balance can be. The released schema names no maximum and must not get one."""
 
     def to_internal_value(self, data: Any) -> int:
@@ -115,7 +115,10 @@ def payment_refunded(event: Envelope, order_id: uuid.UUID) -> OrderChange:
 TOPICS = {
     PAYMENT: InboundTopic(order_handler(payment_succeeded), PaymentData, "A payment for an order arrived"),
     "payment.payment.failed.v1": InboundTopic(
-        order_handler(payment_failed), FailureData, "A payment failed. The order stays pending"
+        order_handler(payment_failed),
+        FailureData,
+        "A payment failed. The order stays pending. The customer gets an e-mail only if NOTIFY_ON"
+        " has order.payment_failed: most checkouts have said it already",
     ),
     "payment.payment.refunded.v1": InboundTopic(
         order_handler(payment_refunded),

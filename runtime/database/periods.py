@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from django.db.models import QuerySet
+from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
 from runtime.database.ids import EPOCH, id_floor
@@ -25,7 +26,7 @@ Rows = TypeVar("Rows", bound=QuerySet[Any])
 
 
 def narrow_to_period(rows: Rows, params: Mapping[str, str], *, now: dt.datetime, column: str = "id") -> Rows:
-    """Keep rows made in the last `age`, from `since`, and to the end of the day or moment `until` (UTC).
+    """Keep rows made in the last `age`, from `since`, and to the end of the day or moment `until`.
 
     Compare `column`, which is `id` or has a time. Ignore values that cannot be read.
     """
@@ -60,8 +61,14 @@ def narrow_to_created(rows: Rows, *, since: dt.datetime | None, until: dt.dateti
 
 
 def freeze_period(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, str]:
-    """Return the parameters with a `since` in place of `age`, which keeps their meaning as time passes."""
+    """Return the parameters with moments in place of `age` and dates.
+
+    They keep their meaning as time passes, and in a worker, which has another time zone than the person.
+    """
     frozen = {name: value for name, value in params.items() if name != "age"}
+    for name in {"since", "until"} & params.keys():
+        if moment := read_time(params[name], is_end=name == "until"):
+            frozen[name] = moment.isoformat()
     if hours := AGES.get(params.get("age", "")):
         since = now - dt.timedelta(hours=hours)
         typed = read_time(params.get("since", ""))
@@ -70,16 +77,17 @@ def freeze_period(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, s
 
 
 def read_time(text: str, *, is_end: bool = False) -> dt.datetime | None:
-    """Read a date or an ISO 8601 time, in UTC if it has no offset. Return None for any other text.
+    """Read a date or an ISO 8601 time, in the current time zone if it has no offset. Otherwise return None.
 
     A date is its beginning, or its end if `is_end`.
     """
+    zone = timezone.get_current_timezone()
     try:
         if day := parse_date(text):
-            midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
-            moment = midnight + dt.timedelta(days=1) if is_end else midnight
+            following = day + dt.timedelta(days=1) if is_end else day
+            moment = dt.datetime.combine(following, dt.time(), zone).astimezone(dt.UTC)
         elif parsed := parse_datetime(text):
-            moment = parsed.astimezone(dt.UTC) if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
+            moment = (parsed if parsed.tzinfo else parsed.replace(tzinfo=zone)).astimezone(dt.UTC)
         else:
             return None
     except (ValueError, OverflowError):

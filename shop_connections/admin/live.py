@@ -26,7 +26,6 @@ def read_live_page(request: HttpRequest, shop: ShopConnection) -> dict[str, Any]
     row = MailProfile.objects.filter(source=shop.source).first()
     profile = profile_of(row) if row else from_settings()
     unusable = read_unusable(shop, ConnectionPost.objects.filter(source=shop.source).unusable_still())
-    zone = profile.time_zone or request.POST.get("zone", "")[:50]
     setup = platform_of(shop).setup
     lacks: dict[str, list[tuple[str, str, str]]] = {}
     for lack, reference in seen.lacks:
@@ -34,7 +33,7 @@ def read_live_page(request: HttpRequest, shop: ShopConnection) -> dict[str, Any]
     return {
         "shop": shop,
         "is_live": shop.state == shop.State.LIVE and bool(shop.live_at and shop.live_at <= timezone.now()),
-        "live_at": say_time(shop.live_at, zone),
+        "live_at": say_time(shop.live_at),
         "profile": profile,
         "has_profile": row is not None,
         "has_sender": row is not None or has_sender(shop.source),
@@ -47,17 +46,17 @@ def read_live_page(request: HttpRequest, shop: ShopConnection) -> dict[str, Any]
         "unknown_statuses": count_statuses(shop, unusable),
         "currencies": seen.currencies,
         "has_delivery": "order.confirmed" in seen.events,
-        "choices": [_Line(request, shop, choice, seen, lacks) for choice in _choices(shop, seen)],
+        "choices": [ShopEmailLine(request, shop, choice, seen, lacks) for choice in _choices(shop, seen)],
         "always_on": [email.name for email in setup.emails if not email.all_events],
         "setup": setup,
         "platform": shop.get_platform_display(),
-        "zone": zone,
+        "zone": timezone.get_current_timezone_name(),
         "typed_live_at": request.POST.get("live_at", ""),
         "notify_on": settings.NOTIFY_ON,
     }
 
 
-class _Line:
+class ShopEmailLine:
     """One of the shop's e-mails on the page, with what a person has to know of it."""
 
     def __init__(
@@ -91,15 +90,9 @@ def go_live(request: HttpRequest, shop: ShopConnection) -> str:
             return "Saved which of the shop's e-mails stay on."
         if "attachments" not in request.POST:
             raise ShopRefusal("Say first that no customer needs what the shop attaches to its e-mails.")
-        profile = MailProfile.objects.filter(source=shop.source).first()
-        zone = (profile.time_zone if profile else "") or request.POST.get("zone", "")
-        at = read_time(request.POST.get("live_at", ""), zone)
+        at = read_time(request.POST.get("live_at", ""))
         changed = change_state(id=shop.id, to=shop.State.LIVE, live_at=at)
-    return (
-        f"Live from {write_time(changed.live_at, zone)} on."
-        if at and changed.live_at
-        else "Live from now on."
-    )
+    return f"Live from {write_time(changed.live_at)} on." if at and changed.live_at else "Live from now on."
 
 
 def _name_language(tag: str) -> str:

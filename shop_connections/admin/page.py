@@ -51,7 +51,6 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
     """Return the context of the page, and of the part of it that is refreshed."""
     rows = ConnectionPost.objects.filter(source=shop.source)
     profile = MailProfile.objects.filter(source=shop.source).first()
-    zone = profile.time_zone if profile else ""
     last = rows.defer("body").exclude(done_at=None).exclude(reference="").order_by("-done_at").first()
     may_view_posts = request.user.has_perm("connections.view_connectionpost")
     unusable = read_unusable(shop, rows.unusable_still())
@@ -66,20 +65,20 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
         "platform": shop.get_platform_display(),
         "setup": platform_of(shop).setup,
         "last": last,
-        "last_at": say_time(last.done_at, zone) if last else "",
+        "last_at": say_time(last.done_at) if last else "",
         "ago": describe_distance(last.received_at) if last else "",
         "is_future": bool(shop.live_at and shop.live_at > now),
-        "live_at": say_time(shop.live_at, zone),
+        "live_at": say_time(shop.live_at),
         "reasons": list(dict.fromkeys(post.reason for post in unusable))[:SHOWN_REASONS]
         if may_view_posts
         else [],
         "is_readable": shop.is_readable(),
-        "checked_at": say_time(shop.checked_at, zone),
-        "comparison": _describe_comparison(shop, zone),
+        "checked_at": say_time(shop.checked_at),
+        "comparison": _describe_comparison(shop),
         "catching_up": shop.is_catching_up(now),
         "clock": describe_clock(clock_offset(shop)),
         "calls": calls,
-        "refused_at": say_time(calls.refused_at, zone),
+        "refused_at": say_time(calls.refused_at),
         "was_signed_since": bool(
             calls.refused_at and shop.last_post_at and shop.last_post_at > calls.refused_at
         ),
@@ -160,7 +159,7 @@ def _list_steps(shop: ShopConnection, context: dict[str, Any], *, has_question: 
     ]
 
 
-def _describe_comparison(shop: ShopConnection, zone: str) -> dict[str, Any]:
+def _describe_comparison(shop: ShopConnection) -> dict[str, Any]:
     """Return how far the comparison is that a person asked for, or what it found."""
     stored = shop.comparison or {}
     done_at = stored.get("done_at")
@@ -171,7 +170,7 @@ def _describe_comparison(shop: ShopConnection, zone: str) -> dict[str, Any]:
         "missing": stored.get("missing", 0),
         "is_whole": stored.get("is_whole", True),
         "problem": stored.get("problem", ""),
-        "done_at": say_time(dt.datetime.fromisoformat(done_at), zone) if done_at else "",
+        "done_at": say_time(dt.datetime.fromisoformat(done_at)) if done_at else "",
     }
 
 

@@ -135,7 +135,14 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         return self._with_secret(request, obj.id, decrypt(obj.secret))
 
     def _with_secret(self, request: HttpRequest, id: uuid.UUID, secret: str) -> HttpResponse:
-        """Answer with the page, which shows a new secret once."""
+        """Answer with the page, which shows a new secret once.
+
+        A person who may add a connection, and not view it, finds the secret in a message.
+        """
+        if not self.has_view_permission(request):
+            messages.warning(
+                request, f"Copy the webhook's secret now, because it is shown only once: {secret}"
+            )
         url = reverse("admin:connections_shopconnection_change", args=[id])
         shown = {"new_secret": secret}
         return answer_with_page(

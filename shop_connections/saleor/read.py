@@ -69,7 +69,7 @@ def read_order(body: bytes, *, locale: str) -> ShopOrder | None:
     """
     document = _parse(body)
     head = read_head(body)
-    return None if head is None else _Reading(document, locale).read(head)
+    return None if head is None else _OrderReader(document, locale).read(head)
 
 
 def read_status(word: str) -> str:
@@ -82,7 +82,7 @@ def read_status(word: str) -> str:
     return status if _STATUS.fullmatch(status) else ""
 
 
-class _Reading:
+class _OrderReader:
     def __init__(self, document: Json, locale: str) -> None:
         self.document, self.order = document, member(document, "order")
         self.doubts: list[str] = []

@@ -9,7 +9,7 @@ from shop_connections.models import ShopConnection
 from shop_connections.setup import Calls, Lack, PlatformEmail, Setup, SetupStep
 from web.api.bodies import NotStrict, parse_json
 
-_TRACKING = "the e-mail of your tracking plug-in"
+_TRACKING = "E-mail of the tracking plug-in"
 EMAILS = (
     PlatformEmail("Order on-hold", ("order.placed",)),
     PlatformEmail("Processing order", ("order.paid",), ("order.confirmed",)),

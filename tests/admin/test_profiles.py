@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ class TestThePage:
             ("logo_url", "https:///logo.png"),
             ("default_locale", "klingon"),
             ("colour", "red"),
+            ("colour", "#ffff00"),
             ("shop_name", ""),
         ],
     )
@@ -113,6 +115,33 @@ class TestThePage:
         answer = admin_client.post(f"{PROFILES}{path}", VALUES | {"shop_name": "Still A"})
         assert answer.status_code == 302, errors(answer)
         assert MailProfile.objects.get().shop_name == "Still A"
+
+    @pytest.mark.parametrize(
+        ("colour", "is_taken"), [("#767676", True), ("#777777", False), ("#ffd700", False)]
+    )
+    def test_a_colour_on_which_white_is_hard_to_read_is_refused(self, admin_client, colour, is_taken):
+        answer = admin_client.post(f"{PROFILES}add/", VALUES | {"colour": colour})
+        assert (answer.status_code == 302) is is_taken
+        assert is_taken or "Choose a darker colour." in errors(answer)["colour"][0]
+
+    @pytest.mark.parametrize(
+        ("sender", "word"),
+        [
+            ("tea@gmail.com", "a mailbox at gmail.com"),
+            ("tea@gone.test.com", "does not exist"),
+            ("a@b.test", ""),
+        ],
+    )
+    def test_a_sender_that_will_not_work_is_warned_about_and_saved(
+        self, admin_client, monkeypatch, sender, word
+    ):
+        def refuse(*_: object) -> None:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+        page = admin_client.post(f"{PROFILES}add/", VALUES | {"from_email": sender}, follow=True)
+        texts = [str(message) for message in page.context["messages"] if message.level_tag == "warning"]
+        assert MailProfile.objects.count() == 1 and [word in text for text in texts] == [True] * bool(word)
 
     def test_an_empty_colour_is_the_default_that_the_picker_shows(self, admin_client):
         page = admin_client.get(f"{PROFILES}add/").content.decode()

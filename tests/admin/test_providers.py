@@ -103,7 +103,7 @@ class TestATest:
     @pytest.mark.parametrize("wrong", [{"provider": "x"}, {"to": "ann"}, {"event": "x"}])
     def test_of_something_unknown_is_refused_with_what_would_be_right(self, admin_client, wrong, smtp):
         page = admin_client.post(self.PAGE, self.GIVEN | wrong, follow=True)
-        assert b"Nothing was sent. U" in page.content
+        assert b"Nothing was sent. " in page.content and b" Use " in page.content
         assert not ProviderTest.objects.exists() and not smtp.messages
 
     def test_needs_the_permission(self, smtp):

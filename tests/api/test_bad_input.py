@@ -156,9 +156,10 @@ def test_a_body_that_cannot_be_read_is_told_why(api, raw, words):
     [
         ("user_id", "x", "UUID"),
         ("user_id", None, "null"),
-        ("email", "x", "e-mail address"),
+        ("email", "x", "There is no @ in it."),
+        ("email", "", "This is empty. Use an e-mail address"),
         ("email", 1, "string"),
-        ("total_amount", "1", "whole number"),
+        ("total_amount", 49.9, "whole number of minor units, such as cents: 4990 for 49.90"),
         ("total_amount", 0, "1"),
         ("total_amount", 10**12 + 1, f"{10**12}"),
         ("name", "x" * 201, "200"),
@@ -378,3 +379,8 @@ def test_what_looks_like_markup_or_templates_is_only_text(api):
     name = "<script>alert(1)</script> {{ 7*7 }} {% debug %} ${7} %s"
     order = api.place(name=name, reference="'; DROP TABLE orders; --")
     assert api.get(order).json()["name"] == name
+
+
+def test_a_path_with_an_own_number_says_how_to_find_the_order(api):
+    detail = assert_problem(api.get("/api/v1/orders/A-1001"), 404, "not-found")["detail"]
+    assert "GET /api/v1/orders?reference=" in detail

@@ -89,7 +89,8 @@ def test_too_much_is_a_problem_that_names_what_is_left_and_a_return_frees_it(api
         {"item": 0, "quantity": 2},
         {"item": 1, "quantity": 1},
     ]
-    assert_problem(api.post(f"{path}/shipments"), 409, "more-than-ordered")
+    detail = assert_problem(api.post(f"{path}/shipments"), 409, "more-than-ordered")["detail"]
+    assert detail.startswith("Nothing is left to ship")
     assert [shipment["returned_at"] is None for shipment in api.get(path).json()["shipments"]] == [
         False,
         True,

@@ -63,13 +63,20 @@ def make_page(browser: Browser, console_errors: list[str]) -> Iterator[Callable[
             console_errors.append(message.text)
 
     def make(
-        url: str, *, width: int = 1280, height: int = 900, dark: bool = False, client: Client | None = None
+        url: str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        client: Client | None = None,
+        zone: str = "UTC",
     ) -> Page:
         context = browser.new_context(
             base_url=url,
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",
+            timezone_id=zone,
         )
         contexts.append(context)
         context.set_default_timeout(PATIENCE)

@@ -32,10 +32,10 @@ KEY, SOURCE = "k" * 40, "tea-shop"
 PAUSE_SECONDS = 0.025
 
 
-Fake = FakeShop | FakeSaleor
+Fake = Any  # FakeShop or FakeSaleor
 #: The secret of an installation in a Saleor.
 PLACE = "s" * 43
-FAKES = {"woocommerce": FakeShop, "saleor": FakeSaleor}
+FAKES: dict[str, Any] = {"woocommerce": FakeShop, "saleor": FakeSaleor}
 
 
 def connect(shop: Shop, fake: Fake, address: str) -> None:

@@ -239,8 +239,8 @@ def pill(status: str, word: str = "") -> SafeString:
 
 
 def format_time(at: dt.datetime) -> str:
-    """Write a time as every page does, in UTC."""
-    return f"{at.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}"
+    """Write a time as every page does, in the person's time zone (`web.admin.zones`)."""
+    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S}"
 
 
 def describe_distance(when: dt.datetime) -> str:
@@ -255,12 +255,13 @@ def describe_distance(when: dt.datetime) -> str:
 
 
 def show_time(when: dt.datetime | None) -> SafeString | str:
-    """Return a time, with how long ago or how soon it is on hover."""
+    """Return a time, with how long ago or how soon it is, and with that of UTC, on hover."""
     if when is None:
         return "–"
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
+        '<time datetime="{}" title="{}, {} UTC">{}</time>',
         when.isoformat(timespec="seconds"),
         describe_distance(when),
+        f"{when.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}",
         format_time(when),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,10 @@ from runtime.database import periods
 
 
 class PeriodFilter(admin.ListFilter):
-    """Filters from a date to the end of another (UTC), by a range of ids or of a subclass's column."""
+    """Filters from a date to the end of another by a range of ids, or of a subclass's column.
+
+    The dates are those of the person's time zone.
+    """
 
     title = "date"
     template = "admin/period_filter.html"
@@ -33,6 +37,12 @@ class PeriodFilter(admin.ListFilter):
         # Django passes lists.
         self.values = {
             name: str(value[-1] if isinstance(value, list) else value) for name, value in values.items()
+        }
+        #: The dates in the form.
+        self.dates = {
+            name: str(timezone.localdate(moment - dt.timedelta(microseconds=name == "until")))
+            for name, value in self.values.items()
+            if (moment := periods.read_time(value, is_end=name == "until"))
         }
         self.used_parameters = {name: value for name, value in self.values.items() if value}
         #: The other parameters of the address, which the form must keep.

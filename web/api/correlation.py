@@ -16,8 +16,7 @@ from django.utils.functional import LazyObject, empty
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
 
 from runtime.telemetry import context, tracing
-from web.paths import mask_path
-from web.proxies import client_address, mask_address
+from web.proxies import client_address, mask_address, mask_path
 
 log = structlog.get_logger("orderpost.access")
 

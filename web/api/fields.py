@@ -205,6 +205,14 @@ class Integer(serializers.IntegerField):
         return data
 
 
+class Amount(Integer):
+    """An amount of money in the currency's minor units."""
+
+    default_error_messages = {
+        "invalid": "This must be a whole number of minor units, such as cents: 4990 for 49.90."
+    }
+
+
 class Identifier(serializers.UUIDField):
     """A UUID of any version in its 8-4-4-4-12 form, but not the nil one."""
 
@@ -237,6 +245,8 @@ class Flag(serializers.BooleanField):
 @extend_schema_field({"type": "string", "format": "email", "maxLength": LONGEST})
 class EmailAddress(Text):
     """An address that every provider accepts. Its value is the address as it is stored."""
+
+    default_error_messages = {"blank": "This is empty. Use an e-mail address like alice@example.com."}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(max_length=LONGEST, **options)

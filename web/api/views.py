@@ -175,10 +175,14 @@ def path_id(text: str) -> uuid.UUID:
     """Parse an id in a path. Raise the 404 problem for anything but a UUID."""
     value = parse_uuid(text)
     if value is None:
-        raise not_found(NO_SUCH_ID)
+        raise not_found(NOT_AN_ID)
     return value
 
 
+NOT_AN_ID = (
+    "This is not an id: ids are UUIDs, such as the id in an order's answer. To find an order by your own"
+    " number, use GET /api/v1/orders?reference=A-1001."
+)
 NO_SUCH_ID = "Unknown id. Use the id of a stored row that this token can see."
 
 

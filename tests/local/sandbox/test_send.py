@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,12 @@ from anymail.exceptions import AnymailAPIError
 from django.core.mail import EmailMultiAlternatives, get_connection
 
 from local.sandbox import Sandbox
+from local.sandbox.mails import Mail, Mailbox
 from local.sandbox.protocol import MAX_BODY
 from tests.kit.sendgrid import Send, payload
 from tests.kit.waiting import PATIENCE
+
+MAIL = Mail("1", 1.0, ("ada@example.com",), "Paid", {"notification_id": "n-1"}, {}, b'{"from": {}}')
 
 
 def test_accepts_with_202_an_empty_body_and_a_message_id(sandbox: Sandbox, send: Send) -> None:
@@ -32,6 +37,30 @@ def test_keeps_what_was_sent(sandbox: Sandbox, send: Send) -> None:
     assert (mail.notification_id, mail.order_id, mail.event_type) == ("n-1", "o-1", "order.paid")
     assert mail.headers == {"X-Shop": "one"}
     assert mail.payload == payload(headers={"X-Shop": "one"})
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_restarted_mailbox_has_its_mails_but_not_more_than_it_may_keep(tmp_path: Path) -> None:
+    kept = tmp_path / "mailbox.jsonl"
+
+    def mailbox() -> Mailbox:
+        opened = Mailbox(max_mails=2, max_bytes=10**4)
+        opened.keep_in(kept)
+        return opened
+
+    first = mailbox()
+    for number in range(3):
+        first.keep(mail=replace(MAIL, message_id=str(number), subject="Größe"))
+    with kept.open("ab") as file:
+        file.write(b'{"message_id": "cut o')
+    second = mailbox()
+    assert second.all() == first.all() and len(second.all()) == 2
+    assert second.stats()["accepted"] == 0
+    for number in range(400):
+        second.keep(mail=replace(MAIL, message_id=f"more {number}"))
+    assert kept.stat().st_size < 3 * 10**4
+    second.clear()
+    assert mailbox().all() == []
 
 
 def test_takes_what_anymail_sends(sandbox: Sandbox) -> None:

@@ -200,7 +200,8 @@ class TestPosts:
 
 
 def installation() -> dict[str, Any]:
-    return ShopConnection.objects.get(source=SOURCE).installation
+    stored: dict[str, Any] = ShopConnection.objects.get(source=SOURCE).installation
+    return stored
 
 
 class TestParcels:

@@ -8,9 +8,9 @@ import datetime as dt
 import pytest
 
 from notifications.content.profiles import from_settings
-from notifications.content.time_zones import find_zone, is_zone_name
 from notifications.models import MailProfile
 from notifications.profile_form import as_document, form_of
+from runtime.time_zones import find_zone, is_zone_name
 from tests.kit.words import SAMPLE, render_email
 
 #: The evening of 27 November in Los Angeles.

@@ -305,7 +305,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("change", "spoilt", "reason"),
         [
-            ("placed", {"totalAmount": "1000"}, "data.totalAmount: This must be a whole number."),
+            ("placed", {"totalAmount": "1000"}, "data.totalAmount: This must be a whole number of"),
             ("placed", {"orderId": 7}, "data.orderId: This must be a string."),
             ("placed", {"orderId": ""}, "data.orderId"),
             ("placed", {"status": "paid"}, "data.status: After this event an order is pending."),

@@ -72,6 +72,12 @@
   }
   makeCards();
 
+  // Pages have the times of this browser's zone, of which the server knows by a cookie.
+  const root = document.querySelector("#site-name a")?.getAttribute("href") || "/admin/";
+  const secure = location.protocol === "https:" ? "; Secure" : "";
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  document.cookie = `zone=${zone}; Path=${root}; Max-Age=31536000; SameSite=Lax${secure}`;
+
   // A page that answered a post is at another address, where a reload would post again.
   const posted = document.querySelector("[data-page-url]");
   if (posted) history.replaceState(null, "", posted.dataset.pageUrl);
@@ -101,22 +107,10 @@
     if (button) copy(button);
   });
 
-  // Times are in the zone of the browser where no other is known, and a form says which that is.
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  function complete(part) {
+  function showCopyButtons(part) {
     for (const button of part.querySelectorAll("button[data-copies]")) button.hidden = false;
-    for (const time of part.querySelectorAll("time[data-local]")) {
-      const at = new Date(time.dateTime);
-      const two = (number) => String(number).padStart(2, "0");
-      const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-      time.textContent = `${day} ${two(at.getHours())}:${two(at.getMinutes())} (${zone})`;
-    }
-    for (const field of part.querySelectorAll("input[data-zone]")) {
-      field.value = zone;
-      for (const name of part.querySelectorAll("[data-zone-name]")) name.textContent = zone;
-    }
   }
-  complete(document);
+  showCopyButtons(document);
 
   // A step that a link or an error leads to is open.
   function openTarget() {
@@ -155,10 +149,16 @@
       if (!old) {
         if (last) last.after(part);
         else front.prepend(part);
-      } else if (before.get(part.id) !== now && !old.classList.contains("typed")) {
-        swap(old, part);
+        showCopyButtons(part);
+      } else if (before.get(part.id) !== now) {
+        const focus = old.contains(document.activeElement) && document.activeElement;
+        // The focus can move to the new part only by an id.
+        if (!old.classList.contains("typed") && (!focus || focus.id)) {
+          swap(old, part);
+          before.set(part.id, now);
+        }
       }
-      before.set(part.id, now);
+      if (!old) before.set(part.id, now);
       last = document.getElementById(part.id);
     }
   }
@@ -166,14 +166,14 @@
   function swap(old, part) {
     const focus = old.contains(document.activeElement) ? document.activeElement.id : "";
     for (const kept of old.querySelectorAll("[data-keep][id]")) {
-      part.querySelector(`#${CSS.escape(kept.id)}`)?.replaceWith(kept);
+      part.querySelector(`[data-keep]#${CSS.escape(kept.id)}`)?.replaceWith(kept);
     }
     for (const step of old.querySelectorAll("details[id]")) {
       const same = part.querySelector(`#${CSS.escape(step.id)}`);
       if (same && same.dataset.done === step.dataset.done && step.open) same.open = true;
     }
     old.replaceWith(part);
-    complete(part);
+    showCopyButtons(part);
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
   }
 
