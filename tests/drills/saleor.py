@@ -16,6 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import requests
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -273,6 +274,17 @@ class RealSaleor:
 
     def cancel(self, order: str) -> None:
         self.mutate("orderCancel", "order { id }", "ID!", id=order)
+
+    def move_back(self, order: str, *, minutes: int, parcels: int = 0) -> None:
+        """Let an order have been placed and saved so long ago, and its parcels created."""
+        id = base64.b64decode(order).decode().removeprefix("Order:")
+        then, sent = (f"now() - interval '{ago} minutes'" for ago in (minutes, parcels))
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            for statement in (
+                f"UPDATE order_order SET created_at = {then}, updated_at = {then} WHERE id = '{id}'",
+                f"UPDATE order_fulfillment SET created_at = {sent} WHERE order_id = '{id}'",
+            ):
+                connection.execute(statement.encode())
 
     # Its apps
 
