@@ -311,13 +311,15 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         raise MustBeRead
     there = platform.read(body, locale=default_locale(source=shop.source))
     assert there is not None
-    there = there.on_our_clock(clock_offset(shop, also=post), received_at=post.received_at)
+    offset = clock_offset(shop, also=post)
+    there = there.on_our_clock(offset, received_at=post.received_at)
     with write_once(Order, id) as held, context.working_for(context.Context(post.id.hex)):
         order, _ = lock_row(Order, id)
         if order is not None and order.source != shop.source:
             raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {shop.source}")
         here = read_here(order) if order is not None else None
-        if here is not None and platform.read_again is not None and is_late(there, here):
+        is_old = platform.read_again is not None and here is not None and is_late(there, here)
+        if is_old and _may_be_news(post, cast("Here", here), offset):
             raise MustBeRead
         post.due_at = due_at(here, there, source=shop.source, received_at=post.received_at)
         if post.due_at is not None and post.due_at > timezone.now():
@@ -349,6 +351,11 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             order.shop_key = order.shop_key or head.key
             newest = filter(None, [order.reported_at, differences.order.as_of])
             order.reported_at = max(newest, default=NEVER)
+
+
+def _may_be_news(post: ConnectionPost, here: Here, offset: dt.timedelta) -> bool:
+    """Return whether a late post may tell more than is stored: it came after that was read in the shop."""
+    return here.order.reported_at is None or post.received_at - offset > here.order.reported_at
 
 
 def _note_parent(shop: ShopConnection, reference: str) -> None:

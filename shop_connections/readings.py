@@ -29,7 +29,7 @@ from shop_connections.platforms import PLATFORMS, platform_of
 log = structlog.get_logger(__name__)
 
 #: How long one call of `read_some` lasts, and one reading.
-LONGEST_SECONDS, READING_SECONDS = 20.0, 10.0
+LONGEST_SECONDS, READING_SECONDS = 5.0, 10.0
 #: How often a reading may fail, and the pause after the first failure, which doubles with each.
 MOST_FAILURES, FIRST_PAUSE = 8, dt.timedelta(seconds=15)
 GONE = "left out: the shop no longer has this order"
@@ -61,7 +61,7 @@ def read_some() -> bool:
 
 
 def _read(post: ConnectionPost, shop: ShopConnection) -> None:
-    read_again, offset = platform_of(shop).read_again, clock_offset(shop)
+    read_again, offset, asked_at = platform_of(shop).read_again, clock_offset(shop), timezone.now()
     try:
         if read_again is None:
             raise ShopUnreachable("The platform's orders cannot be read alone.")
@@ -90,6 +90,10 @@ def _read(post: ConnectionPost, shop: ShopConnection) -> None:
             received_at=Now(),  # the state is of now, and says nothing about the shop's clock
             modified_at=None,
         )
+        # It tells more than the other posts of the order that came before.
+        same = ConnectionPost.objects.waiting().filter(source=post.source, order_id=post.order_id)
+        others = same.filter(failed_readings__isnull=False, received_at__lt=asked_at)
+        others.update(failed_readings=None, due_at=None, reason="")
 
 
 def _note_failure(post: ConnectionPost, problem: str) -> None:
