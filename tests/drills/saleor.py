@@ -120,7 +120,7 @@ class RealSaleor:
         if token is None:
             token = self._staff_token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        body = {"query": query, "variables": variables}
+        body: Json = {"query": query, "variables": variables}
         url = f"{self.address}/graphql/"
         answer: Json = self._session.post(url, json=body, headers=headers, timeout=PATIENCE).json()
         return answer
@@ -219,7 +219,7 @@ class RealSaleor:
 
     def pay(self, order: str, amount: str) -> str:
         """Charge an amount by a transaction. Return its id."""
-        wanted = {"name": "Card", "pspReference": uuid.uuid4().hex, "availableActions": ["REFUND"]}
+        wanted: Json = {"name": "Card", "pspReference": uuid.uuid4().hex, "availableActions": ["REFUND"]}
         wanted |= {"amountCharged": {"amount": amount, "currency": "EUR"}}
         made = self.mutate(
             *("transactionCreate", "transaction { id }", "ID! TransactionCreateInput!"),
@@ -290,7 +290,7 @@ class RealSaleor:
 
     def install(self, manifest: str) -> tuple[str, str]:
         """Install an app as the dashboard does. Return its id, or the message that the dashboard shows."""
-        wanted = {"manifestUrl": manifest, "appName": "orderpost", "permissions": ["MANAGE_ORDERS"]}
+        wanted: Json = {"manifestUrl": manifest, "appName": "orderpost", "permissions": ["MANAGE_ORDERS"]}
         wanted |= {"activateAfterInstallation": True}
         started = self.mutate("appInstall", "appInstallation { id }", "AppInstallInput!", input=wanted)
         id = started["appInstallation"]["id"]
@@ -303,7 +303,9 @@ class RealSaleor:
             (app,) = [edge["node"]["id"] for edge in edges if edge["node"]["manifestUrl"] == manifest]
             return app, ""
 
-        return until(outcome, "the app is installed or refused")
+        ended = until(outcome, "the app is installed or refused")
+        assert ended is not None
+        return ended
 
     def uninstall(self, app: str) -> None:
         self.mutate("appDelete", "app { id }", "ID!", id=app)
