@@ -91,7 +91,7 @@ class TestPosts:
         assert state_of(id) == ("paid", 0, ("order.paid",))
 
     def test_orders_and_their_emails_are_those_of_the_shop_each_once(self, shop):
-        ids = [shop.place_any() for _ in range(12)]
+        ids = [shop.place_any() for _ in range(6)]
         lives = [shop.live(id) for id in ids]
         take(*shop.deliveries())
         while lives:
