@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-import uuid
 from typing import NamedTuple
 
 from django.conf import settings
-from django.contrib.postgres.indexes import HashIndex
+from django.contrib.postgres.indexes import GinIndex, HashIndex
 from django.db import models
 from django.db.models import Exists, F, Q
 from django.db.models.functions import Now
 
-from runtime.database.beginnings import any_case, beginning_with
+from runtime.addresses import domain_of
+from runtime.database.beginnings import LIMIT, any_case, beginning_with
 from runtime.database.ids import new_id
+from runtime.database.parts import (
+    Hits,
+    find_parts,
+    find_words,
+    has_trigrams,
+    is_part,
+    join,
+    parts_index,
+    query_domain,
+    query_words,
+    words_of,
+)
 
 
 class StuckState(NamedTuple):
@@ -44,6 +56,9 @@ STUCK = {
 }
 #: The order of every list. Ids do not give it: other systems choose the ids of their orders.
 NEWEST_FIRST = ("-created_at", "-id")
+NEWEST_FIRST_SQL = "created_at DESC, id DESC"
+#: What the search of words has of an order.
+_WORDS = words_of("name", "email")
 #: Many shops never confirm orders, or tell of no parcels here. Theirs are not stuck.
 CONFIRMS = dt.timedelta(days=7)
 SHIPS = dt.timedelta(days=60)
@@ -70,18 +85,69 @@ class OrderQuerySet(models.QuerySet["Order"]):
             return overdue.filter(Exists(shipped))
         return overdue
 
-    def named(self, name: str) -> list[uuid.UUID]:
-        """Return the ids of orders with this reference, or else of those whose reference begins with it.
+    def search(self, text: str) -> Hits:
+        """Return the orders that a text finds by its reference, customer or parcel, by indexes.
+
+        They are at most `LIMIT`, the newest.
+        """
+        can_part = is_part(text) and has_trigrams()
+        hits = join(
+            self._named(text, can_part=can_part),
+            self._addressed(text),
+            self._of_customers(text),
+            self._with_parcel(text) if can_part else Hits([]),
+        )
+        if len(hits.ids) <= LIMIT:
+            return hits
+        newest = self.filter(id__in=hits.ids).order_by(*NEWEST_FIRST).values_list("id", flat=True)
+        return Hits(list(newest[:LIMIT]), is_cut=True)
+
+    def _named(self, name: str, *, can_part: bool) -> Hits:
+        """Return orders with this reference, or else those whose reference begins with it or has it.
 
         Case and a `#` before the reference make no difference. Each beginning finds a limited number.
         """
         if not (name := name.lstrip("#")):
-            return []
+            return Hits([])
         hits = beginning_with(
-            [name, f"#{name}"], table="orders", column="reference", newest_first="created_at DESC, id DESC"
+            [name, f"#{name}"], table="orders", column="reference", newest_first=NEWEST_FIRST_SQL
         )
-        exact = [id for id, reference in hits if reference.lstrip("#").upper() == name.upper()]
-        return exact or [id for id, _ in hits]
+        if exact := [id for id, reference in hits if reference.lstrip("#").upper() == name.upper()]:
+            return Hits(exact)
+        begins = Hits([id for id, _ in hits], len(hits) >= LIMIT)
+        if begins.is_cut or not (can_part and is_part(name)):
+            return begins
+        return join(
+            begins, find_parts(name, table="orders", column="reference", newest_first=NEWEST_FIRST_SQL)
+        )
+
+    def _addressed(self, text: str) -> Hits:
+        """Return the orders whose address has this text before its @, in any case."""
+        if text.startswith("@"):
+            return Hits([])
+        rows = beginning_with(
+            [f"{text.rstrip('@')}@"], table="orders", column="email", newest_first=NEWEST_FIRST_SQL
+        )
+        return Hits([id for id, _ in rows], len(rows) >= LIMIT)
+
+    def _of_customers(self, text: str) -> Hits:
+        """Return the orders of customers with words that begin so in their name, or of this domain."""
+        domain = domain_of(text.removeprefix("@"))
+        queries = [query_domain(domain) if domain else "", "" if text.startswith("@") else query_words(text)]
+        if not any(queries):
+            return Hits([])
+        query = " | ".join(f"({query})" for query in queries if query)
+        return find_words(query, table="orders", words=_WORDS, newest_first=NEWEST_FIRST_SQL)
+
+    def _with_parcel(self, text: str) -> Hits:
+        """Return the orders with a parcel whose tracking number has this part, in any case."""
+        return find_parts(
+            text,
+            table="shipments",
+            column="tracking_number",
+            newest_first="shipped_at DESC NULLS LAST, id DESC",
+            id="order_id",
+        )
 
 
 class Order(models.Model):
@@ -218,6 +284,10 @@ class Order(models.Model):
             HashIndex(fields=["correlation_id"], name="orders_correlation"),
             # GET /orders?email=, the admin's search by address or its beginning, a person's data
             models.Index(any_case("email"), F("created_at").desc(), F("id").desc(), name="orders_email"),
+            # the admin's search by words of the name, and by domain
+            GinIndex(_WORDS, name="orders_words"),
+            # the admin's search by a part of a reference
+            parts_index("reference", name="orders_reference_parts"),
         ]
         # PostgreSQL parses all of them in every statement that writes an order. Each says what no other says.
         constraints = [
@@ -348,6 +418,8 @@ class Shipment(models.Model):
             models.Index(
                 fields=["untold_since"], name="shipments_untold", condition=Q(untold_since__isnull=False)
             ),
+            # the admin's search by a part of a tracking number
+            parts_index("tracking_number", name="shipments_tracking_parts"),
         ]
 
     def __str__(self) -> str:

@@ -21,27 +21,36 @@ from notifications.content.template_files import event_types
 from notifications.filters import orders
 from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
-from runtime.database.beginnings import beginning_with
+from runtime.database.beginnings import LIMIT, beginning_with
 from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter
-from web.admin.search import HELP, Term
+from web.admin.search import HELP, Term, note_cut
 
 
-def addressed_to(term: Term) -> Q:
+def addressed_to(request: HttpRequest, term: Term) -> Q:
     """Return the condition of the e-mails to an address, or with an id, or to the beginning of an address."""
     if term.address:
         return Q(recipient_email__iexact=term.address)
     if term.id:
         return Q(id=term.id)
+    if not term.address_begins:
+        return Q(id__in=[])
     rows = beginning_with(
         [term.address_begins], table="email_notifications", column="recipient_email", newest_first="id DESC"
     )
+    if len(rows) >= LIMIT:
+        note_cut(request)
     return Q(id__in=[id for id, _ in rows])
 
 
-def of_orders(term: Term) -> Q:
-    """Return the condition of the e-mails of an order with this id or reference."""
-    return Q(order_id=term.id) if term.id else Q(order_id__in=orders().named(term.text))
+def of_orders(request: HttpRequest, term: Term) -> Q:
+    """Return the condition of the e-mails of an order with this id, or of those that a text finds."""
+    if term.id:
+        return Q(order_id=term.id)
+    hits = orders().search(term.text)
+    if hits.is_cut:
+        note_cut(request)
+    return Q(order_id__in=hits.ids)
 
 
 def with_order(rows: EmailNotificationQuerySet) -> EmailNotificationQuerySet:
@@ -229,5 +238,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
             return queryset, False
         if term.id and queryset.filter(id=term.id).exists():
             return queryset.filter(id=term.id), False
-        named = addressed_to(term) if term.address else addressed_to(term) | of_orders(term)
+        named = addressed_to(request, term)
+        if not term.address:
+            named |= of_orders(request, term)
         return queryset.filter(named), False

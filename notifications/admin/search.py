@@ -22,9 +22,9 @@ def emails(request: HttpRequest, term: Term) -> Iterator[Hit]:
     """
     if not request.user.has_perm("notifications.view_emailnotification"):
         return
-    named = addressed_to(term) | Q(provider_message_id=term.text) | Q(correlation_id=term.text)
+    named = addressed_to(request, term) | Q(provider_message_id=term.text) | Q(correlation_id=term.text)
     rows = with_order(EmailNotification.objects.filter(named).defer("body", "body_text", "errors"))
-    for email in rows.order_by("-id")[:SHOWN]:
+    for email in rows.order_by("-id")[: SHOWN + 1]:
         yield Hit(
             key=f"mail {email.id}",
             kind="shop copy" if email.shop_copy_of else "e-mail",

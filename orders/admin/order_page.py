@@ -241,4 +241,4 @@ class OrderPage(admin.ModelAdmin[Order]):
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str
     ) -> tuple[QuerySet[Order], bool]:
         term = Term.of(search_term)
-        return queryset.filter(orders_of(term)) if term.text else queryset, False
+        return queryset.filter(orders_of(request, term)) if term.text else queryset, False

@@ -9,30 +9,29 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from orders.models import NEWEST_FIRST, Order
-from runtime.database.beginnings import beginning_with
 from web.admin.base import pill
-from web.admin.search import SHOWN, Hit, Term, searches
+from web.admin.search import SHOWN, Hit, Term, note_cut, searches
 
 
-def orders_of(term: Term) -> Q:
-    """Return the condition of the orders that a search finds, by indexes."""
+def orders_of(request: HttpRequest, term: Term) -> Q:
+    """Return the condition of the orders that a search finds, and note whether more match."""
     if term.address:
         return Q(email__iexact=term.address)
     if term.id:
         return Q(id=term.id)
-    addressed = beginning_with(
-        [term.address_begins], table="orders", column="email", newest_first="created_at DESC, id DESC"
-    )
-    return Q(id__in=[*Order.objects.named(term.text), *(id for id, _ in addressed)])
+    hits = Order.objects.search(term.text)
+    if hits.is_cut:
+        note_cut(request)
+    return Q(id__in=hits.ids)
 
 
 @searches(10)
 def orders(request: HttpRequest, term: Term) -> Iterator[Hit]:
-    """Find orders by address, id, reference or correlation id. One statement uses an index for each."""
+    """Find orders by what `orders_of` searches, or by correlation id. Each statement uses an index."""
     if not request.user.has_perm("orders.view_order"):
         return
-    rows = Order.objects.filter(orders_of(term) | Q(correlation_id=term.text))
-    for order in rows.order_by(*NEWEST_FIRST)[:SHOWN]:
+    rows = Order.objects.filter(orders_of(request, term) | Q(correlation_id=term.text))
+    for order in rows.order_by(*NEWEST_FIRST)[: SHOWN + 1]:
         yield Hit(
             key=f"order {order.id}",
             kind="order",
