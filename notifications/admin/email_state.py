@@ -154,7 +154,8 @@ def _delivery(email: EmailNotification) -> str:
         (email.sent_at, f"{provider[0].upper()}{provider[1:]} accepted it"),
     ):
         if at is not None:
-            return f"{words} at {format_time(at)}."
+            said = f" It said: “{email.bounce_text}”" if at == email.bounced_at and email.bounce_text else ""
+            return f"{words} at {format_time(at)}.{said}"
     return ""
 
 
