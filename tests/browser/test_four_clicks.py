@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
 from playwright.sync_api import Page, expect
 
 from tests.browser.clicks import clicks_on
+from tests.kit.acts import acts
 from tests.kit.admin import MAILS, ORDERS
 from tests.kit.jobs import killed_at_the_end_of, let_pass, run_jobs, small_batches
 from tests.kit.mails import make_mail, make_mails, statuses
@@ -119,7 +119,7 @@ def test_all_of_one_cause_take_at_most_four_clicks_with_progress_and_a_kill(open
     expect(page.locator("#job .pill")).to_have_text("done")  # job.js has loaded the page anew
     # On a busy machine a provider's answer may come too late, so an e-mail is sent by a later drain.
     until(lambda: statuses() == {"sent": 25}, meanwhile=lambda: call_command("drain_outbox"))
-    assert LogEntry.objects.values("object_id").distinct().count() == LogEntry.objects.count() == 25
+    assert acts().values("subject_id").distinct().count() == acts().count() == 25
     assert clicks_on(page) <= 4
 
 

@@ -152,12 +152,9 @@ def _fill() -> None:
     minutes.store(TrafficSum.HOUR, hours)
     with connection.cursor() as cursor:
         cursor.execute(
-            "WITH ann AS (INSERT INTO auth_user (username, password, first_name, last_name, email,"
-            " is_superuser, is_staff, is_active, date_joined)"
-            " VALUES ('ann of the plans', '', '', '', '', false, true, true, now()) RETURNING id)"
-            " INSERT INTO django_admin_log (action_time, user_id, object_id, object_repr, action_flag,"
-            " change_message) SELECT now() - n * interval '60 s', id, n::text, 'E-mail', 2, 'Resent.'"
-            " FROM ann, generate_series(%s, 1, -1) AS n",
+            "INSERT INTO audit_rows (id, at, kind, who, subject_id, act)"
+            " SELECT gen_random_uuid(), now() - n * interval '60 s', 'resend', 'ann of the plans', n::text,"
+            " 'Resent.' FROM generate_series(%s, 1, -1) AS n",
             [LOGGED],
         )
-        cursor.execute("VACUUM ANALYZE email_notifications, orders, traffic_sums, django_admin_log")
+        cursor.execute("VACUUM ANALYZE email_notifications, orders, traffic_sums, audit_rows")
