@@ -19,7 +19,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.admin.email_preview import mime_of
-from notifications.admin.email_state import WAITING, read_states
+from notifications.admin.email_state import WAITING, describe_suppression, read_states
 from notifications.admin.timeline import lines_of
 from notifications.bulk_actions import EmailAction, email_actions
 from notifications.changes.trail import act_entry, email_entries
@@ -78,6 +78,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                     "sent_at",
                     "delivered_at",
                     "bounced_at",
+                    "bounce_text",
                     "complained_at",
                 ]
             },
@@ -157,7 +158,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         if (suppression := suppression_of(email.recipient_email)) is None:
             return "not suppressed"
         url = f"{reverse('admin:notifications_suppression_changelist')}?q={quote(email.recipient_email)}"
-        return format_html('suppressed: {} (<a href="{}">lift</a>)', suppression.get_reason_display(), url)
+        return format_html('{} (<a href="{}">lift</a>)', describe_suppression(suppression), url)
 
     @admin.display(description="texts")
     def texts(self, email: EmailNotification) -> SafeString | str:

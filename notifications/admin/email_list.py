@@ -8,20 +8,22 @@ from typing import Any, cast
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.templatetags.admin_urls import admin_urlname
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Case, OuterRef, Q, QuerySet, Subquery, TextField, When
+from django.db.models.functions import Cast
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from notifications import filters
-from notifications.admin.email_state import state_pill
+from notifications.admin.email_state import describe_copy, state_pill
 from notifications.connected import order_sources
 from notifications.content.template_files import event_types
 from notifications.filters import orders
 from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
 from runtime.database.beginnings import LIMIT, beginning_with
+from runtime.models import AuditRow
 from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter
 from web.admin.search import HELP, Term, note_cut
@@ -56,9 +58,21 @@ def of_orders(request: HttpRequest, term: Term) -> Q:
 def with_order(rows: EmailNotificationQuerySet) -> EmailNotificationQuerySet:
     """Read each row's reference and shop from its order, which may have been deleted."""
     order = orders().filter(id=OuterRef("order_id"))
-    return rows.annotate(
+    return with_sender(rows).annotate(
         reference=Subquery(order.values("reference")[:1]), shop=Subquery(order.values("source")[:1])
     )
+
+
+def with_sender(rows: EmailNotificationQuerySet) -> EmailNotificationQuerySet:
+    """Read who sent each copy, from the audit of its order."""
+    id = Cast(OuterRef("id"), TextField())
+    acts = AuditRow.objects.filter(
+        Q(subject_id=id) | Q(act__contains=id),
+        order_id=OuterRef("order_id"),
+        kind__in=[AuditRow.Kind.COPY, AuditRow.Kind.ADDRESS],
+    )
+    who = Subquery(acts.order_by("id").values("who")[:1])
+    return rows.annotate(sent_by=Case(When(resend_of__isnull=False, then=who)))
 
 
 class ShopFilter(ChoiceFilter):
@@ -90,6 +104,13 @@ class EmailStatusFilter(ParameterFilter):
 
     def choices_of(self) -> Iterable[str]:
         return LABELS
+
+
+class DeliveryFilter(ParameterFilter):
+    title, parameter_name = "delivery", "delivery"
+
+    def choices_of(self) -> Iterable[str]:
+        return filters.DELIVERIES
 
 
 class EmailShopFilter(ShopFilter, ParameterFilter):
@@ -133,6 +154,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     list_filter = [
         EmailShopFilter,
         EmailStatusFilter,
+        DeliveryFilter,
         CauseFilter,
         ChosenFilter,
         FailingFilter,
@@ -164,7 +186,8 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="subject")
     def title(self, email: EmailNotification) -> str:
-        return f"{email.subject} (shop copy)" if email.shop_copy_of else email.subject
+        copy = describe_copy(email)
+        return f"{email.subject} ({copy})" if copy else email.subject
 
     @admin.display(description="recipient")
     def recipient(self, email: EmailNotification) -> str:

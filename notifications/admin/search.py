@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from notifications.admin.email_list import addressed_to, with_order
-from notifications.admin.email_state import state_pill
+from notifications.admin.email_state import describe_copy, state_pill
 from notifications.models import EmailNotification
 from web.admin.search import SHOWN, Hit, Term, searches
 
@@ -27,7 +27,7 @@ def emails(request: HttpRequest, term: Term) -> Iterator[Hit]:
     for email in rows.order_by("-id")[: SHOWN + 1]:
         yield Hit(
             key=f"mail {email.id}",
-            kind="shop copy" if email.shop_copy_of else "e-mail",
+            kind=describe_copy(email) or "e-mail",
             title=f"{email.subject} to {email.recipient_email}",
             reference=getattr(email, "reference", None) or "",
             at=email.created_at,

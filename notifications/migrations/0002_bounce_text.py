@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("notifications", "0003_rights")]
+    dependencies = [("notifications", "0001_initial_5")]
 
     operations = [
         migrations.RunSQL("SET LOCAL lock_timeout = '3s'", migrations.RunSQL.noop),

@@ -7,7 +7,7 @@ from retention.partitions.migrations import AddPartitionedIndex
 
 class Migration(migrations.Migration):
     atomic = False
-    dependencies = [("notifications", "0004_bounce_text")]
+    dependencies = [("notifications", "0002_bounce_text")]
 
     operations = [
         AddPartitionedIndex(
