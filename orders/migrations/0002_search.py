@@ -1,10 +1,8 @@
-"""Index what the admin's search finds: words of names, domains, and parts of references and tracking numbers."""
+"""Index the parts of tracking numbers, for the admin's search."""
 
-from django.contrib.postgres.indexes import GinIndex
-from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations
 
-from runtime.database.parts import AddPartsIndex, CreateTrigrams, parts_index, words_of
+from runtime.database.parts import AddPartsIndex, CreateTrigrams, parts_index
 
 
 class Migration(migrations.Migration):
@@ -13,7 +11,5 @@ class Migration(migrations.Migration):
 
     operations = [
         CreateTrigrams(),
-        AddIndexConcurrently("order", GinIndex(words_of("name", "email"), name="orders_words")),
-        AddPartsIndex("order", parts_index("reference", name="orders_reference_parts")),
         AddPartsIndex("shipment", parts_index("tracking_number", name="shipments_tracking_parts")),
     ]

@@ -1,18 +1,18 @@
-"""Find rows by words, or by a part of a text in any case, by GIN indexes, and stop after some rows.
+"""Find rows by words or by a part of a text, in any case, and stop after some rows.
 
-An index of parts needs the extension pg_trgm, which some databases refuse. Then no part is searched.
+An index of parts needs the extension pg_trgm, which some databases refuse.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.contrib.postgres.indexes import GinIndex, OpClass
 from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import DatabaseError, connections, migrations, models, transaction
-from django.db.models.expressions import RawSQL
 from django.db.models.functions import Upper
 
 from runtime.database import replica
@@ -26,8 +26,8 @@ SHORTEST = 4
 TRIGRAMS = "gin_trgm_ops"
 HAS_TRIGRAMS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trgm')"
 
-#: What stands between the words of a name, next to spaces.
-_BETWEEN = ".,;-–()\"'’/&\t\u00a0"
+#: A place in a name where a word begins.
+_BEGINS = "(^|[ .,;()\"'’/&–-])"
 #: Three characters that an index of parts can look for. Without them it would read every row.
 _TRIGRAM = re.compile(r"[A-Za-z0-9]{3}|[A-Za-z0-9]{2}[^A-Za-z0-9]|[^A-Za-z0-9][A-Za-z0-9]")
 
@@ -37,15 +37,6 @@ class Hits(NamedTuple):
 
     ids: list[uuid.UUID]
     is_cut: bool = False
-
-
-def words_of(name: str, address: str) -> RawSQL:
-    """Return what an index of words has of a row: words of a name, and an address's domain after an @."""
-    quoted = _BETWEEN.replace("'", "''")
-    text = f"lower(translate({name}, '{quoted}', '{' ' * len(_BETWEEN)}'))"
-    words = f"array_remove(string_to_array({text}, ' '), '')"
-    sql = f"array_to_tsvector({words} || ('@' || lower(split_part({address}, '@', 2))))"
-    return RawSQL(f"({sql})", [])  # noqa: S611 - our columns
 
 
 def parts_index(column: str, **options: Any) -> GinIndex:
@@ -58,21 +49,17 @@ def is_of_parts(index: models.Index) -> bool:
     return any(isinstance(each, OpClass) and each.extra["name"] == TRIGRAMS for each in index.expressions)
 
 
-def query_words(text: str) -> str:
-    """Return the query of names that have a word with each of these beginnings, or "" for none.
+def beginnings_of_words(text: str) -> list[str]:
+    """Return a regular expression for each word of a text, which a name must all match, in any case.
 
-    A beginning of one letter counts only next to a longer one. A database without a language lowers ASCII
-    alone, so the query has a foreign first letter in both cases.
+    A beginning of one letter counts only next to a longer one. A database without a language knows the case
+    of ASCII alone, so a foreign first letter is searched in both cases.
     """
-    words = text.translate(dict.fromkeys(map(ord, _BETWEEN), " ")).split()
+    words = re.split(r"[\s.,;()\"'’/&–-]+", text)
+    words = [word for word in words if word]
     if not any(len(word) > 1 for word in words):
-        return ""
-    return " & ".join(f"({' | '.join(f'{_quoted(way)}:*' for way in _ways(word))})" for word in words)
-
-
-def query_domain(domain: str) -> str:
-    """Return the query of addresses of this domain."""
-    return _quoted(f"@{domain.lower()}")
+        return []
+    return [f"{_BEGINS}({'|'.join(re.escape(way) for way in _ways(word))})" for word in words]
 
 
 def _ways(word: str) -> list[str]:
@@ -80,13 +67,10 @@ def _ways(word: str) -> list[str]:
     return sorted({lower} if lower[0].isascii() else {lower, f"{lower[0].upper()}{lower[1:]}"})
 
 
-def _quoted(word: str) -> str:
-    return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-def find_words(query: str, *, table: str, words: RawSQL, newest_first: str) -> Hits:
-    """Return the newest of the first `READ` rows that match a query."""
-    return _find(f"{words.sql} @@ %s::tsquery", query, table=table, newest_first=newest_first)
+def containing(part: str) -> str:
+    """Return the pattern of LIKE for texts with this part."""
+    escaped = re.sub(r"([\\%_])", r"\\\1", part)
+    return f"%{escaped}%"
 
 
 def find_parts(part: str, *, table: str, column: str, newest_first: str, id: str = "id") -> Hits:
@@ -94,29 +78,29 @@ def find_parts(part: str, *, table: str, column: str, newest_first: str, id: str
 
     Call it only for a text that `is_part`, and if the database `has_trigrams`.
     """
-    pattern = re.sub(r"([\\%_])", r"\\\1", part)
-    condition = f"{column} <> '' AND upper({column}) LIKE upper(%s)"
-    return _find(condition, f"%{pattern}%", table=table, newest_first=newest_first, id=id)
+    # PostgreSQL plans a materialized query as if all of its rows were read, and takes the index. For the
+    # first rows alone it might read the table, and find none.
+    sql = f"""
+        WITH hits AS MATERIALIZED (
+            SELECT * FROM {table} WHERE {column} <> '' AND upper({column}) LIKE upper(%s)
+        )
+        SELECT {id}, count(*) OVER () FROM (SELECT * FROM hits LIMIT {READ}) AS read
+        ORDER BY {newest_first} LIMIT {LIMIT}
+    """  # noqa: S608 - our names
+    return read_hits(sql, [containing(part)])
+
+
+def read_hits(sql: str, values: Sequence[object]) -> Hits:
+    """Return the ids that a statement selects next to the number of rows that match."""
+    with connections[replica.alias()].cursor() as cursor:
+        cursor.execute(sql, values)
+        rows = cursor.fetchall()
+    return Hits([id for id, _ in rows], bool(rows) and rows[0][1] > LIMIT)
 
 
 def is_part(text: str) -> bool:
     """Return whether a text is long enough for `find_parts`."""
     return len(text) >= SHORTEST and _TRIGRAM.search(text) is not None
-
-
-def _find(condition: str, value: str, *, table: str, newest_first: str, id: str = "id") -> Hits:
-    columns = ", ".join(sorted({id, *(part.split()[0] for part in newest_first.split(", "))}))
-    # PostgreSQL plans a materialized query as if all of its rows were read, and takes the index. For the
-    # first rows alone it might read the table, and find none.
-    sql = f"""
-        WITH hits AS MATERIALIZED (SELECT {columns} FROM {table} WHERE {condition})
-        SELECT {id}, count(*) OVER () FROM (SELECT * FROM hits LIMIT {READ}) AS read
-        ORDER BY {newest_first} LIMIT {LIMIT}
-    """  # noqa: S608 - our names
-    with connections[replica.alias()].cursor() as cursor:
-        cursor.execute(sql, [value])
-        rows = cursor.fetchall()
-    return Hits([id for id, _ in rows], bool(rows) and rows[0][1] > LIMIT)
 
 
 def has_trigrams() -> bool:

@@ -1,4 +1,4 @@
-"""What the pages of orders and e-mails tell a person of the support about copies, bounces and suppressions."""
+"""What orders and e-mails tell a person of the support about copies, bounces and suppressions."""
 
 from __future__ import annotations
 

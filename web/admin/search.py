@@ -20,7 +20,7 @@ from runtime.addresses import as_stored
 from runtime.database import replica
 from runtime.database.beginnings import LIMIT
 from runtime.database.ids import parse_uuid
-from runtime.database.parts import SHORTEST
+from runtime.database.parts import READ, SHORTEST
 from web.admin import reading
 
 #: The number of hits of each kind, newest first.
@@ -70,7 +70,8 @@ class Term(NamedTuple):
         return (
             f"references that are or begin with {text}, with or without #{parts}, names with words that begin"
             f" so, and addresses that begin with {self.address_begins or 'nothing else'} or have this domain,"
-            f" in any case and at most {LIMIT} of each"
+            f" in any case and at most {LIMIT} of each; and for names, domains and parts of references in the"
+            f" newest {READ:,} orders"
         )
 
 
