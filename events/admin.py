@@ -35,7 +35,7 @@ Verb = Callable[..., list[uuid.UUID]]
 
 
 class EventStateFilter(ChoiceFilter):
-    title, parameter_name = "state", "state"
+    title, parameter_name, is_tabs = "state", "state", True
     #: The most urgent state first. Each one but the last has an index.
     states: dict[str, Callable[[DomainEventQuerySet], DomainEventQuerySet]] = {
         "dead-lettered": DomainEventQuerySet.dead,

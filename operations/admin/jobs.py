@@ -35,7 +35,7 @@ _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "fail
 
 
 class StateFilter(ChoiceFilter):
-    title = parameter_name = "state"
+    title, parameter_name, is_tabs = "state", "state", True
 
     def choices_of(self) -> Iterable[str]:
         return BulkJob.State.values

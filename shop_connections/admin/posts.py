@@ -24,7 +24,7 @@ from web.admin.period import PeriodFilter
 
 
 class PostStateFilter(ChoiceFilter):
-    title, parameter_name = "state", "state"
+    title, parameter_name, is_tabs = "state", "state", True
 
     def choices_of(self) -> Sequence[str]:
         return ["unusable", "waiting", "missing"]

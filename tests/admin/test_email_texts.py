@@ -25,6 +25,7 @@ from tests.kit.words import EMAILS, new_id
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TEXTS = "/admin/notifications/emailtext/"
+EVIL = ("<script>alert", "<svg onload", "<img src=x")
 PAID = f"{TEXTS}edit/order.paid/en/"
 
 
@@ -113,23 +114,31 @@ def test_a_variable_of_another_email_is_refused(admin_client):
 
 @pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED)
 def test_what_attackers_type_into_each_field_is_refused_or_stays_text(admin_client, typed):
-    """It fails no page and no e-mail, and is nowhere markup."""
+    """It fails no page and no e-mail, and is nowhere markup.
+
+    It is typed into all fields at once, and then only into those that did not refuse it, until it is published.
+    """
     before = pay_and_read()
     for path in (PAID, f"{TEXTS}edit/layout/en/"):
-        for field in admin_client.get(path).context["fields"]:
-            rows = EmailText.objects.filter(event_type=path.split("/")[-3])
-            seen_at = [time.isoformat() for time in rows.values_list("edited_at", flat=True)]
-            answer = admin_client.post(
-                path, {field.name: typed, "act": "publish", "seen_at": "".join(seen_at)}
-            )
-            assert answer.status_code in (200, 302, 400), field.key
-            page = answer.content.decode()
-            mail = pay_and_read()
-            for evil in ("<script>alert", "<svg onload", "<img src=x"):
-                assert evil not in page and evil not in mail.body
-            assert not re.search('href="(?!https?://)', mail.body)
-            assert "\u202e" not in mail.body_text and "\u2028" not in mail.body_text
-            assert len(mail.body) < len(before.body) + 2 * 5 * 2000
+        page = admin_client.get(path)
+        all_fields = fields = [field.name for field in page.context["fields"]]
+        if len(typed) > 10_000:  # the page refuses a form of this size, however many fields it has
+            fields = fields[:1]
+        while fields:
+            values = dict.fromkeys(fields, typed) | {"act": "publish", "seen_at": page.context["seen_at"]}
+            page = admin_client.post(path, values)
+            assert page.status_code in (200, 302, 400)
+            assert not any(evil in page.content.decode() for evil in EVIL)
+            if page.status_code != 200:
+                break
+            taken = [field.name for field in page.context["fields"] if field.text and not field.mistake]
+            assert taken != fields
+            fields = taken
+        mail = pay_and_read()
+        assert not any(evil in mail.body for evil in EVIL)
+        assert not re.search('href="(?!https?://)', mail.body)
+        assert "\u202e" not in mail.body_text and "\u2028" not in mail.body_text
+        assert len(mail.body) < len(before.body) + 2 * 5 * 2000 * len(all_fields)
 
 
 def test_too_long_a_text_is_not_stored(admin_client):

@@ -146,6 +146,7 @@ def test_the_box_of_every_page_leads_to_an_email(open_page, blocked):
 
 def test_a_list_is_narrowed_to_two_dates(open_page, blocked):
     page = open_page(f"{MAILS}?status=dead_lettered")
+    page.get_by_text("Date:").click()
     page.get_by_label("To the end of").fill("2020-01-01")
     page.locator("form.period button").click()
     expect(page.locator("#result_list")).to_have_count(0)

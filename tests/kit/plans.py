@@ -49,7 +49,8 @@ def rows_without_index(statement: str) -> dict[str, int]:
 class Plan(NamedTuple):
     """How a statement found its rows: its indexes, the kinds of its nodes, and what it read.
 
-    `visited` is the number of rows, without those that the index alone excluded. `buffers` is that of pages.
+    `visited` is the number of rows, without those that the index alone excluded, and without PostgreSQL's own
+    tables, which it reads in another way after its autovacuum has analyzed them. `buffers` is that of pages.
     """
 
     indexes: set[str]
@@ -68,7 +69,7 @@ def plan_of(statement: str) -> Plan:
     visited = sum(
         round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
         for node in nodes
-        if "Relation Name" in node
+        if not node.get("Relation Name", "pg_").startswith("pg_")
     )
     indexes = {node["Index Name"] for node in nodes if "Index Name" in node}
     buffers = sum(plan[0]["Plan"][f"Shared {kind} Blocks"] for kind in ("Hit", "Read"))

@@ -73,7 +73,9 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class ChoiceFilter(admin.SimpleListFilter):
-    """Filters by one column whose values are known without a query."""
+    """Filters by one column whose values are known without a query. States are tabs above the list."""
+
+    is_tabs = False
 
     def choices_of(self) -> Iterable[str]:
         """Return the values in the order of the page."""
