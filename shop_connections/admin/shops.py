@@ -333,7 +333,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             if shop.state == State.OFF:
                 raise ShopRefusal("The connection is off, and nothing of it is processed.")
             count = repair(source=shop.source)
-            process.wake()
+            after_commit(process.wake)
             return f"Process {count} missing orders."
         if action in ("own", "vendors"):
             answer_parents(id=shop.id, are=action)
@@ -342,7 +342,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         if action in ("address", "copy"):
             address = request.POST.get("address", "")
             count = take_address(id=shop.id, address=address, is_copy=action == "copy")
-            process.wake()
+            after_commit(process.wake)
             how = "are left out, as those of a copy" if action == "copy" else "are the shop's, too"
             return f"Posts from {address} {how}. Process {count} of them."
         if action not in (State.LIVE, State.TRIAL, State.OFF):
