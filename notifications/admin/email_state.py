@@ -117,8 +117,8 @@ def describe_suppression(suppression: Suppression | None) -> str:
         "bounce_text", flat=True
     )
     said = f" Its server said: “{answer}”" if (answer := text.first()) else ""
-    provider = suppression.provider or "A provider"
-    return f"{provider[0].upper()}{provider[1:]} had the address suppressed at {when}, because {why}.{said}"
+    by = f", as {suppression.provider} reported" if suppression.provider else ""
+    return f"The address is suppressed since {when}, because {why}{by}.{said}"
 
 
 def explain_several(emails: Sequence[EmailNotification]) -> str:

@@ -222,7 +222,7 @@ class Webhook(ABC):
             return dataclasses.replace(fact, complained_at=at, suppress=self.why_suppressed(event))
         if kind == EventType.REJECTED or (kind == EventType.BOUNCED and self.is_permanent(event)):
             why = self.why_suppressed(event)
-            fact = dataclasses.replace(fact, bounced_at=at, suppress=why, bounce_text=_bounce_text(event))
+            fact = dataclasses.replace(fact, bounced_at=at, suppress=why, bounce_text=bounce_text(event))
             if self.key and why == Suppression.Reason.HARD_BOUNCE and not metadata:
                 address = make_storable(str(event.recipient or ""))[:LONGEST]
                 return dataclasses.replace(fact, bounced_address=address)
@@ -297,7 +297,7 @@ def check_time(sent_at: float, *, retried_for_seconds: float = 0.0) -> None:
         raise Unsigned
 
 
-def _bounce_text(event: AnymailTrackingEvent) -> str:
+def bounce_text(event: AnymailTrackingEvent) -> str:
     """Return the server's answer, or else the provider's words, in one line and without addresses."""
     said = event.mta_response or event.description or ""
     # Masked before the cut, which might leave a part of an address.

@@ -35,7 +35,7 @@ def orders(request: HttpRequest, term: Term) -> Iterator[Hit]:
         yield Hit(
             key=f"order {order.id}",
             kind="order",
-            title=f"{order.reference or order.id} of {order.email}",
+            title=f"{order.reference or order.id} of {', '.join(filter(None, (order.name, order.email)))}",
             reference=order.reference,
             at=order.created_at,
             state=pill(order.status),

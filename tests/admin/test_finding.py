@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+from anymail.signals import AnymailTrackingEvent
 from django.utils import timezone
 
 from notifications.filters import narrow
-from notifications.models import EmailNotification, Suppression
+from notifications.models import EmailNotification, EventTimes, Suppression
+from notifications.providers.webhook import bounce_text
 from notifications.suppressions import SuppressionReason, suppress
 from runtime.models import AuditRow
+from runtime.personal_data import ERASED_ADDRESS
 from tests.kit.admin import MAILS, ORDERS, listed
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
@@ -74,7 +77,7 @@ def suppressed_email():
 def test_an_order_says_why_an_address_is_suppressed_and_lifts_it_and_resends_in_one_form(admin_client):
     order, mail = suppressed_email()
     page = admin_client.get(f"{ORDERS}{order.id}/change/").content.decode()
-    assert "Smtp had the address suppressed at" in page and "550 no such user" in page
+    assert "because the address bounced, as smtp reported. Its server said: “550 no such user”" in page
     url = f"{ORDERS}{order.id}/lift/"
     for reason in ("", "ann@example.com says so"):
         admin_client.post(url, {"email": str(mail.id), "reason": reason})
@@ -96,3 +99,26 @@ def test_who_may_not_lift_or_resend_has_no_form(admin_client):
     client = staff_client(*some, "resend_emailnotification", name="bea")
     assert b"Lift the suppression" not in client.get(f"{ORDERS}{order.id}/change/").content
     assert client.post(f"{ORDERS}{order.id}/lift/", {"email": str(mail.id), "reason": "x"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        ("550 5.1.1 <ann@example.com>: no\r\n such user", f"550 5.1.1 <{ERASED_ADDRESS}>: no such user"),
+        ("550 " + "x" * 290 + " ann@example.com", "550 " + "x" * 290 + " erase"),  # masked, then cut
+        (None, ""),
+    ],
+)
+def test_a_bounce_keeps_what_the_server_said_until_an_erasure(answer, kept):
+    event = AnymailTrackingEvent(event_type="bounced", mta_response=answer)
+    text = bounce_text(event)
+    assert text == kept and len(text) <= 300
+    mail, erased = (make_mail(status="sent", recipient_email=to) for to in ("a@b.example", ERASED_ADDRESS))
+    times = [EventTimes(id, bounced_at=timezone.now(), bounce_text=text) for id in (mail.id, erased.id)]
+    EmailNotification.objects.keep_earliest(times)
+    later = [time._replace(bounced_at=timezone.now(), bounce_text="other") for time in times]
+    EmailNotification.objects.keep_earliest(later)  # a later one tells nothing new
+    mail.refresh_from_db()
+    erased.refresh_from_db()
+    assert (mail.bounce_text, erased.bounce_text) == (kept, "")
+    assert EmailNotification.retention.erased["bounce_text"] == "''"
