@@ -126,7 +126,8 @@ class OrderQuerySet(models.QuerySet["Order"]):
 
         An index for any of these would make each order dearer than the rest of its row's indexes may.
         """
-        conditions, values = [], []
+        conditions: list[str] = []
+        values: list[str] = []
         words = [] if text.startswith("@") else beginnings_of_words(text)
         if words:
             conditions.append(f"({' AND '.join(['name ~* %s'] * len(words))})")

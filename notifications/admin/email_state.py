@@ -113,10 +113,9 @@ def describe_suppression(suppression: Suppression | None) -> str:
         act = AuditRow.objects.filter(subject_id=str(suppression.id)).order_by("id").first()
         said = f": “{act.reason}”" if act and act.reason else ""
         return f"{act.who if act else 'Somebody'} suppressed the address at {when}{said}."
-    text = EmailNotification.objects.filter(id=suppression.notification_id).values_list(
-        "bounce_text", flat=True
-    )
-    said = f" Its server said: “{answer}”" if (answer := text.first()) else ""
+    id = suppression.notification_id
+    email = EmailNotification.objects.only("bounce_text").filter(id=id).first() if id else None
+    said = f" Its server said: “{email.bounce_text}”" if email and email.bounce_text else ""
     by = f", as {suppression.provider} reported" if suppression.provider else ""
     return f"The address is suppressed since {when}, because {why}{by}.{said}"
 

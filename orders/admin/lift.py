@@ -29,11 +29,10 @@ class LiftPage(admin.ModelAdmin[Order]):
             return HttpResponseNotAllowed(["POST"])
         if not request.user.has_perms(["notifications.view_emailnotification", RESEND.permission]):
             raise PermissionDenied
-        email = (
-            EmailNotification.objects.defer(*CONTENT[1:])
-            .filter(id=parse_uuid(request.POST.get("email", "")), order_id=id)
-            .first()
-        )
+        if (email_id := parse_uuid(request.POST.get("email", ""))) is None:
+            raise Http404
+        emails = EmailNotification.objects.defer(*CONTENT[1:]).filter(id=email_id, order_id=id)
+        email = emails.first()
         if email is None or not self.get_queryset(request).filter(id=id).exists():
             raise Http404
         reason = " ".join(request.POST.get("reason", "")[:200].split())

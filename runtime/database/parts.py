@@ -90,7 +90,7 @@ def find_parts(part: str, *, table: str, column: str, newest_first: str, id: str
     return read_hits(sql, [containing(part)])
 
 
-def read_hits(sql: str, values: Sequence[object]) -> Hits:
+def read_hits(sql: str, values: Sequence[str]) -> Hits:
     """Return the ids that a statement selects next to the number of rows that match."""
     with connections[replica.alias()].cursor() as cursor:
         cursor.execute(sql, values)
