@@ -336,7 +336,8 @@ AXES_VERBOSE = False
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        # A platform's folder has the templates of its steps: woocommerce/webhook.html.
+        "DIRS": [BASE_DIR / "templates", BASE_DIR / "shop_connections"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

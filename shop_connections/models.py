@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
@@ -71,6 +71,13 @@ class ShopConnection(models.Model):
     tried_at = models.DateTimeField(null=True, editable=False)  # the last hourly comparison that began
     # Where a comparison goes on whose time was over: {since, began_at, place}.
     unfinished = models.JSONField(null=True, editable=False)
+    # The comparison that a person asked for: {asked_at, began_at, read, done_at, missing, is_whole, problem}.
+    comparison = models.JSONField(null=True, editable=False)
+    # Events of ours -> the shop's own e-mail that is left on, so that ours about them are not sent. None
+    # until a person chose.
+    left_on = models.JSONField(null=True, editable=False)
+    # The first change since going live about which nobody sent an e-mail: {event, reference}.
+    unmailed = models.JSONField(null=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -158,6 +165,13 @@ class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
 
     def unusable(self) -> ConnectionPostQuerySet:
         return self.filter(state=PostState.UNUSABLE)
+
+    def unusable_still(self) -> ConnectionPostQuerySet:
+        """Return the unusable posts for which no later post of the order has made up."""
+        later = ConnectionPost.objects.filter(
+            order_id=OuterRef("order_id"), id__gt=OuterRef("id"), state=PostState.DONE, reason=""
+        )
+        return self.unusable().exclude(Exists(later))
 
     def erase(self) -> int:
         """Empty the posts, which are then done. Return their number."""
