@@ -1,0 +1,141 @@
+"""The second factor of a password: codes of an app, passkeys, and recovery codes (allauth.mfa).
+
+A wrong code counts like a wrong password.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+from allauth.core import context
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.base.forms import AuthenticateForm
+from allauth.mfa.models import Authenticator
+from allauth.mfa.signals import authenticator_added, authenticator_removed
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
+from allauth.mfa.webauthn.forms import AuthenticateWebAuthnForm
+from axes.handlers.proxy import AxesProxyHandler
+from cryptography.fernet import Fernet
+from django.conf import settings
+from django.contrib.auth.signals import user_logged_in, user_login_failed
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.http import HttpRequest
+
+from web.login.sessions import MUST_SET_UP, begin, end_sessions
+
+_TYPES = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+_PAUSED = "Too many wrong passwords or codes. Try again in five minutes."
+
+
+def has_factor(user: Any) -> bool:
+    """Return whether a user has an app or a passkey. Recovery codes only replace one of them."""
+    return Authenticator.objects.filter(user_id=user.pk, type__in=_TYPES).exists()
+
+
+def needs_factor(user: Any) -> bool:
+    """Return whether a password alone is not enough for a user."""
+    return bool(settings.REQUIRE_MFA) or user.get_username() == settings.PASSWORD_LOGIN
+
+
+def _begin_session(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
+    """Begin a session, whose user sets a second factor up first if it is needed."""
+    came_by_oidc = bool(getattr(request, "came_by_oidc", False))
+    begin(request.session, is_renewable=came_by_oidc)
+    if not came_by_oidc and needs_factor(user) and not has_factor(user):
+        request.session[MUST_SET_UP] = True
+
+
+class EncryptedFactors(DefaultMFAAdapter):
+    """Stores the secrets of codes encrypted, with a key that PRIVACY_KEY gives, which never changes."""
+
+    def encrypt(self, text: str) -> str:
+        return _cipher().encrypt(text.encode()).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return _cipher().decrypt(encrypted_text.encode()).decode()
+
+    def get_totp_issuer(self) -> str:
+        return f"orderpost {context.request.get_host()}"
+
+    def get_totp_label(self, user: Any) -> str:
+        return str(user.get_username())
+
+
+def _cipher() -> Fernet:
+    digest = hashlib.sha256(f"second factor:{settings.PRIVACY_KEY}".encode()).digest()
+    return Fernet(base64.urlsafe_b64encode(digest))
+
+
+class _Counted:
+    """Refuses codes during a pause, and counts a wrong one."""
+
+    user: Any
+
+    def count(self, check: Any) -> Any:
+        request, credentials = context.request, {"username": self.user.get_username()}
+        if not AxesProxyHandler.is_allowed(request, credentials):
+            raise ValidationError(_PAUSED)
+        try:
+            return check()
+        except ValidationError:
+            user_login_failed.send(sender=__name__, credentials=credentials, request=request)
+            raise
+
+
+class CodeForm(_Counted, AuthenticateForm):  # type: ignore[misc]  # allauth has no types
+    """Takes a code of an app once, in all processes, or a recovery code."""
+
+    def clean_code(self) -> str:
+        return str(self.count(self._check_once))
+
+    def _check_once(self) -> str:
+        code = str(super().clean_code())
+        if self.authenticator.type == Authenticator.Type.TOTP:
+            _use_once(self.authenticator, code)
+        return code
+
+
+def _use_once(authenticator: Any, code: str) -> None:
+    """Note the time of a code that was right. Raise `ValidationError` for one that is not newer."""
+    secret = EncryptedFactors().decrypt(authenticator.data["secret"])
+    digits = "".join(filter(str.isdigit, code))
+    counters = [n for n in yield_hotp_counters_from_time() if format_hotp_value(hotp_value(secret, n)) == digits]
+    with transaction.atomic():
+        row = Authenticator.objects.select_for_update().get(pk=authenticator.pk)
+        if not counters or counters[-1] <= row.data.get("last_counter", 0):
+            raise ValidationError("This code was used before. Wait for the next one.")
+        row.data["last_counter"] = counters[-1]
+        row.save(update_fields=["data"])
+
+
+class PasskeyForm(_Counted, AuthenticateWebAuthnForm):  # type: ignore[misc]
+    def clean_credential(self) -> Any:
+        return self.count(super().clean_credential)
+
+
+def reset_factors(user: Any) -> int:
+    """Take the second factors of a user away, and end the user's sessions. Return the number of factors."""
+    with transaction.atomic():
+        factors = Authenticator.objects.filter(user_id=user.pk, type__in=_TYPES).count()
+        Authenticator.objects.filter(user_id=user.pk).delete()
+        end_sessions(user.pk)
+    return factors
+
+
+def _changed(sender: Any, request: HttpRequest, user: Any, authenticator: Any, **_: Any) -> None:
+    """End the other sessions of a user whose factors changed."""
+    if authenticator.type not in _TYPES:
+        return
+    end_sessions(user.pk, but=request.session.session_key)
+    if needs_factor(user) and not has_factor(user):
+        request.session[MUST_SET_UP] = True
+    else:
+        request.session.pop(MUST_SET_UP, None)
+
+
+user_logged_in.connect(_begin_session, dispatch_uid="begin session")
+authenticator_added.connect(_changed, dispatch_uid="factor added")
+authenticator_removed.connect(_changed, dispatch_uid="factor removed")
