@@ -95,6 +95,8 @@ def openid_provider() -> Iterator[OpenIdProvider]:
     provider = OpenIdProvider()
 
     class Handler(BaseHTTPRequestHandler):
+        wbufsize = -1  # one packet for each answer
+
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
             status, answer = provider.answer(self.command, self.path, body)

@@ -19,33 +19,17 @@ from allauth.mfa.webauthn.forms import AuthenticateWebAuthnForm
 from axes.handlers.proxy import AxesProxyHandler
 from cryptography.fernet import Fernet
 from django.conf import settings
-from django.contrib.auth.signals import user_logged_in, user_login_failed
+from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest
 
-from web.login.sessions import MUST_SET_UP, begin, end_sessions
+from web.login.sessions import FACTORS, MUST_SET_UP, end_sessions, has_factor, needs_factor
 
-_TYPES = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+#: What fido2 raises for JSON that is no answer of a passkey.
+_NO_PASSKEY = (KeyError, TypeError, ValueError, AttributeError)
+_WRONG = "This passkey does not fit."
 _PAUSED = "Too many wrong passwords or codes. Try again in five minutes."
-
-
-def has_factor(user: Any) -> bool:
-    """Return whether a user has an app or a passkey. Recovery codes only replace one of them."""
-    return Authenticator.objects.filter(user_id=user.pk, type__in=_TYPES).exists()
-
-
-def needs_factor(user: Any) -> bool:
-    """Return whether a password alone is not enough for a user."""
-    return bool(settings.REQUIRE_MFA) or user.get_username() == settings.PASSWORD_LOGIN
-
-
-def _begin_session(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
-    """Begin a session, whose user sets a second factor up first if it is needed."""
-    came_by_oidc = bool(getattr(request, "came_by_oidc", False))
-    begin(request.session, is_renewable=came_by_oidc)
-    if not came_by_oidc and needs_factor(user) and not has_factor(user):
-        request.session[MUST_SET_UP] = True
 
 
 class EncryptedFactors(DefaultMFAAdapter):
@@ -80,9 +64,9 @@ class _Counted:
             raise ValidationError(_PAUSED)
         try:
             return check()
-        except ValidationError:
+        except (ValidationError, *_NO_PASSKEY) as error:
             user_login_failed.send(sender=__name__, credentials=credentials, request=request)
-            raise
+            raise ValidationError(_WRONG) if isinstance(error, _NO_PASSKEY) else error
 
 
 class CodeForm(_Counted, AuthenticateForm):  # type: ignore[misc]  # allauth has no types
@@ -102,7 +86,9 @@ def _use_once(authenticator: Any, code: str) -> None:
     """Note the time of a code that was right. Raise `ValidationError` for one that is not newer."""
     secret = EncryptedFactors().decrypt(authenticator.data["secret"])
     digits = "".join(filter(str.isdigit, code))
-    counters = [n for n in yield_hotp_counters_from_time() if format_hotp_value(hotp_value(secret, n)) == digits]
+    counters = [
+        n for n in yield_hotp_counters_from_time() if format_hotp_value(hotp_value(secret, n)) == digits
+    ]
     with transaction.atomic():
         row = Authenticator.objects.select_for_update().get(pk=authenticator.pk)
         if not counters or counters[-1] <= row.data.get("last_counter", 0):
@@ -119,7 +105,7 @@ class PasskeyForm(_Counted, AuthenticateWebAuthnForm):  # type: ignore[misc]
 def reset_factors(user: Any) -> int:
     """Take the second factors of a user away, and end the user's sessions. Return the number of factors."""
     with transaction.atomic():
-        factors = Authenticator.objects.filter(user_id=user.pk, type__in=_TYPES).count()
+        factors = Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).count()
         Authenticator.objects.filter(user_id=user.pk).delete()
         end_sessions(user.pk)
     return factors
@@ -127,15 +113,12 @@ def reset_factors(user: Any) -> int:
 
 def _changed(sender: Any, request: HttpRequest, user: Any, authenticator: Any, **_: Any) -> None:
     """End the other sessions of a user whose factors changed."""
-    if authenticator.type not in _TYPES:
+    if authenticator.type not in FACTORS:
         return
     end_sessions(user.pk, but=request.session.session_key)
     if needs_factor(user) and not has_factor(user):
         request.session[MUST_SET_UP] = True
-    else:
-        request.session.pop(MUST_SET_UP, None)
 
 
-user_logged_in.connect(_begin_session, dispatch_uid="begin session")
 authenticator_added.connect(_changed, dispatch_uid="factor added")
 authenticator_removed.connect(_changed, dispatch_uid="factor removed")

@@ -14,6 +14,8 @@ import jwt
 import requests
 import structlog
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.internal.flows.login import get_authentication_records
+from allauth.core import context
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialApp, SocialLogin
@@ -25,6 +27,7 @@ from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOA
 from django.conf import settings
 from django.contrib.auth import logout
 from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -41,6 +44,8 @@ _REQUIRED = ["iss", "sub", "aud", "exp", "iat", "nonce"]
 #: How far two clocks may be apart, and how long a stranger's session waits for the provider's answer.
 _LEEWAY_SECONDS, _STATE_SECONDS = 60, 600
 _LONGEST_SUB = 191
+#: How long after the password a second factor can be changed.
+_PASSWORD_SECONDS = 300
 _NO_ANSWER = "Your provider could not be asked, or its answer is not valid."
 
 
@@ -176,6 +181,15 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             return []
         url = reverse("account_reauthenticate")
         return [{"id": "reauthenticate", "description": "Use your password", "url": url}]
+
+    def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:
+        """Return whether the last password is too old for a change of a factor."""
+        request = context.request
+        if not request.user.has_usable_password():
+            raise PermissionDenied("Your provider asks for your second factor.")
+        records = get_authentication_records(request, request.user)
+        times = [record["at"] for record in records if record["method"] == "password"]
+        return time.time() - max(times, default=0) > _PASSWORD_SECONDS
 
     def get_client_ip(self, request: HttpRequest) -> str:
         return client_address(request)

@@ -21,7 +21,14 @@ from web.login.sessions import PAGES
 
 _AT_ENDS = re.compile(r"^[\W\d_]+|[\W\d_]+$")
 #: The names of the URLs that only lead somewhere else.
-_NO_PAGES = {"login", "account_login", "logout", "mfa_authenticate", "openid_connect_login", "openid_connect_callback"}
+_NO_PAGES = {
+    "login",
+    "account_login",
+    "logout",
+    "mfa_authenticate",
+    "openid_connect_login",
+    "openid_connect_callback",
+}
 #: A shorter name, such as "Jo", may be part of any word.
 _SHORTEST_NAME = 4
 

@@ -41,11 +41,17 @@ def read_rights(claims: Mapping[str, Any]) -> MappedRights:
         if name in (claims.get("_claim_names") or {}):
             more = " It leaves the claim out for people with very many groups, and must send fewer of them."
         raise NoEntry(f"Your provider's ID token has no claim “{name}”, which lists your groups.{more}")
-    entries = [settings.OIDC_GROUP_MAP[group] for group in claim if group in settings.OIDC_GROUP_MAP]
+    entries = [
+        settings.OIDC_GROUP_MAP[group]
+        for group in claim
+        if isinstance(group, str) and group in settings.OIDC_GROUP_MAP
+    ]
     if not entries:
         raise NoEntry("None of your groups at your provider may use orderpost.")
     if len({shops for _, shops in entries}) > 1:
-        raise NoEntry("Your groups at your provider are bound to different shops. Only one binding may be left.")
+        raise NoEntry(
+            "Your groups at your provider are bound to different shops. Only one binding may be left."
+        )
     return MappedRights(sorted({group for group, _ in entries}), list(entries[0][1]))
 
 

@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from allauth.mfa.models import Authenticator
+from django.conf import settings
 from django.contrib.auth import SESSION_KEY, logout
+from django.contrib.auth.signals import user_logged_in
 from django.contrib.auth.views import redirect_to_login
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
@@ -31,6 +34,15 @@ PAGES = "/admin/"
 LOGIN_AT, CLICK_AT, RENEWED_AT, MUST_SET_UP = "login_at", "click_at", "oidc_at", "must_set_up"
 
 
+#: Recovery codes only replace one of them.
+FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+
+
+def has_factor(user: Any) -> bool:
+    """Return whether a user has an app or a passkey."""
+    return bool(Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).exists())
+
+
 def is_refresh(request: HttpRequest) -> bool:
     """Return whether a script reads a part of a page again. A preview that a user types for is a post."""
     return request.method == "GET" and (
@@ -40,10 +52,7 @@ def is_refresh(request: HttpRequest) -> bool:
 
 def is_over(session: Any, *, now: float) -> bool:
     """Return whether a login has ended. One without times is of a release that did not write them."""
-    return (
-        now - session.get(LOGIN_AT, 0) > LONGEST_SECONDS
-        or now - session.get(CLICK_AT, 0) > IDLE_SECONDS
-    )
+    return now - session.get(LOGIN_AT, 0) > LONGEST_SECONDS or now - session.get(CLICK_AT, 0) > IDLE_SECONDS
 
 
 class SessionGuard:
@@ -70,7 +79,9 @@ class SessionGuard:
         if path == reverse("admin:logout") or path.startswith(reverse("admin:login")):
             return None
         if session.get(MUST_SET_UP) and not path.startswith(reverse("mfa_index")):
-            return HttpResponseRedirect(reverse("mfa_index"))
+            if not has_factor(request.user):
+                return HttpResponseRedirect(reverse("mfa_index"))
+            del session[MUST_SET_UP]
         if RENEWED_AT in session and now - session[RENEWED_AT] > RENEW_SECONDS:
             return _renew(request)
         return None
@@ -119,11 +130,22 @@ def end_sessions(user_id: int, *, but: str | None = None) -> int:
     return len(keys)
 
 
-def begin(session: Any, *, is_renewable: bool) -> None:
-    """Write the times of a login into its session."""
+def needs_factor(user: Any) -> bool:
+    """Return whether a password alone is not enough for a user."""
+    return bool(settings.REQUIRE_MFA) or user.get_username() == settings.PASSWORD_LOGIN
+
+
+def begin_session(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
+    """Write the times of a login into its session, and whether the user sets a factor up first."""
+    session = request.session
     session.set_expiry(None)
     session[LOGIN_AT] = session[CLICK_AT] = int(time.time())
     session.pop(MUST_SET_UP, None)
     session.pop(RENEWED_AT, None)
-    if is_renewable:
+    if getattr(request, "came_by_oidc", False):
         session[RENEWED_AT] = session[LOGIN_AT]
+    elif needs_factor(user) and not has_factor(user):
+        session[MUST_SET_UP] = True
+
+
+user_logged_in.connect(begin_session, dispatch_uid="begin session")
