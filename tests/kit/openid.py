@@ -109,7 +109,7 @@ def openid_provider() -> Iterator[OpenIdProvider]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_POST = do_GET
+        do_POST = do_GET  # noqa: N815
 
         def log_message(self, *_: Any) -> None:
             """Print nothing."""

@@ -66,7 +66,9 @@ class _Counted:
             return check()
         except (ValidationError, *_NO_PASSKEY) as error:
             user_login_failed.send(sender=__name__, credentials=credentials, request=request)
-            raise ValidationError(_WRONG) if isinstance(error, _NO_PASSKEY) else error
+            if isinstance(error, ValidationError):
+                raise
+            raise ValidationError(_WRONG) from error
 
 
 class CodeForm(_Counted, AuthenticateForm):  # type: ignore[misc]  # allauth has no types

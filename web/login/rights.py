@@ -1,4 +1,4 @@
-"""What a person may do who comes by OpenID Connect: the claim of groups decides at each login (docs/adr/0060)."""
+"""What a person who comes by OpenID Connect may do: the claim of groups decides at each login."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def read_rights(claims: Mapping[str, Any]) -> MappedRights:
     if not entries:
         raise NoEntry("None of your groups at your provider may use orderpost.")
     if len({shops for _, shops in entries}) > 1:
-        raise NoEntry(
-            "Your groups at your provider are bound to different shops. Only one binding may be left."
-        )
+        raise NoEntry("Your groups at your provider are bound to different shops. Keep one of them.")
     return MappedRights(sorted({group for group, _ in entries}), list(entries[0][1]))
 
 
