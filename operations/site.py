@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import admin
@@ -126,7 +126,7 @@ class Site(admin.AdminSite):
         }
         request.current_app = self.name
         view = PasswordLogin.as_view(extra_context=context, template_name="admin/login.html")
-        return view(request)
+        return cast(HttpResponse, view(request))
 
     def _wait_page(self, request: HttpRequest, refusal: Refused) -> HttpResponse:
         title = "Bad request" if refusal.status == 400 else "Please wait"

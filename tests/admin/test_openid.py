@@ -2,70 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
-from django.urls import clear_url_caches
 
 from tests.kit.openid import (
     CLIENT_ID,
-    CLIENT_SECRET,
     LOGIN,
+    MAP,
     OpenIdProvider,
     come,
     follow,
-    openid_provider,
+    one_provider,
+    provider,
     way_back,
 )
 from web.login.rights import NoEntry, read_rights
 
+__all__ = ["one_provider", "provider"]
 pytestmark = pytest.mark.django_db
-
-MAP = {
-    "shop-support": ("support", ("coffee", "tea")),
-    "shop-texts": ("editor", ("coffee", "tea")),
-    "shop-ops": ("operator", ("*",)),
-    "shop-lost": ("no-such-group", ()),
-}
-FIRST = "/admin/"
-
-
-def mount_again() -> None:
-    """Mount the pages of the login that the settings configure."""
-    import config.urls
-    import web.login.urls
-
-    importlib.reload(web.login.urls)
-    importlib.reload(config.urls)
-    clear_url_caches()
-
-
-@pytest.fixture(scope="module")
-def one_provider() -> Iterator[OpenIdProvider]:
-    with openid_provider() as provider:
-        yield provider
-
-
-@pytest.fixture
-def provider(one_provider: OpenIdProvider, settings: Any) -> Iterator[OpenIdProvider]:
-    one_provider.forged, one_provider.key = {}, 0
-    one_provider.asked.clear()
-    one_provider.codes.clear()
-    settings.OIDC_ISSUER = one_provider.url
-    settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET = CLIENT_ID, CLIENT_SECRET
-    settings.OIDC_GROUPS_CLAIM, settings.OIDC_GROUP_MAP = "groups", MAP
-    settings.REQUIRE_MFA = True
-    one_provider.claims = {"sub": "ann-1", "preferred_username": "ann", "groups": ["shop-support", "others"]}
-    mount_again()
-    yield one_provider
-    settings.OIDC_ISSUER = ""
-    mount_again()
 
 
 def groups_of(user: User) -> list[str]:

@@ -42,7 +42,7 @@ def log_in(client: Client, page: str = "", password: str = PASSWORD) -> Any:
 
 def code_of(secret: str, step: int = 0) -> str:
     """Return the code of now, or of `step` times 30 seconds later."""
-    return format_hotp_value(hotp_value(secret, int(time.time()) // 30 + step))
+    return str(format_hotp_value(hotp_value(secret, int(time.time()) // 30 + step)))
 
 
 def set_up(client: Client) -> str:
@@ -237,9 +237,7 @@ class TestSessions:
             assert answer.headers["Location"] == f"{LOGIN}?next={PAGE}%3Fq%3Dx"
             assert "_auth_user_id" not in admin_client.session
 
-    def test_the_time_of_a_click_is_written_once_a_minute_and_a_refresh_is_none(
-        self, admin_client, django_assert_num_queries
-    ):
+    def test_the_time_of_a_click_is_written_once_a_minute_and_a_refresh_is_none(self, admin_client):
         def written(path: str, **headers: str) -> bool:
             before = admin_client.session["click_at"]
             assert admin_client.get(path, headers=headers).status_code == 200
@@ -252,6 +250,21 @@ class TestSessions:
         assert not written("/admin/?part=1")
         assert not written(PAGE, **{"Sec-Fetch-Dest": "empty"})
         assert written(PAGE) and not written(PAGE)
+
+    def test_a_login_has_a_new_session_key(self, ann, settings):
+        settings.REQUIRE_MFA = False
+        client = Client()
+        client.get(LOGIN)
+        keys = []
+        for _ in range(2):
+            log_in(client)
+            keys.append(client.session.session_key)
+        assert len(set(keys)) == 2
+
+    def test_a_deactivated_user_has_no_session(self, admin_client):
+        assert opens(admin_client)
+        User.objects.update(is_active=False)
+        assert not opens(admin_client)
 
     def test_a_session_of_a_release_without_these_times_logs_in_again(self, admin_client):
         session = admin_client.session

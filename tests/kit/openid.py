@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib
 import json
 import secrets
 import threading
@@ -17,8 +18,10 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import jwt
+import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.test import Client
+from django.urls import clear_url_caches
 
 CLIENT_ID, CLIENT_SECRET = "orderpost", "its-secret"
 LOGIN = "/admin/login/oidc/"
@@ -142,3 +145,43 @@ def follow(location: str, provider: OpenIdProvider) -> str:
     assert location.startswith(f"{provider.url}/authorize?")
     back = urlsplit(provider.authorize(dict(parse_qsl(urlsplit(location).query))))
     return f"{back.path}?{back.query}"
+
+
+MAP = {
+    "shop-support": ("support", ("coffee", "tea")),
+    "shop-texts": ("editor", ("coffee", "tea")),
+    "shop-ops": ("operator", ("*",)),
+    "shop-lost": ("no-such-group", ()),
+}
+
+
+def mount_again() -> None:
+    """Mount the pages of the login that the settings configure."""
+    import config.urls
+    import web.login.urls
+
+    importlib.reload(web.login.urls)
+    importlib.reload(config.urls)
+    clear_url_caches()
+
+
+@pytest.fixture(scope="session")
+def one_provider() -> Iterator[OpenIdProvider]:
+    with openid_provider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def provider(one_provider: OpenIdProvider, settings: Any) -> Iterator[OpenIdProvider]:
+    one_provider.forged, one_provider.key = {}, 0
+    one_provider.asked.clear()
+    one_provider.codes.clear()
+    settings.OIDC_ISSUER = one_provider.url
+    settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET = CLIENT_ID, CLIENT_SECRET
+    settings.OIDC_GROUPS_CLAIM, settings.OIDC_GROUP_MAP = "groups", MAP
+    settings.REQUIRE_MFA = True
+    one_provider.claims = {"sub": "ann-1", "preferred_username": "ann", "groups": ["shop-support", "others"]}
+    mount_again()
+    yield one_provider
+    settings.OIDC_ISSUER = ""
+    mount_again()

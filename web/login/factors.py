@@ -32,7 +32,7 @@ _WRONG = "This passkey does not fit."
 _PAUSED = "Too many wrong passwords or codes. Try again in five minutes."
 
 
-class EncryptedFactors(DefaultMFAAdapter):
+class EncryptedFactors(DefaultMFAAdapter):  # type: ignore[misc]  # allauth has no types
     """Stores the secrets of codes encrypted, with a key that PRIVACY_KEY gives, which never changes."""
 
     def encrypt(self, text: str) -> str:
@@ -71,7 +71,7 @@ class _Counted:
             raise ValidationError(_WRONG) from error
 
 
-class CodeForm(_Counted, AuthenticateForm):  # type: ignore[misc]  # allauth has no types
+class CodeForm(_Counted, AuthenticateForm):  # type: ignore[misc]
     """Takes a code of an app once, in all processes, or a recovery code."""
 
     def clean_code(self) -> str:
@@ -107,7 +107,7 @@ class PasskeyForm(_Counted, AuthenticateWebAuthnForm):  # type: ignore[misc]
 def reset_factors(user: Any) -> int:
     """Take the second factors of a user away, and end the user's sessions. Return the number of factors."""
     with transaction.atomic():
-        factors = Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).count()
+        factors = int(Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).count())
         Authenticator.objects.filter(user_id=user.pk).delete()
         end_sessions(user.pk)
     return factors

@@ -113,7 +113,8 @@ class PasswordLogin(LoginView):
         user = form.get_user()
         login = Login(user=user, redirect_url=self.get_success_url())
         credentials = {"username": user.get_username()}
-        return perform_password_login(self.request, credentials, login)
+        response: HttpResponse = perform_password_login(self.request, credentials, login)
+        return response
 
-    def get_redirect_url(self) -> str:
+    def get_redirect_url(self, request: HttpRequest | None = None) -> str:
         return usable_page(super().get_redirect_url(), request=self.request)

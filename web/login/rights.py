@@ -104,7 +104,7 @@ def _make_user(account: Any, claims: Mapping[str, Any]) -> User:
                 return user
         except IntegrityError:  # another process made this name, or this account
             if row := SocialAccount.objects.filter(provider=account.provider, uid=account.uid).first():
-                return row.user
+                return User.objects.get(pk=row.user_id)
     raise NoEntry("Too many people have your name.")
 
 
