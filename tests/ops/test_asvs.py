@@ -1,4 +1,4 @@
-"""The list of OWASP ASVS 5.0's requirements (asvs.txt): each once, each test exists, the page names the rest."""
+"""asvs.txt lists OWASP ASVS 5.0: each requirement once, each test exists, and the page names the rest."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ def is_refresh(request: HttpRequest) -> bool:
 
 def is_over(session: Any, *, now: float) -> bool:
     """Return whether a login has ended. One without times is of a release that did not write them."""
-    return now - session.get(LOGIN_AT, 0) > LONGEST_SECONDS or now - session.get(CLICK_AT, 0) > IDLE_SECONDS
+    login_at, click_at = float(session.get(LOGIN_AT, 0)), float(session.get(CLICK_AT, 0))
+    return now - login_at > LONGEST_SECONDS or now - click_at > IDLE_SECONDS
 
 
 class SessionGuard:
