@@ -256,11 +256,12 @@ class Bench:
     def erase(self) -> dict[str, float]:
         """Erase persons by jobs, as a worker does."""
         from orders.privacy import jobs
+        from runtime.audit import Actor
         from runtime.jobs.run import run_until_ended
 
         times = []
         for _ in range(6):
-            job, watch = jobs.start_erasure(email=self.next_person(), force=False), Watch()
+            job, watch = jobs.start_erasure(email=self.next_person(), force=False, by=Actor("x")), Watch()
             run_until_ended(job=job, report=watch)
             job.refresh_from_db()
             expected = 3 * (HOT + self.detached)
@@ -313,12 +314,13 @@ class Bench:
         from orders.privacy import jobs
         from orders.privacy.erasure import rewrite_cold_files
         from retention.rows_of_person import describe_rest
+        from runtime.audit import Actor
         from runtime.jobs.run import run_until_ended
 
         person = self.next_person()
         orders = Order.objects.filter(email=person).count()
         done: list[int] = []
-        job = jobs.start_erasure(email=person, force=False)
+        job = jobs.start_erasure(email=person, force=False, by=Actor("x"))
 
         def report(step: str, **_: Any) -> None:
             job.refresh_from_db(fields=["done_count"])

@@ -26,6 +26,16 @@ EXCEPTION WHEN undefined_table THEN NULL;
 END
 $$;
 
+-- Nobody but the owner takes an act out of the audit. The app empties reasons (an erasure) and nothing else; the owner
+-- shortens addresses, and deletes rows after ARCHIVE_YEARS.
+DO $$
+BEGIN
+    REVOKE UPDATE, DELETE, TRUNCATE ON audit_rows FROM orderpost_app;
+    GRANT UPDATE (reason, address) ON audit_rows TO orderpost_app;
+EXCEPTION WHEN undefined_table THEN NULL;
+END
+$$;
+
 -- The role has these settings, because a pooler such as pgbouncer refuses or ignores them when a client connects.
 -- No statement of a request or a worker takes this long. An erasure and an export lift the limit.
 ALTER ROLE orderpost_app SET statement_timeout = '30s';

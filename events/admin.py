@@ -15,6 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
+from events.bulk_actions import order_of
 from events.consuming.refusals import MOST
 from events.models import DomainEvent, InboundDeadLetter, RefusedEvent
 from events.models.events import DomainEventQuerySet
@@ -22,6 +23,7 @@ from events.publishing.resend import resend_events
 from events.transports import BrokerAway
 from runtime.database import periods
 from runtime.database.ids import parse_uuid
+from runtime.models import AuditRow
 from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
 from web.admin.jobs import start_for_list
 from web.admin.menu import MenuItem
@@ -33,7 +35,7 @@ Verb = Callable[..., list[uuid.UUID]]
 
 
 class EventStateFilter(ChoiceFilter):
-    title, parameter_name = "state", "state"
+    title, parameter_name, is_tabs = "state", "state", True
     #: The most urgent state first. Each one but the last has an index.
     states: dict[str, Callable[[DomainEventQuerySet], DomainEventQuerySet]] = {
         "dead-lettered": DomainEventQuerySet.dead,
@@ -53,6 +55,9 @@ class EventStateFilter(ChoiceFilter):
 @admin.register(DomainEvent)
 class DomainEventAdmin(TriageAdmin[DomainEvent]):
     """Domain events, newest first. Operators republish or discard the dead ones."""
+
+    audit_kind = AuditRow.Kind.EVENT
+    is_named_in_audit = False
 
     menu = MenuItem(55, "Events")
     empty_text = (
@@ -106,6 +111,9 @@ class DomainEventAdmin(TriageAdmin[DomainEvent]):
             return queryset.filter(id=wanted), False
         return queryset.filter(aggregate_id=wanted), False
 
+    def audited(self, row: DomainEvent) -> dict[str, Any]:
+        return {"order_id": order_of(row)}
+
     def has_resolve_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("events.resolve_domainevent")
 
@@ -150,6 +158,9 @@ class DomainEventAdmin(TriageAdmin[DomainEvent]):
 @admin.register(InboundDeadLetter)
 class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     """Events of other services that could not be processed. Operators replay or discard them."""
+
+    audit_kind = AuditRow.Kind.EVENT
+    is_named_in_audit = False
 
     menu = MenuItem(60, "Inbound")
     change_list_template = "admin/events/inbounddeadletter/change_list.html"
@@ -232,6 +243,9 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
             return queryset, False
         wanted = parse_uuid(text)
         return (queryset.filter(event_id=wanted) if wanted else queryset.none()), False
+
+    def audited(self, row: InboundDeadLetter) -> dict[str, Any]:
+        return {"order_id": order_of(row)}
 
     def has_resolve_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("events.resolve_inbounddeadletter")

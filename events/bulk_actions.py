@@ -14,15 +14,37 @@ from events.models import DomainEvent, InboundDeadLetter
 from events.models.states import REPLAYABLE
 from runtime.database import periods
 from runtime.jobs.actions import BatchResult, BulkAction, group_refusals, register
+from runtime.models import AuditRow
+
+#: The column of each model that an audit row does not need.
+_LONG: dict[type[Any], str] = {DomainEvent: "payload", InboundDeadLetter: "envelope"}
 
 
-def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Sequence[uuid.UUID]], BatchResult]:
+def order_of(row: DomainEvent | InboundDeadLetter) -> uuid.UUID | None:
+    """Return the id of the order that an event is about."""
+    if isinstance(row, InboundDeadLetter):
+        return row.order_id
+    return row.aggregate_id if row.aggregate_type == "order" else None
+
+
+def _changes(
+    model: type[DomainEvent | InboundDeadLetter], verb: Callable[..., list[uuid.UUID]], done: str
+) -> Callable[[Sequence[uuid.UUID]], BatchResult]:
     def change(ids: Sequence[uuid.UUID]) -> BatchResult:
         changed = verb(ids=ids)
         left = sorted({*ids} - {*changed})
-        return BatchResult(
-            [(id, f"{done}.") for id in changed], group_refusals((id, "its state changed") for id in left)
-        )
+        acts = [
+            AuditRow(
+                kind=AuditRow.Kind.EVENT,
+                order_id=order_of(row),
+                subject_type=model._meta.label_lower,
+                subject_id=str(row.id),
+                subject=f"{model._meta.verbose_name} {row.id}",
+                act=f"{done}.",
+            )
+            for row in model._default_manager.filter(id__in=changed).defer(_LONG[model]).order_by("id")
+        ]
+        return BatchResult(acts, group_refusals((id, "its state changed") for id in left))
 
     return change
 
@@ -79,7 +101,7 @@ for (model, what, permission, rows), name, title, verb, done in (
             model=model,
             permission=permission,
             rows=rows,
-            change=_changes(verb, done),
+            change=_changes(model, verb, done),
             describe=_describe(what),
         )
     )

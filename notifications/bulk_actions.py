@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from notifications import filters, services
 from notifications.changes.manual_actions import Refusal
 from notifications.changes.restored import mark_sent
-from notifications.log import EmailChange
+from notifications.log import EmailChange, act_on_email
 from notifications.models import EmailNotification
 from notifications.states import transitions
 from notifications.states.transitions import Status
 from runtime.jobs.actions import ACTIONS, BatchResult, BulkAction, group_refusals, register
+from runtime.models import AuditRow
 
 Service = Callable[..., tuple[list[EmailChange], list[Refusal]]]
 _PREFIX = "notifications."
@@ -68,13 +69,15 @@ def email_actions() -> dict[str, EmailAction]:
     }
 
 
-def _by(service: Service, done: str) -> Callable[[Sequence[uuid.UUID]], BatchResult]:
-    """Return a change by a service. `done` is the text of the log."""
+def _by(
+    service: Service, done: str, kind: AuditRow.Kind = AuditRow.Kind.EMAIL
+) -> Callable[[Sequence[uuid.UUID]], BatchResult]:
+    """Return a change by a service. `done` is the text of the audit."""
 
     def change(ids: Sequence[uuid.UUID]) -> BatchResult:
         changes, refusals = service(ids=ids)
-        lines = [(change.id, f"{done} (was {change.was}).") for change in changes]
-        return BatchResult(lines, group_refusals((refusal.id, refusal.text) for refusal in refusals))
+        acts = [act_on_email(change, kind=kind, act=f"{done} (was {change.was}).") for change in changes]
+        return BatchResult(acts, group_refusals((refusal.id, refusal.text) for refusal in refusals))
 
     return change
 
@@ -84,8 +87,8 @@ RESEND = add_action(
     name="resend",
     title="Resend",
     permission="notifications.resend_emailnotification",
-    change=_by(services.resend_many, "Resent"),
-    change_one=_by(services.resend, "Resent"),
+    change=_by(services.resend_many, "Resent", AuditRow.Kind.RESEND),
+    change_one=_by(services.resend, "Resent", AuditRow.Kind.RESEND),
     before=transitions.RESEND.before,
     will_be="sent again",
     advice="Each e-mail gets all its retries again and is sent as soon as the rate limit and the provider"

@@ -17,6 +17,7 @@ from notifications.states.outcomes import Outcome, Verdict
 from notifications.states.transitions import Status
 from runtime.database.ids import id_time
 from runtime.database.transactions import after_commit
+from runtime.models import AuditRow
 from runtime.personal_data import ERASED_ADDRESS
 
 log = structlog.get_logger(__name__)
@@ -38,6 +39,7 @@ class EmailChange:
     was: str
     status: str
     ended_by: str
+    source: str
     outcome: Outcome | None = None
     #: Until the e-mail is due; None if it is not, or is due at its old place.
     wait_seconds: float | None = None
@@ -65,9 +67,26 @@ class EmailChange:
             was,
             row.status,
             row.ended_by,
+            row.source,
             outcome,
             wait_seconds,
         )
+
+
+def act_on_email(
+    email: EmailNotification | EmailChange, *, kind: AuditRow.Kind, act: str, reason: str = ""
+) -> AuditRow:
+    """Return the audit row of an act on an e-mail."""
+    return AuditRow(
+        kind=kind,
+        act=act,
+        reason=reason,
+        source=email.source,
+        order_id=email.order_id,
+        subject_type=EmailNotification._meta.label_lower,
+        subject_id=str(email.id),
+        subject=f"e-mail {email.id}",
+    )
 
 
 def ids_of(email: EmailNotification | Claimed | EmailChange) -> dict[str, str]:

@@ -25,7 +25,7 @@ from notifications.providers.webhook import Evidence
 from notifications.states.outcomes import MESSAGE_ID_LIMIT, Outcome, Verdict
 from runtime.addresses import read_address
 from runtime.database.clock import read_database_time
-from runtime.models import Heartbeat
+from runtime.models import AuditRow, Heartbeat
 from runtime.personal_data import ERASED_ADDRESS, address_hash, hide_addresses
 from runtime.texts import make_storable
 
@@ -97,6 +97,17 @@ def send_test(*, provider: str, to: str, event: str = "") -> ProviderTest:
         test.accepted, test.answer = _read_answer(declared, outcome, event)
     test.save(update_fields=["accepted", "answer"])
     return test
+
+
+def act_on_test(test: ProviderTest, *, event: str) -> AuditRow:
+    """Return the audit row of a test."""
+    return AuditRow(
+        kind=AuditRow.Kind.TEST_EMAIL,
+        act=f"Sent a test. event={event} to=hash:{test.address_hash}",
+        subject_type=test._meta.label_lower,
+        subject_id=str(test.id),
+        subject=f"provider {test.provider}",
+    )
 
 
 def record_events(*, provider: str, facts: Iterable[Evidence]) -> int:

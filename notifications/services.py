@@ -16,7 +16,7 @@ from notifications.changes.manual_actions import Refusal
 from notifications.changes.turns import find_overtaken
 from notifications.content.profiles import find_profile
 from notifications.content.render_files import RenderedEmail
-from notifications.log import EmailChange, log_changes
+from notifications.log import EmailChange, act_on_email, log_changes
 from notifications.models import CONTENT, EmailNotification
 from notifications.providers.sending import PROVIDERS
 from notifications.states import transitions
@@ -26,7 +26,9 @@ from notifications.suppressions import suppressed_among
 from notifications.wake import Reason, wake
 from retention.person import Person
 from retention.rows_of_person import erase_rows
+from runtime.audit import Actor, record
 from runtime.database.transactions import after_commit, require_transaction
+from runtime.models import AuditRow
 
 log = structlog.get_logger(__name__)
 
@@ -181,7 +183,12 @@ def _refuse_suppressed(emails: Sequence[EmailNotification]) -> dict[uuid.UUID, R
     return {id: Refusal(id, f"its address is suppressed: {why}") for id, why in still.items()}
 
 
-def resend_dead_letters() -> tuple[int, int]:
+def act_on_resend(change: EmailChange) -> AuditRow:
+    """Return the audit row of a resend."""
+    return act_on_email(change, kind=AuditRow.Kind.RESEND, act=f"Resent (was {change.was}).")
+
+
+def resend_dead_letters(*, by: Actor) -> tuple[int, int]:
     """Resend all dead letters in the caller's transaction. Return the numbers of changes and of refusals.
 
     Skip overtaken ones, as `resend_many` does, and those that `manage.py after_restore` made: a provider may
@@ -196,6 +203,7 @@ def resend_dead_letters() -> tuple[int, int]:
         if not ids:
             return changed, refused
         changes, refusals = resend_many(ids=ids)
+        record(*map(act_on_resend, changes), by=by)
         changed, refused, last = changed + len(changes), refused + len(refusals), ids[-1]
 
 

@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from django.db import transaction
+
 from notifications.models import Suppression
 from notifications.providers.webhook import blames_address
 from notifications.suppressions import SuppressionReason, suppress
 from runtime.addresses import NotAnAddress, read_address
+from runtime.audit import Actor, record
+from runtime.models import AuditRow
 from runtime.personal_data import address_hash
 
 #: JSON is read at once, and needs ten times its size of memory.
@@ -108,7 +112,7 @@ class Summary:
             self.first_unusable[what].append(number)
 
 
-def load_file(path: Path, *, dry_run: bool) -> Summary:
+def load_file(path: Path, *, by: Actor, dry_run: bool) -> Summary:
     """Suppress the addresses of a file, a thousand at a time, and return what it had.
 
     Addresses that are suppressed already keep their reason. The whole file is read before anything is
@@ -125,7 +129,7 @@ def load_file(path: Path, *, dry_run: bool) -> Summary:
         pass
     judged = _judge_rows(read(), format, summary)
     while batch := list(itertools.islice(judged, BATCH)):
-        _load(batch, summary, dry_run=dry_run)
+        _load(batch, summary, by=by, dry_run=dry_run)
     return summary
 
 
@@ -153,7 +157,7 @@ def _judge_rows(
             yield None
 
 
-def _load(batch: Iterable[SuppressionReason | None], summary: Summary, *, dry_run: bool) -> None:
+def _load(batch: Iterable[SuppressionReason | None], summary: Summary, *, by: Actor, dry_run: bool) -> None:
     causes: dict[str, SuppressionReason] = {}
     for cause in filter(None, batch):
         causes.setdefault(address_hash(cause.recipient_email), cause)
@@ -161,8 +165,11 @@ def _load(batch: Iterable[SuppressionReason | None], summary: Summary, *, dry_ru
     stored = set(before)
     new = [cause for hash, cause in causes.items() if hash not in stored]
     summary.new += len(new)
-    if not dry_run:
-        suppress(new)
+    if new and not dry_run:
+        said = f"Suppressed {len(new)} addresses of a list of {summary.provider}."
+        with transaction.atomic():
+            suppress(new)
+            record(AuditRow(kind=AuditRow.Kind.SUPPRESSION, act=said, subject="suppressions"), by=by)
 
 
 def _format_of(row: Row) -> Format:

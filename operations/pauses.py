@@ -15,8 +15,9 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from notifications.wake import Reason, wake
+from runtime.audit import Actor, record
 from runtime.database.transactions import after_commit
-from runtime.models import Heartbeat, Pause
+from runtime.models import AuditRow, Heartbeat, Pause
 from runtime.personal_data import refuse_addresses
 
 log = structlog.get_logger(__name__)
@@ -49,7 +50,7 @@ class NotReconciled(Exception):
 
 
 def pause(
-    *, parts: Iterable[str], reason: str, username: str, restored_to: dt.datetime | None = None
+    *, parts: Iterable[str], reason: str, by: Actor, restored_to: dt.datetime | None = None
 ) -> list[str]:
     """Pause parts, and return those that were not paused yet. The others keep their reason.
 
@@ -65,20 +66,21 @@ def pause(
                 Pause.objects.filter(other, part=part).delete()
             _, is_new = Pause.objects.get_or_create(
                 part=part,
-                defaults={"reason": reason[:200], "username": username[:150], "restored_to": restored_to},
+                defaults={"reason": reason[:200], "username": by.name[:150], "restored_to": restored_to},
             )
             if is_new:
                 paused.append(part)
+        record(*(_act(part, "Paused.", reason[:200]) for part in paused), by=by)
 
     def tell() -> None:
         for part in paused:
-            log.warning("paused", part=part, reason=reason[:200], user=username)
+            log.warning("paused", part=part, reason=reason[:200], user=by.name)
 
     after_commit(tell)
     return paused
 
 
-def resume(*, parts: Iterable[str], username: str, force: bool = False) -> list[str]:
+def resume(*, parts: Iterable[str], by: Actor, force: bool = False) -> list[str]:
     """End pauses, wake the workers, and return the parts that were paused.
 
     If the database was restored and `manage.py after_restore` has not run, raise `NotReconciled`, unless
@@ -94,15 +96,23 @@ def resume(*, parts: Iterable[str], username: str, force: bool = False) -> list[
         Pause.objects.filter(part__in=[row.part for row in rows]).delete()
         if any(row.part == Pause.Part.DELIVERY for row in rows):
             Heartbeat.beat(name=Heartbeat.DELIVERY_RESUMED)
+        record(*(_act(row.part, "Resumed.") for row in rows), by=by)
 
     def tell() -> None:
         for row in rows:
-            log.warning("resumed", part=row.part, user=username)
+            log.warning("resumed", part=row.part, user=by.name)
         if any(row.part == Pause.Part.DELIVERY for row in rows):
             wake(Reason.RESEND)
 
     after_commit(tell)
     return [row.part for row in rows]
+
+
+def _act(part: str, act: str, reason: str = "") -> AuditRow:
+    kind, model = AuditRow.Kind.PAUSE, Pause._meta.label_lower
+    return AuditRow(
+        kind=kind, act=act, reason=reason, subject_type=model, subject_id=part, subject=f"pause of {part}"
+    )
 
 
 def reconcile() -> None:

@@ -25,6 +25,7 @@ from psycopg.errors import UniqueViolation
 from runtime.database.away import silence
 from runtime.faults import ServerTrouble
 from web.admin import reading
+from web.admin.acts import with_audit
 from web.admin.menu import GROUPS, MenuItem, Page
 from web.admin.page_limits import RETRY_SECONDS, Refused, limit_page
 from web.api.problems import away_page
@@ -68,6 +69,10 @@ class Site(admin.AdminSite):
     index_title = "Overview"
     site_url = None  # no link "View site": the API is for programs
     enable_nav_sidebar = False  # the lists need the width more than a second menu
+
+    def register(self, model_or_iterable: Any, admin_class: Any = None, **options: Any) -> None:
+        """Let each page, also one of a library, write its acts into the audit."""
+        super().register(model_or_iterable, with_audit(admin_class or admin.ModelAdmin), **options)
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         page = self.admin_view(self.set_up_view)

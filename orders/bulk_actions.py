@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from notifications.bulk_actions import add_action
 from notifications.changes.manual_actions import Refusal
+from notifications.log import act_on_email
 from notifications.services import find_old_news
 from notifications.states import transitions
 from orders.models import Order
@@ -14,6 +15,7 @@ from orders.privacy import jobs
 from orders.render_again import render_again
 from retention.rows_of_person import describe_rest
 from runtime.jobs.actions import BatchResult, PersonAction, group_refusals, register
+from runtime.models import AuditRow
 
 
 def _render_many(ids: Sequence[uuid.UUID]) -> BatchResult:
@@ -24,10 +26,11 @@ def _render_many(ids: Sequence[uuid.UUID]) -> BatchResult:
 
 def _render(ids: Sequence[uuid.UUID], refused: Iterable[Refusal] = ()) -> BatchResult:
     done, refusals = render_again(ids=ids)
-    lines = [
-        (rendered.id, f"Rendered again as {rendered.copy_id} (was {rendered.was}).") for rendered in done
+    acts = [
+        act_on_email(change, kind=AuditRow.Kind.EMAIL, act=f"Rendered again as {copy_id} (was {change.was}).")
+        for change, copy_id in done
     ]
-    return BatchResult(lines, group_refusals((refusal.id, refusal.text) for refusal in (*refused, *refusals)))
+    return BatchResult(acts, group_refusals((refusal.id, refusal.text) for refusal in (*refused, *refusals)))
 
 
 RENDER_AGAIN = add_action(

@@ -19,6 +19,7 @@ from notifications.content.copies import add_copy
 from notifications.content.profiles import find_profile
 from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import TemplateFailed, render_email
+from notifications.log import EmailChange
 from notifications.models import EmailNotification
 from notifications.services import give_up
 from notifications.states.transitions import EndedBy
@@ -45,10 +46,9 @@ NEAR = dt.timedelta(days=1)
 
 
 class Replaced(NamedTuple):
-    """An e-mail that was given up, the state that it had, and its copy."""
+    """The change of an e-mail that was given up, and the id of its copy."""
 
-    id: uuid.UUID
-    was: str
+    change: EmailChange
     copy_id: uuid.UUID
 
 
@@ -104,8 +104,7 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
     missing = {*wanted} - {email.id for email in emails}
     changes, more = give_up(ids=[*rendered, *missing])  # which refuses those that are missing
     done = [
-        Replaced(change.id, change.was, add_copy(rendered[change.id], content=contents[change.id]))
-        for change in changes
+        Replaced(change, add_copy(rendered[change.id], content=contents[change.id])) for change in changes
     ]
     return done, refusals + more
 

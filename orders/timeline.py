@@ -10,9 +10,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from django.contrib.admin.models import LogEntry
-from django.db.models import Q
-
 from events.models import DomainEvent
 from notifications.changes.trail import Kind, Row, TimelineEntry, act_entry, email_entries, read_time
 from notifications.content.rendering import format_amount
@@ -22,6 +19,7 @@ from orders.models import Order, OrderRefund, UnexpectedPayment
 from orders.parcels import Line, event_details, read_shipments
 from retention.owner_rows import owner_rows
 from retention.partitioned import PartitionedModel
+from runtime.models import AuditRow
 
 #: A line of the timeline names at most so many items of a parcel.
 _SHOWN_LINES = 5
@@ -38,7 +36,7 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
     emails = _rows(EmailNotification, order, without=("body", "body_text"))
     # A shop chooses the ids of its orders, and another aggregate may have the same id.
     events = [event for event in _rows(DomainEvent, order, without=()) if event["aggregate_type"] == "order"]
-    acts = _acts(order, emails)
+    acts = list(AuditRow.objects.filter(order_id=order.id).order_by("id"))
     entries = [
         *_of_order(order, events),
         *_of_warnings(order),
@@ -50,22 +48,13 @@ def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEn
             for email in emails
             for entry in email_entries(email, acts, is_secret=is_for_shop and _is_elsewhere(email, order))
         ),
-        *(_of_act(act, order, is_for_shop=is_for_shop) for act in acts),
+        *(_of_act(act, is_for_shop=is_for_shop) for act in acts),
     ]
     return sorted(entries, key=lambda entry: (entry.kind == "plan", entry.at))
 
 
 def _rows(model: PartitionedModel, order: Order, without: tuple[str, ...]) -> list[Row]:
     return list(owner_rows(model=model, owner_id=order.id, since=order.created_at, without=without))
-
-
-def _acts(order: Order, emails: Iterable[Row]) -> list[LogEntry]:
-    of_order = Q(content_type__app_label="orders", object_id=str(order.id))
-    of_emails = Q(
-        content_type__app_label="notifications", object_id__in=[str(email["id"]) for email in emails]
-    )
-    entries = LogEntry.objects.filter(of_order | of_emails).select_related("user")
-    return list(entries.order_by("action_time"))
 
 
 def _of_order(order: Order, events: Iterable[Row]) -> Iterator[TimelineEntry]:
@@ -196,7 +185,7 @@ def _is_elsewhere(email: Row, order: Order) -> bool:
     return bool(email.get("resend_of")) and str(email["recipient_email"]).lower() != order.email.lower()
 
 
-def _of_act(act: LogEntry, order: Order, *, is_for_shop: bool) -> TimelineEntry:
-    is_email = act.object_id != str(order.id)
-    id = uuid.UUID(act.object_id) if is_email and act.object_id else None
+def _of_act(act: AuditRow, *, is_for_shop: bool) -> TimelineEntry:
+    is_email = act.subject_type == EmailNotification._meta.label_lower
+    id = uuid.UUID(act.subject_id) if is_email else None
     return act_entry(act, notification_id=id, is_for_shop=is_for_shop)

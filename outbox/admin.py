@@ -8,9 +8,8 @@ from typing import Any, Literal, cast
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.admin import AdminSite
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
@@ -20,14 +19,22 @@ from django.utils.safestring import SafeString
 
 from notifications.changes.evidence import count_unmatched
 from notifications.content.template_files import event_types
-from notifications.models import EmailNotification, ProviderTest
-from notifications.provider_tests import ProviderTestResult, default_event, find_result, send_test
+from notifications.models import ProviderTest
+from notifications.provider_tests import (
+    ProviderTestResult,
+    act_on_test,
+    default_event,
+    find_result,
+    send_test,
+)
 from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.drain import gate
 from outbox.gate.gate import ProviderState
+from runtime.audit import record
 from runtime.charts.sums import Steps, Sums
 from runtime.database.ids import parse_uuid
-from runtime.models import Heartbeat
+from runtime.models import AuditRow, Heartbeat
+from web.actors import user_actor
 from web.admin.acts import record_act
 from web.admin.base import pill, show_time
 from web.admin.menu import MenuItem, Page
@@ -84,17 +91,14 @@ def _force(request: HttpRequest, provider: str, to: str) -> None:
     if provider not in settings.EMAIL_PROVIDERS or to not in ("", "open", "closed"):
         raise Http404
     word = cast('Literal["open", "closed"] | None', to or None)
-    if not gate().force(provider, word, reason=f"by {request.user.get_username()}"):
-        messages.error(request, "Valkey does not answer, so nothing was forced.")
-        return
     done = f"Forced {provider} {to}." if to else f"The breaker of {provider} is no longer forced."
-    LogEntry.objects.create(
-        user_id=request.user.pk or 0,
-        content_type=ContentType.objects.get_for_model(EmailNotification),
-        object_repr=f"provider {provider}",
-        action_flag=CHANGE,
-        change_message=done,
-    )
+    # The row is written first, and locks nothing that others wait for: an act without a row would be worse.
+    with transaction.atomic():
+        record_act(request, kind=AuditRow.Kind.BREAKER, act=done, subject=f"provider {provider}")
+        if not gate().force(provider, word, reason=f"by {request.user.get_username()}"):
+            transaction.set_rollback(True)
+            messages.error(request, "Valkey does not answer, so nothing was forced.")
+            return
     messages.info(request, done)
 
 
@@ -107,15 +111,8 @@ def _send_test(site: AdminSite, request: HttpRequest) -> HttpResponse:
     except ValueError as error:
         messages.error(request, f"Nothing was sent. {error}")
         return HttpResponseRedirect(request.path)
-    record_act(
-        request,
-        model=ProviderTest,
-        id=test.id,
-        subject=f"provider {test.provider}",
-        action="Sent a test.",
-        event=values["event"],
-        to=f"hash:{test.address_hash}",
-    )
+    with transaction.atomic():
+        record(act_on_test(test, event=values["event"]), by=user_actor(request))
     return HttpResponseRedirect(f"{request.path}?test={test.id}#test-state")
 
 

@@ -14,11 +14,11 @@ from django.db import connections, transaction
 
 from retention.partitions.locks import OWNER_DATABASE
 from runtime.database.purge_rules import PurgeRule
+from runtime.models.audit import LONGEST_YEAR_DAYS
 
 BATCH = 2000
 #: The pause between two batches, in which vacuum and replicas keep up.
 PAUSE_SECONDS = 0.02
-LONGEST_YEAR_DAYS = 366
 
 
 def rules() -> list[tuple[str, PurgeRule]]:
@@ -30,7 +30,7 @@ def rules() -> list[tuple[str, PurgeRule]]:
     ]
     return [
         *ours,
-        # As long as the cold files of the rows that people acted on.
+        # Django's log, which the audit replaced: acts of a release before that.
         ("django_admin_log", PurgeRule("action_time", settings.ARCHIVE_YEARS * LONGEST_YEAR_DAYS)),
         ("django_session", PurgeRule("expire_date", 0)),
         # Wrong passwords, with names and addresses. Anybody can add rows.

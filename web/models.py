@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import secrets
+from typing import Self
 
 from django.apps import apps
 from django.conf import settings
 from django.contrib.postgres.indexes import GinIndex
 from django.db import connections, models
 from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from runtime.database.ids import new_id
@@ -97,6 +98,24 @@ def declared_scopes() -> list[str]:
     return sorted(scope for app in apps.get_app_configs() for scope in getattr(app, "scopes", ()))
 
 
+class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
+    def live(self) -> Self:
+        return self.filter(Q(expires_at=None) | Q(expires_at__gt=Now()), revoked_at=None)
+
+    def unused(self) -> Self:
+        """Filter the live tokens that were not used for `UNUSED_DAYS`."""
+        last_use = Coalesce("last_used_at", "created_at")
+        return self.live().alias(last_use=last_use).filter(last_use__lte=Now() - _days(ApiToken.UNUSED_DAYS))
+
+    def expiring(self) -> Self:
+        """Filter the live tokens that end within `EXPIRING_DAYS`."""
+        return self.live().filter(expires_at__lte=Now() + _days(ApiToken.EXPIRING_DAYS))
+
+
+def _days(number: int) -> dt.timedelta:
+    return dt.timedelta(days=number)
+
+
 class ApiToken(models.Model):
     """A caller's access to the API. Only the SHA-256 of the secret is stored."""
 
@@ -111,16 +130,33 @@ class ApiToken(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, editable=False)  # at most an hour too early
+    # After a rotation, the SHA-256 of the secret before, which is also taken until then.
+    previous_digest = models.CharField(max_length=64, null=True, editable=False)
+    previous_until = models.DateTimeField(null=True, editable=False)
+    # The only networks from which the token is taken, such as 10.0.0.0/8, or none for no limit.
+    networks = models.JSONField(default=list, db_default=[], editable=False)
 
     #: Days without a use after which a token is marked.
     UNUSED_DAYS = 90
+    #: Days before its end in which the admin's first page counts it.
+    EXPIRING_DAYS = 14
     #: Days after its end until it is deleted.
     ENDED_DAYS = 30
     purge_rules = (PurgeRule("expires_at", ENDED_DAYS), PurgeRule("revoked_at", ENDED_DAYS))
 
+    objects = ApiTokenQuerySet.as_manager()
+
     class Meta:
         db_table = "api_tokens"
         verbose_name = "API token"
+        indexes = [
+            # a request with the secret of before a rotation
+            models.Index(
+                fields=["previous_digest"],
+                name="api_tokens_previous_digest",
+                condition=Q(previous_digest__isnull=False),
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
@@ -131,7 +167,21 @@ class ApiToken(models.Model):
         if self.revoked_at or (self.expires_at and self.expires_at <= now):
             return False
         last_sign_of_use = self.last_used_at or self.created_at
-        return last_sign_of_use <= now - dt.timedelta(days=self.UNUSED_DAYS)
+        return last_sign_of_use <= now - _days(self.UNUSED_DAYS)
+
+    def rotate(self, *, overlap: dt.timedelta) -> str:
+        """Give the token a new secret and return it, in the caller's transaction, which has locked the row.
+
+        The present secret is taken for `overlap` more. The one before it ends now.
+        """
+        secret = self.new_secret()
+        ApiToken.objects.filter(id=self.id).update(
+            prefix=secret[:12],
+            digest=self.digest_of(secret),
+            previous_digest=self.digest if overlap else None,
+            previous_until=Now() + overlap if overlap else None,
+        )
+        return secret
 
     @staticmethod
     def digest_of(secret: str) -> str:

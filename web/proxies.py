@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+from collections.abc import Sequence
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -35,6 +36,17 @@ def client_address(request: HttpRequest) -> str:
     return address
 
 
+def is_address_known() -> bool:
+    """Return whether a request shows its client's address. TLS ends at a proxy, which must be named."""
+    return bool(settings.TRUSTED_PROXIES) or not settings.HTTPS
+
+
+def is_inside(address: str, networks: Sequence[str]) -> bool:
+    """Return whether a client's address is in one of the networks. One that is not known is in none."""
+    ip = _parsed(plain_address(address)) if is_address_known() else None
+    return ip is not None and any(ip in network for network in _networks(tuple(networks)))
+
+
 def counts_as(address: str) -> str:
     """Return whom an address counts as wherever something is limited by it, or "" for what is no address.
 
@@ -45,6 +57,17 @@ def counts_as(address: str) -> str:
     ('203.0.113.9', '203.0.113.9', '2001:db8:1:2::')
     """
     return str(_counted(address) or "")
+
+
+def plain_address(address: str) -> str:
+    """Return an address as PostgreSQL writes it, IPv4 also from IPv6, or "" for what is no address.
+
+    >>> plain_address("::ffff:203.0.113.9"), plain_address("FE80::1%eth0"), plain_address("a client")
+    ('203.0.113.9', 'fe80::1', '')
+    """
+    ip = _parsed(address)
+    ip = (isinstance(ip, ipaddress.IPv6Address) and inner_ipv4(ip)) or ip
+    return str(ip or "").partition("%")[0]
 
 
 def mask_address(address: str) -> str:

@@ -25,6 +25,7 @@ from runtime.database.ids import parse_uuid
 from runtime.jobs.actions import rows_of
 from runtime.jobs.start import start_job
 from runtime.personal_data import AddressGiven, refuse_addresses
+from web.actors import user_actor
 from web.admin.tiles import COUNT_LIMIT
 
 #: The most results of a search that one job changes.
@@ -78,6 +79,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
             action=action.name,
             filter=params,
             user=request.user,
+            by=user_actor(request),
             reason=request.POST.get("reason", "").strip(),
         )
         return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.templatetags.admin_urls import admin_urlname
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
@@ -27,10 +26,12 @@ from notifications.changes.trail import act_entry, email_entries
 from notifications.models import CONTENT, EmailNotification, EmailTextVersion
 from notifications.services import why_not_given_up
 from notifications.suppressions import suppression_of
+from runtime.audit import record
 from runtime.database.clock import read_database_time
 from runtime.database.ids import parse_uuid
+from runtime.models import AuditRow
 from runtime.personal_data import AddressGiven, refuse_addresses
-from web.admin.acts import record_act
+from web.actors import user_actor
 
 PART = "admin/notifications/emailnotification/_email.html"
 #: The acts that give up the e-mail.
@@ -138,11 +139,11 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             return page
         with transaction.atomic():
             result = action.change_one([id])
-            for row_id, line in result.lines:
-                said, subject = f"{line} {reason}".rstrip(), f"E-mail {row_id}"
-                record_act(request, model=EmailNotification, id=row_id, subject=subject, action=said)
+            for act in result.acts:
+                act.reason = reason
+            record(*result.acts, by=user_actor(request))
         to = f"“{email.subject}” to {email.recipient_email or 'nobody'}"
-        if result.lines:
+        if result.acts:
             messages.success(request, f"{to} is {action.will_be}.")
         for reason in result.refusals:
             messages.warning(request, f"{to} is not {action.will_be}: {reason}.")
@@ -210,11 +211,7 @@ def _read(request: HttpRequest, email: EmailNotification) -> dict[str, Any]:
     (state,) = read_states(request, [email], now=now, siblings=siblings)
     order = EmailNotification._meta.get_field("order").related_model
     references = order._default_manager.filter(id=email.order_id).values_list("reference", flat=True)
-    acts = list(
-        LogEntry.objects.filter(content_type__app_label="notifications", object_id=str(email.id))
-        .select_related("user")
-        .order_by("action_time")
-    )
+    acts = list(AuditRow.objects.filter(subject_id=str(email.id)).order_by("id"))
     entries = [
         *email_entries(vars(email), acts, is_alone=True),
         *(act_entry(act, notification_id=email.id) for act in acts),

@@ -77,7 +77,7 @@ class ParameterFilter(ChoiceFilter):
 
 
 class EmailStatusFilter(ParameterFilter):
-    title, parameter_name = "state", "status"
+    title, parameter_name, is_tabs = "state", "status", True
 
     def choices_of(self) -> Iterable[str]:
         return LABELS

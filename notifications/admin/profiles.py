@@ -7,9 +7,12 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -20,11 +23,18 @@ from notifications.content.profiles import profile_of
 from notifications.content.rendering import render_email
 from notifications.content.template_files import event_types
 from notifications.models import MailProfile
-from notifications.profile_form import COLUMNS, ProfileForm, account_fields, warn_of_sender
+from notifications.profile_form import COLUMNS, ProfileForm, account_fields, as_document, warn_of_sender
+from notifications.profile_history import NotPutBack, history_of, put_back, record_profile
 from notifications.provider_tests import default_event
+from runtime.database.ids import new_id, parse_uuid
+from runtime.models import AuditRow
+from web.actors import user_actor
 from web.admin.base import EstimatingPaginator, ListAdmin
 from web.admin.menu import MenuItem
 from web.admin.page_limits import limit_page
+
+#: The history of a profile shows so many changes, the newest.
+SHOWN_CHANGES = 200
 
 
 @admin.register(MailProfile)
@@ -66,10 +76,67 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         return MailProfile.objects.select_for_update().filter(id=profile.id).first()
 
     def save_model(self, request: HttpRequest, obj: MailProfile, form: Any, change: bool) -> None:
+        """Save the profile, and record from what to what it changed."""
+        stored = MailProfile.objects.filter(id=obj.id).first()
         obj.updated_at = Now()
         super().save_model(request, obj, form, change)
+        record_profile(
+            obj,
+            before=as_document(stored) if stored else None,
+            act="Changed." if stored else "Added.",
+            by=user_actor(request),
+        )
         if "from_email" in form.changed_data and (warning := warn_of_sender(obj.from_email)):
             messages.warning(request, warning)
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """Leave it to `save_model`, which knows the values of before."""
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """Leave it to `save_model`, which knows the values of before."""
+
+    def log_deletions(self, request: HttpRequest, queryset: QuerySet[MailProfile]) -> Any:
+        for row in queryset:
+            by, before = user_actor(request), as_document(row)
+            record_profile(row, before=before, act="Deleted.", by=by, is_deleted=True)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """List the changes of a profile. A POST undoes one and all later ones."""
+        profile = get_object_or_404(MailProfile, id=parse_uuid(object_id))
+        if not self.has_view_permission(request, profile):
+            raise PermissionDenied
+        may_change = self.has_change_permission(request, profile)
+        if request.method == "POST":
+            if not may_change:
+                raise PermissionDenied
+            self._put_back(request, profile)
+            return HttpResponseRedirect(request.path)
+        rows = list(history_of(profile)[:SHOWN_CHANGES])
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"History of {profile}",
+            "opts": self.opts,
+            # Before the first change of all values there was no profile.
+            "rows": [(row, bool((row.changes or {}).get("shop_name", ["some"])[0])) for row in rows],
+            "may_change": may_change,
+            "back": reverse("admin:notifications_mailprofile_change", args=[profile.id]),
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/notifications/mailprofile/history.html", context)
+
+    def _put_back(self, request: HttpRequest, profile: MailProfile) -> None:
+        id = parse_uuid(request.POST.get("row", ""))
+        try:
+            with transaction.atomic():
+                put_back(profile_id=profile.id, row_id=id or new_id(), by=user_actor(request))
+        except AuditRow.DoesNotExist as error:
+            raise Http404 from error
+        except NotPutBack as refusal:
+            self.message_user(request, f"Nothing was changed. {refusal}", messages.ERROR)
+        else:
+            self.message_user(request, "The profile is as it was before.", messages.SUCCESS)
 
     def render_change_form(
         self,

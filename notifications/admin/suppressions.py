@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -15,6 +16,7 @@ from django.utils.safestring import SafeString
 
 from notifications.models import Suppression
 from notifications.suppressions import suppression_of
+from runtime.models import AuditRow
 from runtime.personal_data import address_hash
 from web.admin.address_field import AddressField
 from web.admin.base import ChoiceFilter, EstimatingPaginator, ListAdmin, show_time
@@ -44,6 +46,7 @@ class SuppressionForm(forms.ModelForm[Suppression]):
 
 @admin.register(Suppression)
 class SuppressionAdmin(ListAdmin[Suppression]):
+    audit_kind = AuditRow.Kind.SUPPRESSION
     form = SuppressionForm
     paginator = EstimatingPaginator
     show_full_result_count = False
@@ -93,10 +96,11 @@ class SuppressionAdmin(ListAdmin[Suppression]):
     @admin.action(description="Lift: send to these addresses again", permissions=["lift"])
     def lift(self, request: HttpRequest, queryset: QuerySet[Suppression]) -> None:
         """Delete up to 1,000 suppressions. The e-mails that they stopped can be resent afterwards."""
-        rows = list(queryset.order_by("id")[:1000])
-        for row in rows:
-            self.log_change(request, row, f"Lifted ({row.reason}).")
-        Suppression.objects.filter(id__in=[row.id for row in rows]).delete()
+        with transaction.atomic():
+            rows = list(queryset.order_by("id").select_for_update()[:1000])
+            for row in rows:
+                self.log_change(request, row, f"Lifted ({row.reason}).")
+            Suppression.objects.filter(id__in=[row.id for row in rows]).delete()
         said = f"{len(rows)} lifted. Their e-mails can be resent now."
         if providers := sorted({row.provider for row in rows} - {""}):
             said += (

@@ -17,8 +17,12 @@ from notifications.api.serializers import (
 )
 from notifications.api.sources import visible
 from notifications.changes.manual_actions import Refusal
+from notifications.log import act_on_email
 from notifications.models import EmailNotification
+from runtime.audit import Actor, record
 from runtime.database.periods import narrow_to_created
+from runtime.models import AuditRow
+from web.actors import token_actor
 from web.api.idempotency import answer_once
 from web.api.pages import paginate
 from web.api.problem_types import ProblemType, declare_type
@@ -111,7 +115,8 @@ class ResendNotification(ApiView):
     def post(self, request: Request, id: str) -> HttpResponse:
         notification_id, token = path_id(id), self.first_read.token
         self.body()
-        return answer_once(view=self, work=lambda: _resend(notification_id, token))
+        by = token_actor(request, token)
+        return answer_once(view=self, work=lambda: _resend(notification_id, token, by=by))
 
 
 class DiscardNotification(ApiView):
@@ -130,24 +135,29 @@ class DiscardNotification(ApiView):
     def post(self, request: Request, id: str) -> HttpResponse:
         notification_id, token = path_id(id), self.first_read.token
         self.body()
-        return answer_once(view=self, work=lambda: _discard(notification_id, token))
+        by = token_actor(request, token)
+        return answer_once(view=self, work=lambda: _discard(notification_id, token, by=by))
 
 
-def _resend(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, uuid.UUID]:
+def _resend(notification_id: uuid.UUID, token: ApiToken, *, by: Actor) -> tuple[HttpResponse, uuid.UUID]:
     before = _find(notification_id, token)
-    _, refusals = services.resend(ids=[notification_id])
+    changes, refusals = services.resend(ids=[notification_id])
     for refusal in refusals:
         raise _conflict(NOT_RESENDABLE, f"It is not sent again: {refusal.text}.", before, refusal)
+    record(*map(services.act_on_resend, changes), by=by)
     return json_response(
         present(NotificationSerializer, _find(notification_id, token)), status=202
     ), before.order_id
 
 
-def _discard(notification_id: uuid.UUID, token: ApiToken) -> tuple[HttpResponse, uuid.UUID]:
+def _discard(notification_id: uuid.UUID, token: ApiToken, *, by: Actor) -> tuple[HttpResponse, uuid.UUID]:
     before = _find(notification_id, token)
-    _, refusals = services.give_up(ids=[notification_id])
+    changes, refusals = services.give_up(ids=[notification_id])
     for refusal in refusals:
         raise _conflict(NOT_DISCARDABLE, f"It is not given up: {refusal.text}.", before, refusal)
+    kind = AuditRow.Kind.EMAIL
+    acts = [act_on_email(change, kind=kind, act=f"Given up (was {change.was}).") for change in changes]
+    record(*acts, by=by)
     return json_response(present(NotificationSerializer, _find(notification_id, token))), before.order_id
 
 

@@ -11,9 +11,8 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
-from django.contrib.admin.models import LogEntry
-
 from notifications.states.transitions import DUE_STATES, Status
+from runtime.models import AuditRow
 from runtime.personal_data import without_addresses
 
 Kind = Literal["change", "event", "email", "attempt", "delivery", "person", "plan"]
@@ -35,7 +34,7 @@ VERDICTS = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEntry:
-    """One thing that happened, or will happen (`plan`). `by` is the login of the person who did it."""
+    """One thing that happened, or will happen (`plan`). `by` is the person, token or account that did it."""
 
     at: dt.datetime
     kind: Kind
@@ -48,7 +47,7 @@ class TimelineEntry:
 
 
 def email_entries(
-    email: Row, acts: Collection[LogEntry], *, is_secret: bool = False, is_alone: bool = False
+    email: Row, acts: Collection[AuditRow], *, is_secret: bool = False, is_alone: bool = False
 ) -> Iterator[TimelineEntry]:
     """Yield the entries of an e-mail. `acts` are the logged ones.
 
@@ -76,7 +75,7 @@ def email_entries(
         at = read_time(error.get("at")) or email["created_at"]  # a person may have written the entry
         yield from entry(at, "attempt", verdict, text, provider)
     resent = read_time(email.get("resent_at"))
-    act_times = {act.action_time for act in acts if act.object_id == str(id)}
+    act_times = {act.at for act in acts if act.subject_id == str(id)}
     if resent and not any(abs(resent - time) < SAME_ACT for time in act_times):
         yield from entry(resent, "person", "resent", f"{of_email}resend requested")
     by = str(email["provider"] or "")
@@ -97,18 +96,16 @@ def email_entries(
 
 
 def act_entry(
-    act: LogEntry, *, notification_id: uuid.UUID | None, is_for_shop: bool = False
+    act: AuditRow, *, notification_id: uuid.UUID | None, is_for_shop: bool = False
 ) -> TimelineEntry:
     """Return the entry of a person's logged act. For a shop, leave out what was typed, and by whom."""
-    # A message is "Our own words. What was typed". orders.privacy.typed_texts erases by this, too.
-    said = act.get_change_message() or "changed"
     return TimelineEntry(
-        at=act.action_time,
+        at=act.at,
         kind="person",
         what="act",
-        text=said.partition(". ")[0] if is_for_shop else said,
+        text=act.act if is_for_shop else f"{act.act} {act.reason}".rstrip(),
         notification_id=notification_id,
-        by=act.user.get_username() if act.user_id and act.user and not is_for_shop else "",
+        by="" if is_for_shop else act.who,
     )
 
 

@@ -13,6 +13,8 @@ from notifications.content.sentences import EXTRAS, read_keys
 from notifications.content.shop_texts import TextEntry, key_of
 from notifications.content.template_files import LAYOUT, Key, event_types, extra_key
 from notifications.models import EmailText, EmailTextVersion, text_name
+from runtime.audit import Actor, record
+from runtime.models import AuditRow
 
 #: The name in the audit of versions that a file made.
 LOADED = "profiles load"
@@ -29,7 +31,7 @@ def as_texts(source: str) -> dict[str, Any]:
     return texts
 
 
-def load_texts(source: str, texts: Any) -> Iterator[str]:
+def load_texts(source: str, texts: Any, *, by: Actor) -> Iterator[str]:
     """Publish the texts of a document, withdraw all others of the shop, and yield what was done.
 
     Raise `ValueError` with what is wrong. The caller's transaction then changes nothing.
@@ -54,11 +56,25 @@ def load_texts(source: str, texts: Any) -> Iterator[str]:
             )
         except editing.HasMistakes as error:
             raise ValueError(f"{event_type}, {language}: {error}") from None
+        was = row.published if row and row.published else "the original"
+        record(_act(version.text, f"Published version {version.number} (was {was})."), by=by)
         yield f"{name}: version {version.number} published"
     for (event_type, language), row in rows.items():
         if row.published is not None and (event_type, language) not in wanted:
             editing.withdraw(source=source, event_type=event_type, language=language, username=LOADED)
+            record(_act(row, f"Withdrew version {row.published}."), by=by)
             yield f"{row}: withdrawn"
+
+
+def _act(text: EmailText, act: str) -> AuditRow:
+    return AuditRow(
+        kind=AuditRow.Kind.TEXT,
+        act=act,
+        source=text.source or None,
+        subject_type=text._meta.label_lower,
+        subject_id=str(text.id),
+        subject=str(text),
+    )
 
 
 def _texts_of(entries: list[TextEntry]) -> dict[Key, str]:

@@ -1,141 +1,121 @@
-"""The audit log: every act of a user in the admin, with filters and CSV. The page is read-only."""
+"""The page of the audit: every act, with filters and CSV. The page is read-only."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
-from django.contrib.admin.models import LogEntry
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponseBase
-from django.urls import NoReverseMatch, URLPattern, path, reverse
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from web.admin import reading
-from web.admin.acts import record_download
-from web.admin.base import AgeFilter, TriageAdmin
-from web.admin.csv import csv_response, rows_by_key
+from runtime.database.ids import parse_uuid
+from runtime.models import AuditRow
+from web.admin.acts import MAY_READ
+from web.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, format_time
 from web.admin.menu import MenuItem
-from web.admin.page_limits import limit_page
+from web.admin.period import PeriodFilter
 
-ACTS = {1: "added", 2: "changed", 3: "deleted"}
-
-
-class TimeFilter(AgeFilter):
-    """Filters by the time of the act, which has an index."""
-
-    column = "action_time"
+_LABELS = dict(AuditRow.Kind.choices)
 
 
-class KindFilter(admin.SimpleListFilter):
-    """Filters by the changed object's model. Its choices need no query."""
+class KindFilter(ChoiceFilter):
+    title = parameter_name = "kind"
 
-    title, parameter_name = "what", "what"
+    def choices_of(self) -> Iterable[str]:
+        return AuditRow.Kind.values
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        models = [(model._meta.label_lower, str(model._meta.verbose_name)) for model in admin.site._registry]
-        return sorted(models, key=lambda model: model[1])
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        label = self.value()
-        if label not in dict(self.lookup_choices):
-            return queryset
-        app, _, model = str(label).partition(".")
-        return queryset.filter(content_type=ContentType.objects.get_by_natural_key(app, model))
+        return [(kind, _LABELS[kind]) for kind in self.choices_of()]
 
 
-@admin.register(LogEntry)
-class AuditAdmin(TriageAdmin[LogEntry]):
+@admin.register(AuditRow)
+class AuditAdmin(TriageAdmin[AuditRow]):
     """Lists acts, newest first, by the primary key, which grows with time."""
 
     menu = MenuItem(80, "Audit log")
-    empty_text = "This list shows each act in the admin, such as a resent e-mail or a forced provider."
-    list_display = ["when", "user", "act", "what", "object_repr", "message"]
+    empty_text = "This list shows each act of a person, an API token or a command, such as a resent e-mail."
+    list_display = ["when", "who", "address", "what", "subject", "said", "order_id"]
     list_display_links = None
-    list_filter = [TimeFilter, KindFilter]
-    search_fields = ["object_id"]
-    search_help_text = "The id of the changed object, or a user's name."
+    list_filter = [AgeFilter, PeriodFilter, KindFilter]
+    search_fields = ["subject_id"]
+    search_help_text = "The id of an order or of the changed row, or who did it."
+    csv_columns = (
+        *("id", "at", "kind", "who", "address", "source", "order_id"),
+        *("subject_type", "subject_id", "subject", "act", "changes", "reason"),
+    )
+
+    def has_view_permission(self, request: HttpRequest, obj: AuditRow | None = None) -> bool:
+        return request.user.has_perm(MAY_READ)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
 
     @admin.display(description="time (UTC)")
-    def when(self, entry: LogEntry) -> str:
-        return f"{entry.action_time:%Y-%m-%d %H:%M:%S}"
-
-    @admin.display(description="act")
-    def act(self, entry: LogEntry) -> str:
-        return ACTS.get(entry.action_flag, "–")
+    def when(self, row: AuditRow) -> str:
+        return format_time(row.at)
 
     @admin.display(description="what")
-    def what(self, entry: LogEntry) -> str:
-        return entry.content_type.name if entry.content_type else "–"
+    def what(self, row: AuditRow) -> str:
+        return _LABELS.get(row.kind, row.kind)
 
     @admin.display(description="said")
-    def message(self, entry: LogEntry) -> str:
-        return entry.get_change_message()
-
-    def get_list_select_related(self, request: HttpRequest) -> list[str]:
-        return ["user", "content_type"]
+    def said(self, row: AuditRow) -> str:
+        changed = "; ".join(f"{name}: {_short(was)} → {_short(now)}" for name, (was, now) in _changes(row))
+        return " ".join(filter(None, (row.act, changed, row.reason)))
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """Return the columns. The object is a link if the user may view its page."""
+        """Return the columns. The subject and the order are links if the user may view their pages."""
 
         @admin.display(description="which")
-        def which(entry: LogEntry) -> SafeString | str:
-            url = self._url(entry, request)
-            return format_html('<a href="{}">{}</a>', url, entry.object_repr) if url else entry.object_repr
+        def which(row: AuditRow) -> SafeString | str:
+            return self._link(request, row.subject_type, row.subject_id, row.subject)
 
-        return [which if name == "object_repr" else name for name in self.list_display]
+        @admin.display(description="order")
+        def order(row: AuditRow) -> SafeString | str:
+            if row.order_id is None:
+                return "–"
+            return self._link(request, "orders.order", str(row.order_id), f"…{str(row.order_id)[-8:]}")
+
+        links = {"subject": which, "order_id": order}
+        return [links.get(str(name), name) for name in self.list_display]
 
     def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[LogEntry], search_term: str
-    ) -> tuple[QuerySet[LogEntry], bool]:
-        """Search by the object's id or the user's name. Both have an index."""
+        self, request: HttpRequest, queryset: QuerySet[AuditRow], search_term: str
+    ) -> tuple[QuerySet[AuditRow], bool]:
+        """Search by the order's id, else by that of the changed row, else by who. Each has an index."""
         if not (text := search_term.strip()):
             return queryset, False
-        by_object = queryset.filter(object_id=text)
-        return (by_object if by_object.exists() else queryset.filter(user__username=text)), False
+        if (id := parse_uuid(text)) and (of_order := queryset.filter(order_id=id)).exists():
+            return of_order, False
+        of_row = queryset.filter(subject_id=str(id or text))
+        return (of_row if of_row.exists() else queryset.filter(who=text)), False
 
-    def get_urls(self) -> list[URLPattern]:
-        page = self.admin_site.admin_view(self.csv_view)
-        return [path("csv/", page, name="admin_logentry_csv"), *super().get_urls()]
-
-    @limit_page("download")
-    def csv_view(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer with the filtered list as CSV."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
+    def _link(self, request: HttpRequest, label: str, id: str, text: str) -> SafeString | str:
+        """Return the text, as a link to the row's page if the user may view one."""
         try:
-            changelist, rows = reading.read(request, lambda: self.filtered(request))
-        except IncorrectLookupParameters as error:
-            raise Http404 from error
-        record_download(request, changelist)
-        return csv_response(
-            filename="audit-log",
-            header=["time", "user", "act", "what", "id", "which", "said"],
-            rows=(
-                (
-                    entry.action_time,
-                    entry.user.get_username(),
-                    self.act(entry),
-                    self.what(entry),
-                    entry.object_id,
-                    entry.object_repr,
-                    entry.get_change_message(),
-                )
-                for entry in rows_by_key(queryset=rows, may_be_late=reading.may_be_late(request))
-            ),
-        )
-
-    def _url(self, entry: LogEntry, request: HttpRequest) -> str:
-        """Return the address of the object's page, or an empty string if the user may not view one."""
-        kind = entry.content_type
-        page = self.admin_site._registry.get(kind.model_class()) if kind else None  # type: ignore[arg-type]
-        if kind is None or page is None or not entry.object_id or not page.has_view_permission(request):
-            return ""
+            model = apps.get_model(label) if id and label else None
+        except LookupError:  # of a newer or older release
+            model = None
+        page = self.admin_site._registry.get(model) if model else None
+        if model is None or page is None or not page.has_view_permission(request):
+            return text
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
         try:
-            return reverse(f"admin:{kind.app_label}_{kind.model}_change", args=[entry.object_id])
+            return format_html('<a href="{}">{}</a>', reverse(name, args=[id]), text)
         except NoReverseMatch:
-            return ""
+            return text
+
+
+def _changes(row: AuditRow) -> Iterable[tuple[str, list[Any]]]:
+    return (row.changes or {}).items()
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text[:80] or "(empty)"

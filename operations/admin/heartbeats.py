@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from django.contrib import admin, messages
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
 from runtime.conditions import PROCESSES, QUIET_SECONDS
-from runtime.models import Heartbeat
+from runtime.models import AuditRow, Heartbeat
 from web.admin.acts import record_act
 from web.admin.base import TriageAdmin
 from web.admin.tiles import FrontPage, panel
@@ -35,10 +36,11 @@ class HeartbeatAdmin(TriageAdmin[Heartbeat]):
     @admin.action(description="Forget: it was removed for good", permissions=["forget"])
     def forget(self, request: HttpRequest, rows: QuerySet[Heartbeat]) -> None:
         """Delete the rows. That of a process or job that still runs comes back with its next beat."""
-        titles = [row.title for row in rows]
-        rows.delete()
-        for title in titles:
-            record_act(request, model=Heartbeat, action="Forgot.", subject=title)
+        with transaction.atomic():
+            titles = [row.title for row in rows]
+            rows.delete()
+            for title in titles:
+                record_act(request, kind=AuditRow.Kind.SETUP, act="Forgot.", subject=title)
         self.message_user(request, f"Forgot {', '.join(titles)}.", messages.SUCCESS)
 
 

@@ -25,7 +25,7 @@ from django.utils.safestring import SafeString
 
 from runtime.jobs.actions import ACTIONS, PersonAction, describe
 from runtime.jobs.start import restart_job
-from runtime.models import BulkJob
+from runtime.models import AuditRow, BulkJob
 from web.admin.acts import record_act
 from web.admin.base import ChoiceFilter, TriageAdmin, pill, show_time
 from web.admin.menu import MenuItem
@@ -35,7 +35,7 @@ _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "fail
 
 
 class StateFilter(ChoiceFilter):
-    title = parameter_name = "state"
+    title, parameter_name, is_tabs = "state", "state", True
 
     def choices_of(self) -> Iterable[str]:
         return BulkJob.State.values
@@ -45,6 +45,8 @@ class StateFilter(ChoiceFilter):
 class BulkJobAdmin(TriageAdmin[BulkJob]):
     """Lists a user's own jobs, or all jobs for a user who has the permission to view them."""
 
+    audit_kind = AuditRow.Kind.JOB
+    is_named_in_audit = False
     menu = MenuItem(65, "Jobs")
     list_display = ["what", "status", "done", "left_alone", "by", "started"]
     list_display_links = ["what"]
@@ -139,8 +141,10 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         job = self._job(request, id)
         if not _may_stop(request, job):
             raise PermissionDenied
-        if BulkJob.objects.stop(id=job.id):
-            self.log_change(request, job, "Stopped.")
+        with transaction.atomic():
+            if stopped := BulkJob.objects.stop(id=job.id):
+                self.log_change(request, job, "Stopped.")
+        if stopped:
             self.message_user(
                 request, "Stopped. Rows that the job has changed stay changed. The others were not changed."
             )
@@ -176,13 +180,9 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         result = _results(request).filter(id=job.id).values_list("result", flat=True).first()
         if result is None:
             raise Http404
-        record_act(
-            request,
-            model=BulkJob,
-            id=job.id,
-            subject=f"background job {job.id}",
-            action="Downloaded the result.",
-        )
+        with transaction.atomic():
+            kind, subject = AuditRow.Kind.EXPORT, f"background job {job.id}"
+            record_act(request, kind=kind, act="Downloaded the result.", subject=subject, row=job)
         headers = {"Content-Disposition": 'attachment; filename="customer.json"'}
         return HttpResponse(gzip.decompress(result), "application/json", headers=headers)
 

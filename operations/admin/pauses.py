@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
@@ -16,6 +14,7 @@ from django.utils.safestring import SafeString
 from operations import pauses
 from runtime.models import Pause
 from runtime.personal_data import AddressGiven, refuse_addresses
+from web.actors import user_actor
 from web.admin.base import TriageAdmin, show_time
 from web.admin.menu import MenuItem
 from web.admin.tiles import panel
@@ -86,28 +85,16 @@ class PauseAdmin(TriageAdmin[Pause]):
 
     def _change(self, request: HttpRequest) -> None:
         parts, reason = _parts(request), _reason(request)
-        username = request.user.get_username()
+        by = user_actor(request)
         if request.POST.get("to") == "pause":
-            changed, done = pauses.pause(parts=parts, reason=reason, username=username), "Paused"
+            changed, done = pauses.pause(parts=parts, reason=reason, by=by), "Paused"
         else:
             done = "Resumed"
             try:
-                changed = pauses.resume(parts=parts, username=username)
+                changed = pauses.resume(parts=parts, by=by)
             except pauses.NotReconciled as error:
                 self.message_user(request, f"Nothing was resumed: {error}.", messages.ERROR)
                 return
-        kind = ContentType.objects.get_for_model(Pause)
-        LogEntry.objects.bulk_create(
-            LogEntry(
-                user_id=request.user.pk or 0,
-                content_type=kind,
-                object_id=part,
-                object_repr=part,
-                action_flag=CHANGE,
-                change_message=f"{done}. {reason}".rstrip(),
-            )
-            for part in changed
-        )
         text = f"{done}: {', '.join(changed)}." if changed else "Nothing was changed."
         self.message_user(request, text, messages.SUCCESS if changed else messages.WARNING)
 

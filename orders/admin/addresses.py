@@ -6,10 +6,8 @@ import uuid
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import models, transaction
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
@@ -20,7 +18,10 @@ from notifications.models import EmailNotification
 from orders.corrections import correct_address, find_last_email
 from orders.models import Order
 from orders.transitions import ExternallyOwned
+from runtime.audit import record
+from runtime.models import AuditRow
 from runtime.personal_data import ERASED_ADDRESS, AddressGiven, refuse_addresses
+from web.actors import user_actor
 from web.admin.address_field import AddressField
 
 COPY_PERMISSION = "notifications.copy_emailnotification"
@@ -94,24 +95,29 @@ def may_correct(request: HttpRequest, order: Order) -> bool:
 
 
 def _correct(request: HttpRequest, order: Order, values: dict[str, object]) -> uuid.UUID | None:
-    reason = f" {values['reason']}".rstrip()
     with transaction.atomic():
         copy_id = correct_address(
             order_id=order.id, email=str(values["email"]), is_copy_wanted=bool(values.get("send_copy"))
         )
-        log_act(request, order, CHANGE, f"Corrected the address.{reason}")
+        act = "Corrected the address."
         if copy_id:
-            log_act(request, EmailNotification(id=copy_id), ADDITION, f"Sent as a copy.{reason}")
+            act += f" Copied the last e-mail as {copy_id}."
+        reason = str(values["reason"])
+        record(
+            act_on_order(order, kind=AuditRow.Kind.ADDRESS, act=act, reason=reason), by=user_actor(request)
+        )
     return copy_id
 
 
-def log_act(request: HttpRequest, row: models.Model, flag: int, message: str) -> None:
-    name = "E-mail" if isinstance(row, EmailNotification) else "Order"
-    LogEntry.objects.create(
-        user_id=request.user.pk or 0,
-        content_type=ContentType.objects.get_for_model(type(row)),
-        object_id=str(row.pk),
-        object_repr=f"{name} {row.pk}",
-        action_flag=flag,
-        change_message=message,
+def act_on_order(order: Order, *, kind: AuditRow.Kind, act: str, reason: str = "") -> AuditRow:
+    """Return the audit row of an act on an order."""
+    return AuditRow(
+        kind=kind,
+        act=act,
+        reason=reason,
+        source=order.source,
+        order_id=order.id,
+        subject_type=Order._meta.label_lower,
+        subject_id=str(order.id),
+        subject=f"order {order.id}",
     )

@@ -6,7 +6,6 @@ import uuid
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.models import ADDITION, CHANGE
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -15,10 +14,14 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from notifications.content.copies import NotCopied
+from notifications.log import act_on_email
 from notifications.models import EmailNotification
-from orders.admin.addresses import COPY_PERMISSION, ReasonForm, log_act
+from orders.admin.addresses import COPY_PERMISSION, ReasonForm
 from orders.corrections import send_copy
 from orders.models import Order
+from runtime.audit import record
+from runtime.models import AuditRow
+from web.actors import user_actor
 from web.admin.address_field import AddressField
 
 
@@ -77,13 +80,11 @@ class CopyPage(admin.ModelAdmin[Order]):
 
 
 def _send(request: HttpRequest, email: EmailNotification, values: dict[str, object]) -> uuid.UUID:
-    """Send the copy. Log the act for both e-mails, and for the order if its address was corrected."""
+    """Send the copy, and record it as one act, also if the order's address was corrected."""
     address = str(values["recipient_email"])
     correct = bool(values.get("update_order")) and address != email.recipient_email
     copy_id = send_copy(notification_id=email.id, recipient_email=address, update_order=correct)
-    reason = f" {values['reason']}".rstrip()
-    log_act(request, email, CHANGE, f"Copied: {copy_id}.{reason}")
-    log_act(request, EmailNotification(id=copy_id), ADDITION, f"Sent as a copy of {email.id}.{reason}")
-    if correct:
-        log_act(request, Order(id=email.order_id), CHANGE, f"Corrected the address.{reason}")
+    said = f"Copied as {copy_id}." + (" Corrected the order's address." if correct else "")
+    act = act_on_email(email, kind=AuditRow.Kind.COPY, act=said, reason=str(values["reason"]))
+    record(act, by=user_actor(request))
     return copy_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
@@ -43,6 +43,7 @@ from orders.events import EMAILS
 from orders.models import NEWEST_FIRST, Order
 from orders.parcels import shown_in_preview
 from runtime.database.ids import parse_uuid
+from runtime.models import AuditRow
 from web.admin.base import TriageAdmin, show_time
 from web.admin.menu import MenuItem
 from web.admin.page_limits import TURNS, limit_page
@@ -101,6 +102,7 @@ class Field:
 
 @admin.register(EmailText)
 class EmailTextAdmin(TriageAdmin[EmailText]):
+    audit_kind = AuditRow.Kind.TEXT
     menu = MenuItem(30, "Texts")
     ordering = ["event_type", "source", "locale"]
 
@@ -118,6 +120,9 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             ),
             *super().get_urls(),
         ]
+
+    def audited(self, row: EmailText) -> dict[str, Any]:
+        return {"source": row.source or None}  # texts without a shop are those of every shop
 
     def has_view_permission(self, request: HttpRequest, obj: EmailText | None = None) -> bool:
         return super().has_view_permission(request, obj) or request.user.has_perm(EDIT)
@@ -198,11 +203,12 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         act, username = request.POST.get("act", ""), request.user.get_username()
         seen_at, row = request.POST.get("seen_at", ""), page.row()
         if act == "withdraw":
-            number = editing.withdraw(**page.keys, username=username)
             said = "No version was in use."
-            if row is not None and number is not None:
-                said = "Withdrawn. Customers get the original texts, or those for every shop."
-                self.log_change(request, row, f"Withdrew version {number}.")
+            with transaction.atomic():
+                number = editing.withdraw(**page.keys, username=username)
+                if row is not None and number is not None:
+                    said = "Withdrawn. Customers get the original texts, or those for every shop."
+                    self.log_change(request, row, f"Withdrew version {number}.")
             return self._done(request, page, said)
         texts = _typed(request, page)
         restored = None
@@ -216,10 +222,20 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             entries = editing.make_entries(texts, language=page.language)
             if act in ("publish", "restore"):
                 number = restored.number if restored else None
+                was = row.published if row else None
                 try:
-                    version = editing.publish(
-                        **page.keys, entries=entries, username=username, seen_at=seen_at, restored_from=number
-                    )
+                    with transaction.atomic():
+                        version = editing.publish(
+                            **page.keys,
+                            entries=entries,
+                            username=username,
+                            seen_at=seen_at,
+                            restored_from=number,
+                        )
+                        logged = f"Published version {version.number} (was {was or 'the original'})."
+                        if restored:
+                            logged = f"Restored version {number} as version {version.number} (was {was})."
+                        self.log_change(request, version.text, logged)
                 except editing.HasMistakes:
                     if restored is None:
                         self._save(request, page, row, entries, seen_at)
@@ -230,10 +246,8 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
                         self.message_user(request, f"Version {number} was not restored.", messages.ERROR)
                     raise
                 said = f"Version {version.number} is published. New e-mails have it within 10 seconds."
-                logged = f"Published version {version.number}."
                 if restored:
-                    said = logged = f"Restored version {number} as version {version.number}."
-                self.log_change(request, version.text, logged)
+                    said = f"Restored version {number} as version {version.number}."
                 return self._done(request, page, said)
             if act == "save":
                 self._save(request, page, row, entries, seen_at)
@@ -257,8 +271,9 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         if row and row.sentences == entries and row.edited_at.isoformat() == seen_at:
             return
         username = request.user.get_username()
-        saved = editing.save_draft(**page.keys, entries=entries, username=username, seen_at=seen_at)
-        self.log_change(request, saved, "Saved the draft.")
+        with transaction.atomic():
+            saved = editing.save_draft(**page.keys, entries=entries, username=username, seen_at=seen_at)
+            self.log_change(request, saved, "Saved the draft.")
 
     def _send(self, request: HttpRequest, page: TextsPage, texts: Mapping[Key, str]) -> None:
         email, order, mistakes = _preview(request, page, make_fields(page, texts, {}))
@@ -270,12 +285,12 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         send_to_user(
             request,
             email=email,
-            order_id=order.id if order else uuid.UUID(int=0),
+            order_id=order.id if order else None,
             event_type=event_type,
             source=source,
             locale=page.language,
-            model=EmailText,
-            subject=f"Texts of {page}",
+            row=page.row(),
+            subject=f"texts of {page}",
         )
 
     def _done(self, request: HttpRequest, page: TextsPage, said: str) -> HttpResponse:

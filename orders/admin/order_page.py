@@ -30,7 +30,7 @@ from web.admin.search import HELP, Term
 
 
 class OrderStatusFilter(ChoiceFilter):
-    title, parameter_name = "state", "status"
+    title, parameter_name, is_tabs = "state", "status", True
 
     def choices_of(self) -> Iterable[str]:
         return Order.Status.values

@@ -8,6 +8,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -23,6 +24,7 @@ from orders.events import EMAILS
 from orders.models import Order
 from orders.parcels import shown_in_preview
 from runtime.addresses import NotAnAddress, read_address
+from runtime.models import AuditRow
 from runtime.personal_data import address_hash
 from web.admin.acts import record_act
 from web.admin.page_limits import TURNS, limit_page
@@ -51,8 +53,8 @@ class PreviewPages(admin.ModelAdmin[Order]):
                 event_type=form.cleaned_data["event"],
                 source=order.source,
                 locale=form.cleaned_data["locale"],
-                model=Order,
-                subject=f"Order {order.id}",
+                row=order,
+                subject=f"order {order.id}",
             )
         context = {
             **self.admin_site.each_context(request),
@@ -104,16 +106,16 @@ def send_to_user(
     request: HttpRequest,
     *,
     email: RenderedEmail,
-    order_id: uuid.UUID,
+    order_id: uuid.UUID | None,
     event_type: str,
     source: str,
     locale: str,
-    model: type[Model],
+    row: Model | None,
     subject: str,
 ) -> None:
     """Send a preview to the user's own address, record it, and say how it went.
 
-    `source` is the shop's that sends it. `model` and `subject` name the page in the audit log.
+    `source` is the shop's that sends it. `row` and `subject` name the page in the audit.
     """
     address = getattr(request.user, "email", "")
     if not address:
@@ -125,18 +127,23 @@ def send_to_user(
         messages.error(request, f"Correct your account's e-mail address. {error}")
         return
     refusal = send_preview(
-        email=email, order_id=order_id, event_type=event_type, source=source, recipient_email=address
+        email=email,
+        order_id=order_id or uuid.UUID(int=0),
+        event_type=event_type,
+        source=source,
+        recipient_email=address,
     )
-    record_act(
-        request,
-        model=model,
-        id=order_id,
-        subject=subject,
-        action="Sent a preview to their own address." if not refusal else "A preview was refused.",
-        event=event_type,
-        locale=locale,
-        to=f"hash:{address_hash(address)}",
-    )
+    with transaction.atomic():
+        record_act(
+            request,
+            kind=AuditRow.Kind.TEST_EMAIL,
+            act="Sent a preview to their own address." if not refusal else "A preview was refused.",
+            subject=subject,
+            row=row,
+            order_id=order_id,
+            source=source,
+            codes={"event": event_type, "locale": locale, "to": f"hash:{address_hash(address)}"},
+        )
     if refusal:
         messages.error(request, f"The provider refused the e-mail: {refusal}")
     else:

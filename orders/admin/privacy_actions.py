@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -13,9 +14,8 @@ from django.urls import reverse
 from orders.models import Order
 from orders.privacy import jobs
 from orders.privacy.erasure import NotFinished, check_not_in_flight
-from runtime.models import BulkJob
 from runtime.personal_data import ERASED_ADDRESS
-from web.admin.acts import record_act
+from web.actors import user_actor
 
 
 class PrivacyActions(admin.ModelAdmin[Order]):
@@ -34,9 +34,10 @@ class PrivacyActions(admin.ModelAdmin[Order]):
             return None
         if "confirmed" not in request.POST:
             return self._ask(request, "export_person", "Export a customer's data", email)
-        with transaction.atomic():
-            job = jobs.start_export(email=email, user=request.user)
-            return self._started(request, queryset, job, "Started an export of the customer's data:")
+        job = jobs.start_export(
+            email=email, by=user_actor(request), user=request.user, order_id=_first_id(queryset)
+        )
+        return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
 
     @admin.action(description="Erase this customer's data", permissions=["erase"])
     def erase_person(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
@@ -51,9 +52,14 @@ class PrivacyActions(admin.ModelAdmin[Order]):
             refusal = str(error)
         if refusal or "confirmed" not in request.POST:
             return self._ask(request, "erase_person", "Erase a customer's data", email, refusal=refusal)
-        with transaction.atomic():
-            job = jobs.start_erasure(email=email, force=is_forced, user=request.user)
-            return self._started(request, queryset, job, "Started an erasure of the customer's data:")
+        job = jobs.start_erasure(
+            email=email,
+            force=is_forced,
+            by=user_actor(request),
+            user=request.user,
+            order_id=_first_id(queryset),
+        )
+        return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
 
     def _ask(
         self, request: HttpRequest, action: str, title: str, email: str, *, refusal: str = ""
@@ -85,11 +91,7 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         self.message_user(request, text, messages.WARNING)
         return None
 
-    def _started(
-        self, request: HttpRequest, queryset: QuerySet[Order], job: BulkJob, action: str
-    ) -> HttpResponse:
-        """Record the act for one of the orders, and show the job's page."""
-        for id in queryset.order_by("id").values_list("id", flat=True)[:1]:
-            codes = {**job.filter, "person": f"hash:{job.filter['person']}", "job": job.id}
-            record_act(request, model=Order, id=id, subject=f"Order {id}", action=action, **codes)
-        return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
+
+def _first_id(orders: QuerySet[Order]) -> uuid.UUID | None:
+    """Return the id of one of the orders, for the audit."""
+    return orders.order_by("id").values_list("id", flat=True).first()

@@ -11,9 +11,12 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.urls import reverse
 
 from orders import services
+from orders.admin.addresses import act_on_order
 from orders.models import Order
+from runtime.audit import record
 from runtime.database.ids import parse_uuid
-from web.admin.acts import record_act
+from runtime.models import AuditRow
+from web.actors import user_actor
 
 
 class UnexpectedPayments(admin.ModelAdmin[Order]):
@@ -29,8 +32,10 @@ class UnexpectedPayments(admin.ModelAdmin[Order]):
         try:
             with transaction.atomic():
                 services.end_unexpected_payment(order_id=id, event_id=event_id).save()
-                action = "Returned the unexpected payment."
-                record_act(request, model=Order, id=id, subject=f"Order {id}", action=action, event=event_id)
+                order = Order.objects.only("source").get(id=id)
+                said = f"Returned the unexpected payment of the event {event_id}."
+                act = act_on_order(order, kind=AuditRow.Kind.PAYMENT, act=said)
+                record(act, by=user_actor(request))
         except services.OrderNotFound as error:
             raise Http404 from error
         except services.NothingUnexpected as refusal:

@@ -16,9 +16,13 @@ from rest_framework.request import Request
 from notifications.api.serializers import NotificationSerializer, ResendProblemSerializer, with_columns
 from notifications.api.sources import visible
 from notifications.content.copies import NotCopied
+from notifications.log import act_on_email
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
+from runtime.audit import Actor, record
+from runtime.models import AuditRow
+from web.actors import token_actor
 from web.api.fields import EmailAddress, Flag, StrictSerializer
 from web.api.idempotency import answer_once
 from web.api.problem_types import declare_type
@@ -86,11 +90,12 @@ class Copies(ApiView):
         token, emails = self.first_read.token, EmailNotification.objects.filter(id=notification_id)
         if token.source and not visible(emails, token).exists():
             raise not_found(NO_SUCH_ID)
-        return answer_once(view=self, work=lambda: _copy(notification_id, token, values))
+        by = token_actor(request, token)
+        return answer_once(view=self, work=lambda: _copy(notification_id, token, values, by=by))
 
 
 def _copy(
-    notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any]
+    notification_id: uuid.UUID, token: ApiToken, values: dict[str, Any], *, by: Actor
 ) -> tuple[HttpResponse, uuid.UUID]:
     try:
         copy_id = send_copy(notification_id=notification_id, **values)
@@ -103,5 +108,9 @@ def _copy(
             current_status=refusal.status,
         ) from None
     copy = with_columns(visible(EmailNotification.objects.filter(id=copy_id), token)).get()
+    said = f"Copied as {copy_id}." + (" Corrected the order's address." if values.get("update_order") else "")
+    act = act_on_email(copy, kind=AuditRow.Kind.COPY, act=said)
+    act.subject_id, act.subject = str(notification_id), f"e-mail {notification_id}"
+    record(act, by=by)
     location = reverse("notification", kwargs={"id": copy_id})
     return json_response(present(NotificationSerializer, copy), status=201, location=location), copy.order_id

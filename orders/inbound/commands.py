@@ -15,12 +15,13 @@ import structlog
 from rest_framework import serializers
 
 from events.consuming.envelope import Envelope
-from notifications.services import resend, resend_dead_letters
+from notifications.services import act_on_resend, resend, resend_dead_letters
 from orders import services
 from orders.bodies import CancelBody, CompleteBody, OrderBody
 from orders.inbound.reading import InboundTopic, read_data, refusals_as_rejections
 from orders.services import OrderChange
 from retention import rollover
+from runtime.audit import Actor, record
 from runtime.database.clock import read_database_time
 from runtime.database.transactions import after_commit
 from web.api.fields import Identifier, Nothing, StrictSerializer
@@ -57,10 +58,12 @@ def resend_error_emails(event: Envelope) -> None:
     If none are named, also skip the dead letters that a restore of the database made, and overtaken ones.
     """
     ids: list[uuid.UUID] | None = _read(ResendCommand, event).get("notification_ids")
+    by = Actor(f"{event.producer} (event {event.id})")
     if ids is None:
-        changed, refused = resend_dead_letters()
+        changed, refused = resend_dead_letters(by=by)
     else:
         changes, refusals = resend(ids=ids)
+        record(*(act_on_resend(change) for change in changes), by=by)
         changed, refused = len(changes), len(refusals)
     after_commit(
         lambda: log.info("e-mails resent by a command", source=event.producer, count=changed, refused=refused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import uuid
 from collections.abc import Iterator
 
 import structlog
@@ -15,11 +16,12 @@ from orders.privacy.erasure import NotFinished, StillSending, erase_person
 from orders.privacy.export import export_person
 from orders.privacy.persons import DIRECT, check_address
 from retention.partitions.locks import AlreadyRunning, exclusive_lock
+from runtime.audit import Actor
 from runtime.database.postgres.connection import PoolerFound
 from runtime.database.transactions import after_commit
 from runtime.jobs.actions import JobRefused, Report, Waiting
 from runtime.jobs.start import start_for_person
-from runtime.models import BulkJob
+from runtime.models import AuditRow, BulkJob
 
 log = structlog.get_logger(__name__)
 
@@ -27,18 +29,42 @@ log = structlog.get_logger(__name__)
 EXPORT, ERASE = "orders.export_person", "orders.erase_person"
 
 
-def start_export(*, email: str, user: AbstractUser | None = None) -> BulkJob:
+def start_export(
+    *, email: str, by: Actor, user: AbstractUser | None = None, order_id: uuid.UUID | None = None
+) -> BulkJob:
     """Start a job whose result is all that is stored of a person. Raise `NoPerson`."""
-    return start_for_person(action=EXPORT, address=check_address(email), user=user)
+    return start_for_person(
+        action=EXPORT,
+        kind=AuditRow.Kind.EXPORT,
+        address=check_address(email),
+        by=by,
+        user=user,
+        order_id=order_id,
+    )
 
 
-def start_erasure(*, email: str, force: bool, user: AbstractUser | None = None) -> BulkJob:
+def start_erasure(
+    *,
+    email: str,
+    force: bool,
+    by: Actor,
+    user: AbstractUser | None = None,
+    order_id: uuid.UUID | None = None,
+) -> BulkJob:
     """Start a job that erases a person. Raise `NoPerson`.
 
     Unless `force`, the job refuses while an order or e-mail of the person is not finished.
     """
     options = {"force": "on"} if force else {}
-    job = start_for_person(action=ERASE, address=check_address(email), user=user, **options)
+    job = start_for_person(
+        action=ERASE,
+        kind=AuditRow.Kind.ERASURE,
+        address=check_address(email),
+        by=by,
+        user=user,
+        order_id=order_id,
+        **options,
+    )
     # `after_restore` lists the erasures that a restored database does not know.
     after_commit(lambda: log.info("erasure started", address_hash=job.filter["person"], job=str(job.id)))
     return job

@@ -1,4 +1,7 @@
-"""Erase a person from texts that somebody typed: the reasons of jobs, pauses and acts, and failed logins."""
+"""Erase a person from texts that somebody typed: the reasons of jobs, pauses and acts, and failed logins.
+
+Of an audit row, the app's role may change the reason alone. The rest has no text of a person.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from retention.partitions.locks import no_statement_timeout
 from retention.person import Person
 from runtime.personal_data import ERASED
 
-#: (table, its key, its texts). Jobs come first: a batch that runs now writes the reason into the log.
+#: (table, its key, its texts). Jobs come first: a batch that runs now writes the reason into the audit.
 _TEXTS = (
     ("bulk_jobs", "id", ("reason",)),
     ("pauses", "part", ("reason",)),
+    ("audit_rows", "id", ("reason",)),
+    # Django's log. A release before the audit, which may still run, writes it.
     ("django_admin_log", "id", ("object_repr", "change_message")),
 )
 
@@ -21,8 +26,8 @@ _TEXTS = (
 def erase_texts_with_address(*, person: Person) -> Counter[str]:
     """Erase each text that has the complete address. Return the number of changed texts by table.
 
-    `runtime.personal_data.refuse_addresses` refuses an address in a reason. Other texts are not checked,
-    such as the name of an API token in the act that revoked it.
+    `runtime.personal_data.refuse_addresses` refuses an address in a reason. Texts from before that rule are
+    not checked.
     """
     counts: Counter[str] = Counter()
     for table, key, columns in _TEXTS:
@@ -53,11 +58,21 @@ def _erase_logins(person: Person) -> int:
 
 
 def erase_reasons(*, ids: Collection[uuid.UUID]) -> Counter[str]:
-    """Erase what operators typed in the audit rows of the given orders and e-mails.
-
-    A message is "Our own words. What was typed", and our own words stay. Return the number of changed rows.
-    """
+    """Erase the reasons of acts on the given orders and e-mails. Return the number of changed rows."""
     with no_statement_timeout(using="default") as cursor:
+        cursor.execute(
+            """
+            UPDATE audit_rows SET reason = %s
+            WHERE id = ANY(ARRAY(
+                SELECT id FROM audit_rows
+                WHERE (order_id = ANY(%s) OR subject_id = ANY(%s)) AND reason NOT IN ('', %s)
+                ORDER BY id FOR UPDATE
+            ))
+            """,
+            [ERASED, list(ids), [str(id) for id in ids], ERASED],
+        )
+        counts = Counter({"audit_rows": cursor.rowcount})
+        # A message of Django's log is "Our own words. What was typed".
         cursor.execute(
             """
             UPDATE django_admin_log SET change_message = split_part(change_message, '. ', 1) || %s
@@ -70,4 +85,5 @@ def erase_reasons(*, ids: Collection[uuid.UUID]) -> Counter[str]:
             """,
             [f". {ERASED}", [str(id) for id in ids], f". {ERASED}"],
         )
-        return +Counter({"django_admin_log": cursor.rowcount})
+        counts["django_admin_log"] = cursor.rowcount
+        return +counts

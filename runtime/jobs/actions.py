@@ -11,14 +11,14 @@ from typing import Any
 from django.db import models
 from django.db.models import QuerySet
 
-from runtime.models import BulkJob
+from runtime.models import AuditRow, BulkJob
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchResult:
-    """The result of a batch: a log line for each changed row, and the ids of the other rows by reason."""
+    """The result of a batch: the audit row of each changed row, and the ids of the other rows by reason."""
 
-    lines: Sequence[tuple[uuid.UUID, str]]
+    acts: Sequence[AuditRow]
     refusals: Mapping[str, Sequence[uuid.UUID]]
 
 

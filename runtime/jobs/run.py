@@ -1,8 +1,8 @@
 """Do background jobs, a batch at a time.
 
-A batch is one transaction: it locks the job's row, changes up to `BATCH` rows, logs each change, and moves
-the job's position. If a process is killed, the next one continues after the last whole batch, and no two
-processes do the same batch.
+A batch is one transaction: it locks the job's row, changes up to `BATCH` rows, records each change, and
+moves the job's position. If a process is killed, the next one continues after the last whole batch, and no
+two processes do the same batch.
 
 Before each batch, a process counts a try in a commit of its own. A batch that always fails, or always kills
 its process, gets at most `MAX_TRIES` tries.
@@ -17,17 +17,16 @@ import datetime as dt
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 from django.conf import settings
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_user_model
-from django.contrib.contenttypes.models import ContentType
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from runtime.audit import Actor, command_actor, record
 from runtime.database.away import is_away
 from runtime.database.transactions import after_commit
 from runtime.jobs import work
@@ -43,7 +42,7 @@ from runtime.jobs.actions import (
     rows_of,
 )
 from runtime.jobs.start import waker
-from runtime.models import BulkJob
+from runtime.models import AuditRow, BulkJob
 from runtime.models.jobs import MAX_TRIES
 from runtime.personal_data import without_addresses
 from runtime.telemetry import context as work_context
@@ -189,8 +188,8 @@ def _work(id: uuid.UUID, action: BulkAction) -> None:
         refused = _why_not_allowed(job)
         ids = [] if refused else _next_ids(job, action)
         result = action.change(ids) if ids else BatchResult([], {})
-        _log(job, action, result.lines)
-        job.done_count += len(result.lines)
+        _record(job, result.acts)
+        job.done_count += len(result.acts)
         refused_counts = Counter({reason: len(ids) for reason, ids in result.refusals.items()})
         job.refused_count += refused_counts.total()
         job.refusals = dict(Counter(job.refusals) + refused_counts)
@@ -264,21 +263,15 @@ def _next_ids(job: BulkJob, action: BulkAction) -> list[uuid.UUID]:
     return list(rows.order_by("id").values_list("id", flat=True)[:CHUNK])
 
 
-def _log(job: BulkJob, action: BulkAction, lines: Iterable[tuple[uuid.UUID, str]]) -> None:
-    """Write each change to the admin's log, as a change by the job's user."""
-    name = str(action.model._meta.verbose_name)
-    kind = ContentType.objects.get_for_model(action.model)
-    LogEntry.objects.bulk_create(
-        LogEntry(
-            user_id=job.user_id or 0,
-            content_type=kind,
-            object_id=str(id),
-            object_repr=f"{name} {id}"[:200],
-            action_flag=CHANGE,
-            change_message=" ".join(f"{line} {job.reason}".split()) + f" (job {job.id})",
-        )
-        for id, line in lines
-    )
+def _record(job: BulkJob, acts: Sequence[AuditRow]) -> None:
+    """Record each change as an act of the job's user, from where the user started the job."""
+    if not acts:
+        return
+    for act in acts:
+        act.act, act.reason = f"{act.act} (job {job.id})", job.reason
+    start = AuditRow.objects.filter(subject_id=str(job.id), kind=AuditRow.Kind.JOB).order_by("id").first()
+    by = Actor(job.username, start.address if start else "") if job.username else command_actor()
+    record(*acts, by=by)
 
 
 def wake_for_unfinished() -> None:

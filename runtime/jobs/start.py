@@ -11,9 +11,10 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.db import transaction
 
+from runtime.audit import Actor, record
 from runtime.database.transactions import after_commit
 from runtime.jobs.actions import ACTIONS, describe, row_action, rows_of
-from runtime.models import BulkJob
+from runtime.models import AuditRow, BulkJob
 from runtime.personal_data import address_hash, refuse_addresses
 from runtime.process.waker import Waker
 from runtime.telemetry import context as work_context
@@ -35,7 +36,9 @@ def _enqueue() -> None:
 waker = Waker(_enqueue, target="bulk")
 
 
-def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, reason: str = "") -> BulkJob:
+def start_job(
+    *, action: str, filter: Mapping[str, str], user: AbstractUser, by: Actor, reason: str = ""
+) -> BulkJob:
     """Write a job for the rows of `filter` now (`rows_of`), and wake a worker after the commit.
 
     Raise `AddressGiven` if the filter or the reason has an address.
@@ -55,28 +58,56 @@ def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, rea
             correlation_id=work_context.current().correlation_id,
         )
         transaction.on_commit(waker.wake)
+        started = f"Started {action}: {describe(ACTIONS[action], filter)}."
+        record(act_on_job(job, kind=AuditRow.Kind.JOB, act=started, reason=job.reason), by=by)
     _log_start(job)
     return job
 
 
+def act_on_job(
+    job: BulkJob, *, kind: AuditRow.Kind, act: str, reason: str = "", order_id: uuid.UUID | None = None
+) -> AuditRow:
+    """Return the audit row of an act on a job."""
+    return AuditRow(
+        kind=kind,
+        act=act,
+        reason=reason,
+        order_id=order_id,
+        subject_type=job._meta.label_lower,
+        subject_id=str(job.id),
+        subject=f"background job {job.id}",
+    )
+
+
 def start_for_person(
-    *, action: str, address: str, user: AbstractUser | None = None, **options: str
+    *,
+    action: str,
+    kind: AuditRow.Kind,
+    address: str,
+    by: Actor,
+    user: AbstractUser | None = None,
+    order_id: uuid.UUID | None = None,
+    **options: str,
 ) -> BulkJob:
     """Write a job on a person's data, and wake a worker after the commit.
 
-    If there is no `user`, wake nobody: a command does its job itself. The time that this takes does not
-    depend on the person's rows.
+    If there is no `user`, wake nobody: a command does its job itself. `order_id` is the order that the user
+    chose. The time that this takes does not depend on the person's rows.
     """
-    job = BulkJob.objects.create(
-        action=action,
-        filter={"person": address_hash(address), **options},
-        address=address,
-        user_id=user.pk if user else None,
-        username=user.get_username() if user else "",
-        correlation_id=work_context.current().correlation_id,
-    )
-    if user:
-        transaction.on_commit(waker.wake)
+    with transaction.atomic():
+        job = BulkJob.objects.create(
+            action=action,
+            filter={"person": address_hash(address), **options},
+            address=address,
+            user_id=user.pk if user else None,
+            username=user.get_username() if user else "",
+            correlation_id=work_context.current().correlation_id,
+        )
+        codes = {**job.filter, "person": f"hash:{job.filter['person']}"}
+        words = [f"Started an {kind.value} of a customer's data:", *(f"{k}={v}" for k, v in codes.items())]
+        record(act_on_job(job, kind=kind, act=" ".join(words), order_id=order_id), by=by)
+        if user:
+            transaction.on_commit(waker.wake)
     _log_start(job)
     return job
 

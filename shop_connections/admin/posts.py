@@ -16,6 +16,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from runtime.models import AuditRow
 from shop_connections.models import ConnectionPost, ConnectionPostQuerySet, PostState, ShopConnection
 from shop_connections.process import retry, wake
 from web.admin.base import ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
@@ -23,7 +24,7 @@ from web.admin.period import PeriodFilter
 
 
 class PostStateFilter(ChoiceFilter):
-    title, parameter_name = "state", "state"
+    title, parameter_name, is_tabs = "state", "state", True
 
     def choices_of(self) -> Sequence[str]:
         return ["unusable", "waiting", "missing"]
@@ -54,6 +55,8 @@ PILLS = {
 
 @admin.register(ConnectionPost)
 class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
+    audit_kind = AuditRow.Kind.POST
+    is_named_in_audit = False
     change_form_template = "admin/connections/connectionpost/change_form.html"
     empty_text = "No connected shop has posted anything. Each post stays for 14 days."
     list_display = ["shown", "source", "state_pill", "short", "received"]
@@ -64,6 +67,9 @@ class ConnectionPostAdmin(TriageAdmin[ConnectionPost]):
     def get_urls(self) -> list[URLPattern]:
         view, name = self.admin_site.admin_view, "connections_connectionpost_retry"
         return [path("<uuid:id>/retry/", view(self.retry_view), name=name), *super().get_urls()]
+
+    def audited(self, row: ConnectionPost) -> dict[str, Any]:
+        return {"order_id": row.order_id, "source": row.source}
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("connections.retry_connectionpost")

@@ -14,6 +14,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models.functions import Now
 from django.forms.fields import InvalidJSONInput
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
@@ -26,6 +27,7 @@ from notifications.models import CONTENT, EmailNotification
 from orders.models import Order
 from runtime.database.ids import parse_uuid
 from runtime.database.transactions import after_commit
+from runtime.models import AuditRow
 from shop_connections import process
 from shop_connections.clocks import clock_offset, describe_clock
 from shop_connections.compare import repair, try_key
@@ -165,6 +167,7 @@ def _check(check: Any, value: str) -> Any:
 
 @admin.register(ShopConnection)
 class ShopConnectionAdmin(ListAdmin[ShopConnection]):
+    audit_kind = AuditRow.Kind.CONNECTION
     form = ShopForm
     paginator = EstimatingPaginator
     change_form_template = "admin/connections/shopconnection/change_form.html"
@@ -193,6 +196,9 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         self, request: HttpRequest, obj: ShopConnection | None = None
     ) -> list[str] | tuple[str, ...]:
         return () if obj is None else ("source", "platform")
+
+    def audited(self, row: ShopConnection) -> dict[str, Any]:
+        return {"source": row.source}
 
     def has_delete_permission(self, request: HttpRequest, obj: ShopConnection | None = None) -> bool:
         return False  # one that is off stays for its orders
@@ -308,11 +314,12 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         if shop is None:
             raise Http404
         try:
-            said = self._act(request, shop, action)
+            with transaction.atomic():
+                said = self._act(request, shop, action)
+                self.log_change(request, shop, said)
         except (ShopRefusal, KeyMissing) as refusal:
             messages.error(request, f"Nothing was changed. {refusal}")
         else:
-            self.log_change(request, shop, said)
             messages.success(request, said)
             if action == "secret":
                 return self._with_secret(request, id)
@@ -326,7 +333,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             if shop.state == State.OFF:
                 raise ShopRefusal("The connection is off, and nothing of it is processed.")
             count = repair(source=shop.source)
-            process.wake()
+            after_commit(process.wake)
             return f"Process {count} missing orders."
         if action in ("own", "vendors"):
             answer_parents(id=shop.id, are=action)
@@ -335,7 +342,7 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         if action in ("address", "copy"):
             address = request.POST.get("address", "")
             count = take_address(id=shop.id, address=address, is_copy=action == "copy")
-            process.wake()
+            after_commit(process.wake)
             how = "are left out, as those of a copy" if action == "copy" else "are the shop's, too"
             return f"Posts from {address} {how}. Process {count} of them."
         if action not in (State.LIVE, State.TRIAL, State.OFF):

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
@@ -15,6 +14,7 @@ from django.urls import reverse
 from notifications.content import editing, shop_texts
 from notifications.models import EmailNotification, EmailText, EmailTextVersion
 from runtime.process import cached_rows
+from tests.kit.acts import acts, told_acts
 from tests.kit.admin import MAILS
 from tests.kit.attacks import TYPED
 from tests.kit.orders import make_order, pay_order, place_order
@@ -25,6 +25,7 @@ from tests.kit.words import EMAILS, new_id
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TEXTS = "/admin/notifications/emailtext/"
+EVIL = ("<script>alert", "<svg onload", "<img src=x")
 PAID = f"{TEXTS}edit/order.paid/en/"
 
 
@@ -43,10 +44,6 @@ def told(answer) -> list[str]:
 
 def field(answer, key):
     return next(field for field in answer.context["fields"] if field.key == key)
-
-
-def acts() -> list[str]:
-    return list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
 
 
 def pay_and_read() -> EmailNotification:
@@ -72,7 +69,7 @@ def test_an_editor_publishes_a_sentence_that_the_next_email_has_and_its_page_nam
         "Payment received for your order {reference}",
         "We are now getting your order ready.",
     ]
-    assert acts() == ["Saved the draft.", "Published version 1."]
+    assert told_acts() == ["Saved the draft.", "Published version 1 (was the original)."]
 
 
 def test_the_list_shows_every_email_with_its_present_subject_and_no_word_of_the_files(admin_client):
@@ -117,23 +114,31 @@ def test_a_variable_of_another_email_is_refused(admin_client):
 
 @pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED)
 def test_what_attackers_type_into_each_field_is_refused_or_stays_text(admin_client, typed):
-    """It fails no page and no e-mail, and is nowhere markup."""
+    """It fails no page and no e-mail, and is nowhere markup.
+
+    It is typed into all fields at once, and then only into those that did not refuse it, until it is published.
+    """
     before = pay_and_read()
     for path in (PAID, f"{TEXTS}edit/layout/en/"):
-        for field in admin_client.get(path).context["fields"]:
-            rows = EmailText.objects.filter(event_type=path.split("/")[-3])
-            seen_at = [time.isoformat() for time in rows.values_list("edited_at", flat=True)]
-            answer = admin_client.post(
-                path, {field.name: typed, "act": "publish", "seen_at": "".join(seen_at)}
-            )
-            assert answer.status_code in (200, 302, 400), field.key
-            page = answer.content.decode()
-            mail = pay_and_read()
-            for evil in ("<script>alert", "<svg onload", "<img src=x"):
-                assert evil not in page and evil not in mail.body
-            assert not re.search('href="(?!https?://)', mail.body)
-            assert "\u202e" not in mail.body_text and "\u2028" not in mail.body_text
-            assert len(mail.body) < len(before.body) + 2 * 5 * 2000
+        page = admin_client.get(path)
+        all_fields = fields = [field.name for field in page.context["fields"]]
+        if len(typed) > 10_000:  # the page refuses a form of this size, however many fields it has
+            fields = fields[:1]
+        while fields:
+            values = dict.fromkeys(fields, typed) | {"act": "publish", "seen_at": page.context["seen_at"]}
+            page = admin_client.post(path, values)
+            assert page.status_code in (200, 302, 400)
+            assert not any(evil in page.content.decode() for evil in EVIL)
+            if page.status_code != 200:
+                break
+            taken = [field.name for field in page.context["fields"] if field.text and not field.mistake]
+            assert taken != fields
+            fields = taken
+        mail = pay_and_read()
+        assert not any(evil in mail.body for evil in EVIL)
+        assert not re.search('href="(?!https?://)', mail.body)
+        assert "\u202e" not in mail.body_text and "\u2028" not in mail.body_text
+        assert len(mail.body) < len(before.body) + 2 * 5 * 2000 * len(all_fields)
 
 
 def test_too_long_a_text_is_not_stored(admin_client):
@@ -189,8 +194,8 @@ def test_an_editor_sends_the_preview_to_the_own_address_alone(admin_client, monk
     assert told(answer) == ["Sent to ada@example.com."]
     assert field(answer, SUBJECT).text == "Own {reference}" and not EmailText.objects.exists()
     assert (sent[0]["email"].subject, sent[0]["recipient_email"]) == ("Own A-10234", "ada@example.com")
-    entry = LogEntry.objects.get()
-    assert "event=order.paid locale=en to=hash:" in entry.change_message
+    entry = acts().get()
+    assert "event=order.paid locale=en to=hash:" in entry.act
     answer = press(admin_client, PAID, "send", {SUBJECT: "{lost}"})
     assert told(answer) == ["Nothing was sent. Correct the texts first."] and len(sent) == 1
 
@@ -207,7 +212,7 @@ def test_an_old_version_is_shown_and_restored_as_a_new_one(admin_client):
     assert (version.sentences[0]["text"], version.restored_from, version.text.published) == ("one", 1, 3)
     assert version.text.sentences == version.sentences
     assert pay_and_read().text_versions == [str(version.id)]
-    assert acts()[-1] == "Restored version 1 as version 3."
+    assert told_acts()[-1] == "Restored version 1 as version 3 (was 2)."
     assert press(admin_client, PAID, "restore", number="9").status_code == 404
     for number in ("x", "9", "", "1" * 5000):
         assert admin_client.get(PAID, {"version": number}).status_code == 404
@@ -227,11 +232,11 @@ def test_withdrawn_texts_leave_the_originals_in_use_once(admin_client, caplog):
     assert pay_and_read().subject == "mine"
     press(admin_client, PAID, "withdraw")
     assert pay_and_read().subject.startswith("Payment received")
-    assert acts()[-1] == "Withdrew version 1."
+    assert told_acts()[-1] == "Withdrew version 1."
     caplog.clear()
     answer = press(admin_client, PAID, "withdraw")
     assert told(answer) == ["No version was in use."]
-    assert acts().count("Withdrew version 1.") == 1 and "own texts withdrawn" not in caplog.text
+    assert told_acts().count("Withdrew version 1.") == 1 and "own texts withdrawn" not in caplog.text
     assert field(answer, SUBJECT).text == "mine"  # the draft stays
 
 
@@ -250,16 +255,17 @@ def test_of_two_editors_the_second_keeps_the_text_and_overwrites_nothing(admin_c
 def test_a_draft_that_another_editor_saves_meanwhile_is_neither_published_nor_lost(admin_client, monkeypatch):
     press(admin_client, PAID, "publish", {SUBJECT: "one"})
 
+    make_entries = editing.make_entries
+
     def save_another() -> None:
         text = EmailText.objects.get()
-        entries = editing.make_entries({SUBJECT: "unfinished"}, language="en")
+        entries = make_entries({SUBJECT: "unfinished"}, language="en")
         seen_at = text.edited_at.isoformat()
         keys = {"source": "", "event_type": "order.paid", "language": "en"}
         editing.save_draft(**keys, entries=entries, username="bob", seen_at=seen_at)
 
-    publish = editing.publish
     with monkeypatch.context() as patch:
-        patch.setattr(editing, "publish", lambda **values: save_another() or publish(**values))
+        patch.setattr(editing, "make_entries", lambda *a, **b: save_another() or make_entries(*a, **b))
         for act in ("publish", "restore"):
             answer = press(admin_client, PAID, act, {SUBJECT: "two"}, number="1")
             assert told(answer)[0].startswith("bob has changed these texts since you opened them.")

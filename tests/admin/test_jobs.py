@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 
+from runtime.models import AuditRow
 from tests.kit.admin import JOBS, listed, statements_of
 from tests.kit.jobs import job_after, run_jobs, small_batches, started
 from tests.kit.mails import make_mail, make_mails, statuses
@@ -83,7 +83,7 @@ def test_a_failed_job_says_why_and_its_owner_restarts_it_once(
     assert len(wakes) == 1
     assert job_after(failed).state == "done" and statuses() == {"pending": 3}
     assert b"had not failed" in press(owner, failed, "restart").content
-    assert LogEntry.objects.get(object_id=str(failed.id)).change_message == "Restarted."
+    assert AuditRow.objects.filter(subject_id=str(failed.id)).latest("id").act == "Restarted."
 
 
 def test_a_failed_job_that_is_stopped_keeps_its_reason_and_is_not_restarted(failed):

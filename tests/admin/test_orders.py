@@ -9,7 +9,6 @@ import re
 import uuid
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models.functions import Now
@@ -20,6 +19,7 @@ from notifications.admin.timeline import lines_of
 from notifications.changes.trail import TimelineEntry
 from notifications.content.copies import NotCopied
 from orders.corrections import correct_address
+from tests.kit.acts import acts, told_acts
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
 from tests.kit.mails import make_mail
 from tests.kit.orders import (
@@ -157,12 +157,12 @@ class TestUnexpectedPayments:
         assert b"The payment counts as returned" in answer.content
         page = client.get(f"{path}change/").content.decode()
         assert self.BUTTON not in page.partition('class="timeline"')[0]
-        act = LogEntry.objects.get()
-        assert act.object_id == str(order.id)
-        assert act.get_change_message() == f"Returned the unexpected payment. event={event}"
+        act = acts().get()
+        assert act.subject_id == str(order.id)
+        assert act.act == f"Returned the unexpected payment of the event {event}."
         again = client.post(f"{path}returned/", {"event": str(event)}, follow=True)
         assert b"This payment is not, or no longer, to be returned" in again.content
-        assert LogEntry.objects.count() == 1
+        assert acts().count() == 1
         assert "Returned the unexpected payment" in client.get(f"{path}change/").content.decode()
 
     @pytest.mark.parametrize("posted", [{}, {"event": "x"}])
@@ -227,19 +227,17 @@ class TestPreviews:
         mail = email.message_from_string(*smtp.messages, policy=email.policy.default)
         assert mail["To"] == "rita@example.com" and mail["Subject"].startswith("[Preview] ")
         assert not EmailNotification.objects.exists()
-        act = LogEntry.objects.get()
+        act = acts().get()
         to = address_hash("rita@example.com")
-        assert act.object_id == str(order.id) and act.object_repr == f"Order {order.id}"
-        assert act.get_change_message() == (
-            f"Sent a preview to their own address. event=order.paid locale=en to=hash:{to}"
-        )
+        assert act.subject_id == str(order.id) and act.subject == f"order {order.id}"
+        assert act.act == (f"Sent a preview to their own address. event=order.paid locale=en to=hash:{to}")
 
     def test_a_refused_preview_writes_a_row_without_the_providers_words(self, client, monkeypatch):
         order = make_order()
         monkeypatch.setattr("orders.admin.previews.send_preview", lambda **_: "no rita@example.com here")
         client.force_login(User.objects.create_superuser("rita", "rita@example.com", "x"))
         client.post(self.path(order), {"event": "order.paid", "locale": "en"})
-        said = LogEntry.objects.get().get_change_message()
+        said = acts().get().act
         assert said.startswith("A preview was refused. event=order.paid") and "rita" not in said
 
     def test_a_viewer_sends_none(self):
@@ -302,7 +300,7 @@ class TestAnAddress:
         assert answer.url == f"{ORDERS}{order.id}/change/"
         order.refresh_from_db()
         assert order.email == "alice@example.com" and not EmailNotification.objects.exists()
-        assert LogEntry.objects.get().change_message == "Corrected the address. she called"
+        assert told_acts() == ["Corrected the address. she called"]
 
     @pytest.mark.parametrize("ticked", [True, False])
     def test_gets_a_copy_of_the_last_ended_email_if_ticked(self, admin_client, ticked):
@@ -333,7 +331,7 @@ class TestAnAddress:
         suppress([SuppressionReason("bob@example.com", Suppression.Reason.COMPLAINT)])
         answer = admin_client.post(self.page(order), {"email": "bob@example.com", "send_copy": "on"})
         assert "Nothing was changed: the address is suppressed" in answer.content.decode()
-        assert Order.objects.get(id=order.id).email == "alice@exampel.com" and not LogEntry.objects.exists()
+        assert Order.objects.get(id=order.id).email == "alice@exampel.com" and not acts().exists()
 
     @pytest.mark.parametrize("fields", [{"source": "shop-a"}, {"email": "erased@privacy.invalid"}])
     def test_of_another_systems_or_an_erased_order_is_not_corrected_here(self, admin_client, fields):

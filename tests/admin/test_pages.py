@@ -6,12 +6,12 @@ import html
 import re
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.db.models.functions import Now
 from django.test import Client
 
 from retention.partitioned import partitioned_models
+from tests.kit.acts import acts
 from tests.kit.admin import (
     EVENTS,
     JOBS,
@@ -116,7 +116,7 @@ class TestTheFormOfAnInboundDeadLetter:
             assert answer.url == page
             letter.refresh_from_db()
             assert getattr(letter, state)
-        assert LogEntry.objects.count() == 2
+        assert acts().count() == 2
 
     def test_has_only_the_buttons_that_would_work(self, admin_client):
         for fields, buttons in (
@@ -186,7 +186,7 @@ class TestEvents:
         assert (rows[0].dead_lettered_at, rows[0].retry_count) == (None, 0)
         DomainEvent.objects.filter(id=ids[0]).update(dead_lettered_at=Now())
         assert b"Discarded: 1. Left alone: 3." in press(admin_client, EVENTS, "discard", *ids).content
-        assert LogEntry.objects.count() == 3
+        assert acts().count() == 3
 
     def test_all_dead_ones_are_republished_by_a_job(self, admin_client):
         rows = [dead_event() for _ in range(3)]
@@ -213,7 +213,7 @@ class TestInboundDeadLetters:
         first.refresh_from_db()
         second.refresh_from_db()
         assert first.replay_requested_at and second.discarded_at
-        assert LogEntry.objects.count() == 2
+        assert acts().count() == 2
 
     def test_are_all_replayed_by_a_job(self, admin_client):
         rows = [dead_letter() for _ in range(3)]

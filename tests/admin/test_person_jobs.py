@@ -6,12 +6,12 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from tests.kit.acts import acts
 from tests.kit.admin import JOBS, ORDERS, press
 from tests.kit.jobs import job_after, run_jobs
 from tests.kit.mails import make_mail
@@ -58,7 +58,7 @@ class TestAnErasure:
         assert "3 orders are unfinished: A-1, A-2, A-3." in page
         assert "1 e-mail is not sent yet: order.paid of A-1." in page
         assert "tick “Also unfinished orders”" in page and "Also unfinished orders: give up" in page
-        assert not BulkJob.objects.exists() and not LogEntry.objects.exists()
+        assert not BulkJob.objects.exists() and not acts().exists()
         job = run(admin_client, "erase_person", orders[0], force="yes")
         assert job.state == "done" and set(Order.objects.values_list("email", flat=True)) == {ERASED_ADDRESS}
 
@@ -92,11 +92,14 @@ class TestAnErasure:
         order = make_order(status="completed", reference="Alice Smith's pens")
         exported = run(admin_client, "export_person", order)
         erased = run(admin_client, "erase_person", order, force="yes")
-        rows = list(LogEntry.objects.order_by("id"))
-        assert {(row.object_id, row.object_repr) for row in rows} == {(str(order.id), f"Order {order.id}")}
-        assert [row.get_change_message() for row in rows] == [
-            f"Started an export of the customer's data: person=hash:{PERSON} job={exported.id}",
-            f"Started an erasure of the customer's data: person=hash:{PERSON} force=on job={erased.id}",
+        rows = list(acts().order_by("id"))
+        assert [(row.kind, row.order_id, row.subject_id) for row in rows] == [
+            ("export", order.id, str(exported.id)),
+            ("erasure", order.id, str(erased.id)),
+        ]
+        assert [row.act for row in rows] == [
+            f"Started an export of a customer's data: person=hash:{PERSON}",
+            f"Started an erasure of a customer's data: person=hash:{PERSON} force=on",
         ]
 
     def test_of_two_customers_at_once_is_refused(self, admin_client):
@@ -142,8 +145,8 @@ class TestAnExport:
         assert "no-store" in answer["Cache-Control"]
         document = answer.json()
         assert document["orders"][0]["id"] == str(order.id) and len(document["email_notifications"]) == 1
-        entry = LogEntry.objects.latest("id")
-        assert (entry.object_id, entry.get_change_message()) == (str(job.id), "Downloaded the result.")
+        entry = acts().latest("id")
+        assert (entry.subject_id, entry.act) == (str(job.id), "Downloaded the result.")
 
     def test_is_nobody_elses_though_who_views_jobs_sees_that_it_ran(self, admin_client):
         job = run(staff_client("view_order", "export_person"), "export_person", make_order())

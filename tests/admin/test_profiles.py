@@ -7,7 +7,6 @@ import socket
 from pathlib import Path
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.test import Client
 
@@ -15,6 +14,7 @@ from notifications.content.editing import make_entries, save_draft
 from notifications.content.template_files import Key
 from notifications.models import EmailText, EmailTextVersion, MailProfile
 from notifications.profile_form import DEFAULT_COLOUR
+from tests.kit.acts import acts
 from tests.kit.people import staff_client
 from tests.kit.profiles import save_profile
 from tests.kit.texts import AFTER, READY, publish_texts
@@ -49,7 +49,7 @@ class TestThePage:
             "mailgun": {"domain": "mg.shop-a.test"},
             "postmark": {"message_stream": "orders"},
         }
-        assert LogEntry.objects.get().object_id == str(profile.id)
+        assert acts().get().subject_id == str(profile.id)
         assert "shop-a" in admin_client.get(PROFILES).content.decode()
         page = admin_client.get(f"{PROFILES}{profile.id}/change/").content.decode()
         assert "mg.shop-a.test" in page

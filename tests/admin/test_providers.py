@@ -6,10 +6,10 @@ import datetime as dt
 import re
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db.models.functions import Now
 
 from notifications.models import ProviderTest
+from tests.kit.acts import acts
 from tests.kit.people import staff_client
 from tests.kit.providers import smtp
 from tests.kit.words import drain
@@ -34,7 +34,7 @@ class TestProviders:
         assert b"open" in admin_client.get("/admin/notifications/emailnotification/").content
         admin_client.post(self.PAGE, {"provider": "sendgrid", "to": ""})
         assert drain.gate().enter().provider == "sendgrid"
-        assert LogEntry.objects.count() == 2
+        assert acts().count() == 2
 
     def test_a_provider_that_works_again_has_no_old_error(self, admin_client):
         gate = drain.gate()
@@ -78,9 +78,9 @@ class TestATest:
             assert b"smtp accepted the e-mail of order.paid from" in page.content
         assert b"data-refresh" not in page.content  # nothing more is awaited
         assert ProviderTest.objects.count() == len(smtp.messages) == 1
-        act = LogEntry.objects.get()
-        assert (act.object_id, act.object_repr) == (str(test.id), "provider smtp")
-        assert "Sent a test." in act.change_message and "ann@" not in act.change_message
+        act = acts().get()
+        assert (act.subject_id, act.subject) == (str(test.id), "provider smtp")
+        assert "Sent a test." in act.act and "ann@" not in act.act
 
     def test_that_waits_for_its_webhook_is_refreshed(self, admin_client, settings):
         settings.WEBHOOKS_UNSIGNED = True

@@ -53,7 +53,7 @@ PAGES = [
     *("/admin/orders/order/", "/admin/orders/order/?status=paid", "/admin/orders/order/csv/"),
     "/admin/orders/order/?fulfilment=shipped",
     *("/admin/notifications/emailnotification/", "/admin/notifications/emailnotification/csv/"),
-    *("/admin/events/domainevent/", "/admin/runtime/bulkjob/", "/admin/admin/logentry/"),
+    *("/admin/events/domainevent/", "/admin/runtime/bulkjob/", "/admin/runtime/auditrow/"),
 ]
 OF_USERS = ("auth_", "django_session", "django_content_type", "django_admin_log")
 

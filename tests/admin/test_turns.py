@@ -43,7 +43,7 @@ def expensive_paths() -> list[str]:
         "/admin/search/?q=ann@example.com",
         *(f"{reverse(f'admin:{model.app_label}_{model.model_name}_changelist')}?q=x" for model in lists),
         *(reverse(f"admin:{model.app_label}_{model.model_name}_csv") for model in lists),
-        reverse("admin:admin_logentry_csv"),
+        reverse("admin:runtime_auditrow_csv"),
         reverse("admin:runtime_bulkjob_result", args=[job.id]),
         reverse("admin:orders_order_emails", args=[order.id]),
         reverse("admin:orders_order_email_body", args=[order.id]),

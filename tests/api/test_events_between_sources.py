@@ -6,12 +6,13 @@ import datetime as dt
 import json
 
 import pytest
-from django.contrib.admin.models import LogEntry
-from django.contrib.auth import get_user_model
-from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError
 
+from notifications.log import act_on_email
+from runtime.audit import Actor
 from runtime.database.ids import parse_uuid
+from runtime.models import AuditRow
+from tests.kit.acts import record_now
 from tests.kit.api import Api, make_token
 from tests.kit.events import PAID, REFUNDED, SHOP, envelope, give, handle, new_id, order, received, tell, told
 from tests.kit.words import (
@@ -49,14 +50,7 @@ def test_an_order_with_the_id_of_a_dead_letter_does_not_show_it(bound):
 def test_an_order_with_the_id_of_an_email_does_not_show_what_people_did_to_it(bound):
     tell("paid", new_id(), 1, source=OTHER)
     mail = EmailNotification.objects.get()
-    LogEntry.objects.create(
-        user=get_user_model().objects.create_user("boss-login", password="x"),
-        content_type=ContentType.objects.get_for_model(EmailNotification),
-        object_id=str(mail.id),
-        object_repr="E-mail",
-        action_flag=2,
-        change_message="Copied to secret@victim.example",
-    )
+    record_now(act_on_email(mail, kind=AuditRow.Kind.COPY, act="Copied."), by=Actor("boss-login"))
     assert result(bound.post(URL, told("placed", str(mail.id), 1))) == "processed"
     assert b"boss-login" not in bound.get(f"/api/v1/orders/{mail.id}/timeline").content
 

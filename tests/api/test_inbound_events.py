@@ -13,6 +13,7 @@ from django.db import InternalError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from events.pause_watch import PauseWatch
+from runtime.audit import Actor
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import (
     INSUFFICIENT,
@@ -357,11 +358,11 @@ def test_while_consumers_are_paused_no_event_is_taken(api, monkeypatch):
     monkeypatch.setattr(inbound, "_pause", PauseWatch(Pause.Part.CONSUMERS))
     placed = order()
     event = paid(placed)
-    pauses.pause(parts=["consumers"], reason="", username="")
+    pauses.pause(parts=["consumers"], reason="", by=Actor(""))
     answer = api.post(URL, event)
     assert_problem(answer, 503, "paused")
     assert answer.headers["Retry-After"] and status(placed) == "pending"
-    pauses.resume(parts=["consumers"], username="")
+    pauses.resume(parts=["consumers"], by=Actor(""))
     monkeypatch.setattr(inbound, "_pause", PauseWatch(Pause.Part.CONSUMERS))
     assert api.post(URL, event).json()["result"] == "processed"
 

@@ -8,6 +8,7 @@ import uuid
 import pytest
 from django.db.models.functions import Now
 
+from runtime.audit import Actor
 from tests.kit.api import assert_problem, row_counts
 from tests.kit.mails import make_mail
 from tests.kit.words import EmailNotification, claim, new_id, pauses
@@ -139,10 +140,10 @@ def test_an_unsent_notification_is_given_up_once(api, status):
 
 
 def test_a_notification_is_given_up_while_delivery_is_paused_and_stays_so(api):
-    pauses.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", by=Actor("x"))
     mail, other = make_mail(), make_mail()
     assert api.post(f"/api/v1/notifications/{mail.id}/discard").status_code == 200
-    pauses.resume(parts=["delivery"], username="x")
+    pauses.resume(parts=["delivery"], by=Actor("x"))
     assert [email.id for email in claim(limit=5)] == [other.id]
 
 

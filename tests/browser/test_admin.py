@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from local.machine import PROJECT
 from tests.browser.clicks import clicks_on
 from tests.kit.admin import MAILS, SHOPS, every_page
 from tests.kit.mails import make_mail
-from tests.kit.needs import reason
 from tests.kit.plain_shop import KEY, connect
 from tests.kit.words import EmailNotification
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("valkey_url")]
-#: axe-core is no part of this repository: `npm install axe-core` in a folder above, or set AXE_CORE.
-PLACES = [
-    Path(os.environ.get("AXE_CORE", "axe.min.js")),
-    *(folder / "node_modules/axe-core/axe.min.js" for folder in (PROJECT, *PROJECT.parents)),
-]
+AXE = files("axe_playwright_python") / "axe.min.js"
 RUN_AXE = """(options) => axe.run(document, {iframes: false, ...options})
     .then((result) => result.violations.map(
         (one) => `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).join(", ")}`))"""
@@ -63,11 +56,9 @@ def found_on(page: Page, paths: list[str], script: str, *arguments: object, firs
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_nothing_on_any_page_in_light_and_dark(open_page, dark):
-    if (axe := next((path for path in PLACES if path.exists()), None)) is None:
-        pytest.skip(reason("axe-core"))
     rules = {"runOnly": ["color-contrast", "link-in-text-block"]} if dark else {}
     paths, page = every_page(), open_page("/admin/", dark=dark)
-    assert found_on(page, paths, RUN_AXE, rules, first=axe.read_text()) == {}
+    assert found_on(page, paths, RUN_AXE, rules, first=AXE.read_text()) == {}
 
 
 @pytest.mark.parametrize(

@@ -22,17 +22,17 @@ MAKE = f"""
 """
 START = (
     "from django.contrib.auth.models import User;"
-    " from tests.kit.words import dead_causes, job_waker, start_job;"
+    " from runtime.audit import Actor; from tests.kit.words import dead_causes, job_waker, start_job;"
     " job_waker.wake = lambda: None;"
     " print(start_job(action='notifications.resend', filter={'cause': dead_causes()[0].cause},"
-    " user=User.objects.create_superuser('ann')).id)"
+    " user=User.objects.create_superuser('ann'), by=Actor('ann')).id)"
 )
 
 
 def assert_each_row_once(shop: Shop) -> None:
     assert shop.query("SELECT state, done_count, refused_count FROM bulk_jobs") == [("done", COUNT, 0)]
     [(lines, rows)] = shop.query(
-        "SELECT count(*), count(DISTINCT object_id) FROM django_admin_log WHERE change_message LIKE 'Resent%'"
+        "SELECT count(*), count(DISTINCT subject_id) FROM audit_rows WHERE kind = 'resend'"
     )
     assert lines == rows == COUNT
 
@@ -85,10 +85,11 @@ PLACE = f"""
     FROM generate_series(1, {COUNT})
 """
 ERASE = (
-    "from django.contrib.auth.models import User; from tests.kit.words import job_waker, person_jobs;"
+    "from django.contrib.auth.models import User; from runtime.audit import Actor;"
+    " from tests.kit.words import job_waker, person_jobs;"
     " job_waker.wake = lambda: None;"
     " person_jobs.start_erasure("
-    "email='ann@example.com', force=False, user=User.objects.create_superuser('op'))"
+    "email='ann@example.com', force=False, by=Actor('op'), user=User.objects.create_superuser('op'))"
 )
 
 

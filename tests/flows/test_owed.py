@@ -32,9 +32,10 @@ PASS_A_DAY = f"""
 RENDER_AGAIN = """
 from django.contrib.auth.models import User
 from orders.bulk_actions import RENDER_AGAIN
+from runtime.audit import Actor
 from runtime.jobs.start import start_job
 wanted = {"status": "dead_lettered", "event_type": "order.paid"}
-start_job(action=RENDER_AGAIN.name, filter=wanted, user=User.objects.create_superuser("ann"))
+start_job(action=RENDER_AGAIN.name, filter=wanted, user=User.objects.create_superuser("ann"), by=Actor("ann"))
 """
 
 

@@ -6,7 +6,6 @@ the processes that customers reach are of one of them, and all others of the oth
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from local.machine import HOST, PROJECT, free_port
 from local.sandbox import WebhookSettings
-from tests.kit import baseline
+from tests.kit import baseline, warm
 from tests.kit.audit import expect_nothing_wrong
 from tests.kit.customers import Customers
 from tests.kit.listener import Listener
@@ -50,15 +49,14 @@ class Deploy:
 
     def manage(self, which: str, *words: str) -> str:
         """Run a command of `manage.py` of one of them."""
-        return subprocess.run(
+        done = warm.run(
             [sys.executable, "manage.py", *words],
-            cwd=self.checkouts[which],
-            env=self.shop.environment(),
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
+            environment=self.shop.environment(),
             timeout=300,
-        ).stdout
+            checkout=self.checkouts[which],
+        )
+        done.check_returncode()
+        return done.stdout
 
     def move_to(self, stage: Mapping[str, Sequence[str]], customers: Customers) -> None:
         """Start what the stage has, send requests to its webs, and stop what it does not have."""

@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from notifications.models import ProviderTest
+from runtime.audit import Actor
 from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
@@ -21,7 +22,7 @@ from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id, pause
 MAILS, ORDERS = "/admin/notifications/emailnotification/", "/admin/orders/order/"
 EVENTS, LETTERS = "/admin/events/domainevent/", "/admin/events/inbounddeadletter/"
 SHOPS, POSTS = "/admin/connections/shopconnection/", "/admin/connections/connectionpost/"
-JOBS, LOG = "/admin/runtime/bulkjob/", "/admin/admin/logentry/"
+JOBS, LOG = "/admin/runtime/bulkjob/", "/admin/runtime/auditrow/"
 PAGES = (
     "/admin/",
     "/admin/set-up/",
@@ -51,7 +52,7 @@ PAGES = (
 
 def every_page() -> list[str]:
     """Write a row of each kind, and pause the relay. Return the paths of all pages."""
-    pauses.pause(parts=[Pause.Part.RELAY], reason="Kafka moves", username="ann")
+    pauses.pause(parts=[Pause.Part.RELAY], reason="Kafka moves", by=Actor("ann"))
     order = make_order()
     mail = make_mail(order_id=order.id, status="dead_lettered", provider="sendgrid", last_error="400: no")
     make_mail(order_id=order.id, status="sent", provider="sendgrid")

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
+from runtime.audit import Actor
 from runtime.jobs import run
+from tests.kit.acts import acts
 from tests.kit.words import ACTIONS, RESEND, BulkJob, job_waker, run_batch, start_job
 
 LIST = "/admin/notifications/emailnotification/"
@@ -43,7 +44,9 @@ def started(
     """Start a job, by default the superuser ann's on all dead letters."""
     if user is None:
         user, _ = User.objects.get_or_create(username="ann", is_staff=True, is_superuser=True)
-    return start_job(action=action, filter=filter or {"status": "dead_lettered"}, user=user, reason=reason)
+    return start_job(
+        action=action, filter=filter or {"status": "dead_lettered"}, user=user, by=Actor("x"), reason=reason
+    )
 
 
 def run_jobs() -> None:
@@ -66,8 +69,8 @@ def job_after(job: BulkJob, *, seconds: float = 0) -> BulkJob:
 
 
 def logged() -> Counter[str]:
-    """Count the lines in the admin's log of each changed row."""
-    return Counter(str(id) for id in LogEntry.objects.values_list("object_id", flat=True))
+    """Count the audit rows of each changed row."""
+    return Counter(str(id) for id in acts().values_list("subject_id", flat=True))
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import pytest
 
 #: Each tool, and how to install it.
 TOOLS = {
-    "axe-core": "npm install axe-core, or set AXE_CORE",
     "chromium": "apt-get install chromium, or set CHROMIUM",
     "docker": "as root, on Debian 13: apt-get install docker.io docker-compose docker-buildx slirp4netns",
     "helm": "go install helm.sh/helm/v4/cmd/helm@latest",

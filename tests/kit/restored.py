@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from runtime.audit import Actor
 from tests.kit.logs import shipped_to
 from tests.kit.words import EmailNotification, Pause, pauses, read_database_time
 
@@ -24,7 +25,7 @@ def after_restore(*logs: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 def restore_to_now() -> None:
-    pauses.pause(parts=Pause.Part.values, reason="", username="x", restored_to=read_database_time())
+    pauses.pause(parts=Pause.Part.values, reason="", by=Actor("x"), restored_to=read_database_time())
 
 
 def line(event: str, **fields: Any) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,6 @@ from typing import Any
 import psycopg
 import requests
 
-from config.roles import commands
 from local.machine import HOST, PROJECT, free_port, guarded
 from local.sandbox import Sandbox
 from local.servers import EmbeddedPostgres, EmbeddedValkey
@@ -206,15 +206,12 @@ class Shop:
         From the main thread alone: Linux kills a guarded process when the thread that started it ends.
         """
         port = port or self.port
-        all_commands = commands(host=HOST, port=port, processes=1)
+        roles = runpy.run_path(str(checkout / "config" / "roles.py"))  # that commit knows its own commands
+        all_commands = roles["commands"](host=HOST, port=port, processes=1)
         all_commands["background"] = [sys.executable, "-m", "local.background"]
         for name in names:
             kind = name.partition(":")[0]
-            command = all_commands[kind]
-            if checkout != PROJECT:  # by the program of that commit, which knows its own commands
-                own = [sys.executable, str(checkout / "config" / "roles.py"), kind]
-                command = [*own, *(("--host", HOST, "--port", str(port)) if kind == "web" else ())]
-            self.spawn(name, command, checkout=checkout, **settings)
+            self.spawn(name, all_commands[kind], checkout=checkout, **settings)
             if kind == "web" and wait:
                 self.until(lambda: self.web_answers(port), "the web process answers")
 
@@ -222,9 +219,13 @@ class Shop:
         """Start one process of any command. Call it only from the main thread, like `start`."""
         environment = self.environment(**settings)
         with (self.folder / f"{name}.log").open("ab") as log:
-            if _forks(command, checkout, settings):
+            if _forks(command, settings):
                 self.processes[name] = warm.Program(
-                    command, environment=environment, stdout=log.fileno(), stderr=log.fileno()
+                    command,
+                    environment=environment,
+                    stdout=log.fileno(),
+                    stderr=log.fileno(),
+                    checkout=checkout,
                 )
                 return
             self.processes[name] = subprocess.Popen(
@@ -421,14 +422,13 @@ class Shop:
         return {key: accepted for key, (_, accepted) in self.sandbox.mailbox.counts().items()}
 
 
-def _forks(command: list[str], checkout: Path, settings: dict[str, str]) -> bool:
+def _forks(command: list[str], settings: dict[str, str]) -> bool:
     """Return whether the tests start this program as a fork.
 
     A fork shares memory with the others, so the chaos run and the benchmarks, which measure it, start Python
     as in production. Python reads PYTHONPATH at its own start alone.
     """
-    ours = checkout == PROJECT and command[0] == sys.executable
-    return prepared.FOLDER in os.environ and ours and "PYTHONPATH" not in settings
+    return prepared.FOLDER in os.environ and command[0] == sys.executable and "PYTHONPATH" not in settings
 
 
 PAYMENT = "payment.payment.succeeded.v1"

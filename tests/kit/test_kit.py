@@ -149,6 +149,13 @@ def test_a_process_of_a_test_has_others():
     ]
 
 
+def test_a_process_of_another_checkout_has_its_modules_and_folder(tmp_path):
+    (tmp_path / "config.py").write_text("import os\nprint(__file__, os.getcwd())\n")
+    command = [sys.executable, "-c", "import config"]
+    done = warm.run(command, environment=dict(os.environ), checkout=tmp_path)
+    assert done.stdout.split() == [str(tmp_path / "config.py"), str(tmp_path)], done.stderr
+
+
 def test_each_constant_is_no_variable():
     assert not set(NAMES) & {*shipped.env.dump(), *shipped.raw.dump()}
 

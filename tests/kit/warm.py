@@ -2,7 +2,7 @@
 
 A program's start takes a second of CPU, mostly to import Django, Celery and others.
 `tests.kit.warm_process` imports them once for each test process, and forks for each program. A fork runs the
-program from the project's own first import on, in the folder of this checkout, with its own environment,
+program from the project's own first import on, in the folder of a checkout, with its own environment,
 process group and output.
 """
 
@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 from local.machine import PROJECT, guarded
 
@@ -32,12 +33,22 @@ class Program:
     """
 
     def __init__(
-        self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int, stderr: int
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        stdout: int,
+        stderr: int,
+        checkout: Path = PROJECT,
     ) -> None:
-        """Start `command`, which begins with the path of Python."""
+        """Start `command`, which begins with the path of Python. `checkout` may be another commit's."""
         self.args = list(command)
         self.returncode: int | None = None
-        request = {"arguments": self.args[1:], "environment": dict(environment)}
+        request = {
+            "arguments": self.args[1:],
+            "environment": dict(environment),
+            "checkout": str(checkout),
+        }
         self._status, status = os.pipe()
         os.set_blocking(self._status, False)
         try:
@@ -78,11 +89,21 @@ class Program:
 
 
 def run(
-    command: Sequence[str], *, environment: Mapping[str, str], timeout: float = 120.0
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    timeout: float = 120.0,
+    checkout: Path = PROJECT,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program of this checkout, like `subprocess.run` with captured text."""
+    """Run a program of a checkout, like `subprocess.run` with captured text."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        program = Program(command, environment=environment, stdout=stdout.fileno(), stderr=stderr.fileno())
+        program = Program(
+            command,
+            environment=environment,
+            stdout=stdout.fileno(),
+            stderr=stderr.fileno(),
+            checkout=checkout,
+        )
         try:
             code = program.wait(timeout)
         finally:

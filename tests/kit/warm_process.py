@@ -119,6 +119,8 @@ def _run(request: dict[str, Any]) -> None:
     faulthandler.register(signal.SIGUSR2)  # `Shop` asks a program where it hangs
     if os.environ.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+    os.chdir(request["checkout"])
+    sys.path[0] = request["checkout"]  # this process's own is that of the tests
     first, *rest = request["arguments"]
     if first == "-c":
         sys.argv = ["-c", *rest[1:]]

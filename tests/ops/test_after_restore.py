@@ -14,6 +14,7 @@ from django.db import DatabaseError, transaction
 from django.db.models.functions import Now
 
 from notifications.changes.restored import mark_sent
+from runtime.audit import Actor
 from tests.kit.brokers import Memory
 from tests.kit.jobs import act
 from tests.kit.mails import claim_one, make_mail, not_in, settled
@@ -181,7 +182,7 @@ def test_it_refuses_a_database_that_was_not_paused_as_restored(tmp_path):
     log.write_text("")
     with pytest.raises(CommandError, match="pause --all --restored-to"):
         after_restore(log)
-    pauses.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", by=Actor("x"))
     with pytest.raises(CommandError, match="pause --all --restored-to"):
         after_restore(log)
     assert set(states().values()) == {"pending"}

@@ -29,6 +29,7 @@ from operations.conditions import IDLE_TRANSACTIONS, TRANSACTION_IDLE
 from outbox import cdc
 from outbox.gate.gate import ProviderChoice
 from retention.conditions import AHEAD_ALARM
+from runtime.audit import Actor
 from runtime.conditions import read_facts
 from runtime.lateness import lateness
 from runtime.process.presence import Presence
@@ -106,7 +107,7 @@ def beat(name: str, *, ago: dt.timedelta) -> None:
 
 def fail_a_job() -> None:
     user = User.objects.create_superuser("ann")
-    job = start_job(action="notifications.resend", filter={"status": "sent"}, user=user)
+    job = start_job(action="notifications.resend", filter={"status": "sent"}, user=user, by=Actor("x"))
     BulkJob.objects.fail(id=job.id, error="a defect")
 
 
@@ -124,7 +125,7 @@ class Breaks:
         self.settings, self.monkeypatch = settings, monkeypatch
 
     def Paused(self) -> None:
-        pauses.pause(parts=["delivery"], reason="a sale", username="ann")
+        pauses.pause(parts=["delivery"], reason="a sale", by=Actor("ann"))
 
     def BrokerDown(self) -> None:
         self.settings.REDIS_URL = "redis://127.0.0.1:1/0"
@@ -477,7 +478,7 @@ def test_each_condition_is_an_alert_and_those_of_one_code_are_one():
 )
 def test_a_part_that_is_paused_is_not_late(code, part, active, settings, monkeypatch):
     getattr(Breaks(settings, monkeypatch), code)()
-    pauses.pause(parts=[part], reason="a sale", username="ann")
+    pauses.pause(parts=[part], reason="a sale", by=Actor("ann"))
     assert len(needs()) == 1 and {condition.code for condition in active} == {"Paused"}
     Pause.objects.all().delete()
     assert len(needs()) == 1 and {condition.code for condition in active} == {"Paused", code}

@@ -10,11 +10,12 @@ import time
 import uuid
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 
 from notifications.wake import waker
 from operations.metrics import numbers
+from runtime.audit import Actor
+from tests.kit.acts import acts
 from tests.kit.brokers import Hand, Memory, consume, write
 from tests.kit.events import PAID, envelope, order, received, status
 from tests.kit.mails import make_mail, make_mails, statuses
@@ -152,13 +153,13 @@ def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
         assert "<b>Delivery</b> was paused" in shown and "by operator: a bad night" in shown
     operator.post(page, {"part": "delivery", "to": "resume"})
     assert list(Pause.objects.values_list("part", flat=True)) == ["relay"]
-    lines = LogEntry.objects.order_by("id").values_list("object_id", "change_message")
+    lines = acts().values_list("subject_id", "act", "reason", "who")
     assert sorted(lines) == [
-        ("delivery", "Paused. a bad night"),
-        ("delivery", "Resumed."),
-        ("relay", "Paused. a bad night"),
+        ("delivery", "Paused.", "a bad night", "operator"),
+        ("delivery", "Resumed.", "", "operator"),
+        ("relay", "Paused.", "a bad night", "operator"),
     ]
-    pauses.pause(parts=["delivery"], reason="", username="x", restored_to=Pause.objects.get().paused_at)
+    pauses.pause(parts=["delivery"], reason="", by=Actor("x"), restored_to=Pause.objects.get().paused_at)
     answer = operator.post(page, {"part": "delivery", "to": "resume"}, follow=True)
     assert "after_restore has not run" in answer.content.decode()
     assert Pause.objects.filter(part="delivery").exists()

@@ -113,7 +113,7 @@ class TestHeaders:
         for path in (
             "/admin/",
             "/admin/set-up/",
-            "/admin/admin/logentry/",
+            "/admin/runtime/auditrow/",
             here,
             f"{here}{mail.id}/change/",
             "/admin/providers/",

@@ -30,6 +30,8 @@ ALLOWED = {
     ("events/conditions.py", "e-mail"): "the sentence tells what still works",
     ("events/admin.py", "dead_lettered"): "the colour of a pill",
     ("events/admin.py", "discarded"): "the colour of a pill",
+    ("runtime/models/audit.py", "e-mail"): "the audit names the kinds of acts of all apps",
+    ("runtime/models/audit.py", "erasure"): "the same",
     ("notifications/models.py", "orders."): "the foreign key to the order",
     ("notifications/admin/email_actions.py", "confirmed"): "a field of a form",
 }

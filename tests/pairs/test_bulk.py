@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db import OperationalError, connection, transaction
 
+from runtime.audit import Actor
+from tests.kit.acts import told_acts
 from tests.kit.jobs import job_after, logged, resending, run_jobs, started
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import Steps, fill, make_partition, states
@@ -48,11 +49,11 @@ def test_a_row_that_a_job_resent_keeps_its_old_month_attached(archive_folder):
 
 def test_a_job_goes_on_while_delivery_is_paused_and_its_emails_leave_after_the_pause():
     make_mails(5, status="dead_lettered")
-    pauses.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", by=Actor("x"))
     job = job_after(started())
     assert (job.state, job.done_count) == ("done", 5)
     assert claim(limit=9) == []
-    pauses.resume(parts=["delivery"], username="x")
+    pauses.resume(parts=["delivery"], by=Actor("x"))
     assert len(claim(limit=9)) == 5
 
 
@@ -84,7 +85,7 @@ def test_a_job_whose_reason_has_the_address_goes_on_after_the_erasure_without_th
     job = job_after(job)
     assert (job.state, job.done_count, job.reason) == ("done", 5, "[erased]")
     assert logged() == dict.fromkeys((str(mail.id) for mail in others), 1)
-    messages = LogEntry.objects.values_list("change_message", flat=True)
+    messages = told_acts()
     assert ["[erased]" in message and "ann@" not in message for message in messages] == [True] * 5
 
 

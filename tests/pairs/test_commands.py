@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.audit import Actor
 from tests.kit.events import order, status, tell
 from tests.kit.inbound_commands import CANCEL, CLEAN_UP, COMPLETE, RESEND, give, reason
 from tests.kit.jobs import job_after, logged, started
@@ -70,11 +71,11 @@ def test_a_resend_command_resends_the_dead_letters_of_another_systems_orders_to_
 
 def test_a_resend_command_during_a_pause_makes_rows_due_that_nobody_claims_before_its_end():
     make_mail(status="dead_lettered")
-    pauses.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", by=Actor("x"))
     assert give(RESEND) == "done"
     assert statuses() == {"pending": 1}
     assert claim(limit=5) == []
-    pauses.resume(parts=["delivery"], username="x")
+    pauses.resume(parts=["delivery"], by=Actor("x"))
     assert len(claim(limit=5)) == 1
 
 
@@ -94,7 +95,7 @@ def test_a_resend_command_and_a_bulk_job_on_the_same_rows_make_each_due_once():
 def test_a_command_to_clean_up_while_delivery_is_paused_leaves_the_month_of_a_waiting_mail(archive_folder):
     old = make_partition(EmailNotification, back=4)
     fill(old, 1, status="pending")
-    pauses.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", by=Actor("x"))
     assert give(CLEAN_UP) == "done"
     result = rollover.rollover(report=Steps())
     assert [held.partition for held in result.held] == [old.name]

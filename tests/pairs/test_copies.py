@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from notifications.content.copies import NotCopied
+from runtime.audit import Actor
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps, fill, make_partition, states
@@ -33,10 +34,10 @@ def dead_letter() -> EmailNotification:
 
 
 def test_a_copy_waits_for_the_end_of_a_pause():
-    pauses.pause(parts=["delivery"], reason="", username="x")
+    pauses.pause(parts=["delivery"], reason="", by=Actor("x"))
     copy_id = send_copy(notification_id=dead_letter().id, recipient_email=RIGHT)
     assert claim(limit=5) == []
-    pauses.resume(parts=["delivery"], username="x")
+    pauses.resume(parts=["delivery"], by=Actor("x"))
     assert [mail.id for mail in claim(limit=5)] == [copy_id]
 
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from runtime.models import AuditRow
 from shop_connections.compare import compare_shop
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.process import process_waiting
+from tests.kit.acts import record_now
 from tests.kit.api import Api, make_token, order_body
 from tests.kit.events import SHOP, give, handle, received, told
 from tests.kit.people import BOB, PAYMENT, erase, grep
@@ -87,13 +87,8 @@ def test_an_erased_person_is_in_no_table_and_no_later_post_brings_them_back(shop
     assert give(told("paid", "A-1", 2, email=ADDRESS, name=NAME, totalAmount="?")) == "dead"
     assert handle(received(PAYMENT, f"{NAME}, {STREET}: <{ADDRESS}> {{")) == "dead"
     for id in (order_id, str(email.id)):
-        LogEntry.objects.create(
-            user=User.objects.get_or_create(username="operator")[0],
-            object_id=id,
-            object_repr="an act",
-            action_flag=CHANGE,
-            change_message=f"Looked at it. {NAME} called from {PHONE}",
-        )
+        reason = f"{NAME} called from {PHONE}"
+        record_now(AuditRow(kind="email", act="Looked at it.", subject_id=id, reason=reason))
     EmailNotification.objects.update(status="sent", sent_at=Now())
     assert secrets_left().keys() == set(SECRETS)
 

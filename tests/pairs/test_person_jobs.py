@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from django.db import OperationalError, connections
 
+from runtime.audit import Actor
 from tests.kit import warm
 from tests.kit.jobs import job_after, run_jobs
 from tests.kit.mails import make_mail
@@ -61,7 +62,11 @@ def ann() -> None:
 
 
 def start(kind: str) -> BulkJob:
-    return jobs.start_export(email=ANN) if kind == "export" else jobs.start_erasure(email=ANN, force=False)
+    return (
+        jobs.start_export(email=ANN, by=Actor("x"))
+        if kind == "export"
+        else jobs.start_erasure(email=ANN, force=False, by=Actor("x"))
+    )
 
 
 def fresh(job: BulkJob) -> BulkJob:
@@ -228,7 +233,7 @@ def test_an_erasure_waits_for_a_rollover_and_says_so():
 
 def test_an_erasure_goes_on_while_everything_is_paused():
     make_order(email=ANN, status="completed")
-    pauses.pause(parts=["delivery", "relay", "consumers"], reason="", username="x")
+    pauses.pause(parts=["delivery", "relay", "consumers"], reason="", by=Actor("x"))
     assert job_after(start("erasure")).state == "done" and grep(ANN) == []
 
 

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from notifications.changes import age
 from notifications.changes.settle import take_back
 from notifications.suppression_files import load_file
+from runtime.audit import Actor
 from tests.kit.events import SHOP, new_id, tell
 from tests.kit.mails import claim_one, drained, due_now, make_mail, rendered_again, sandbox, settled, statuses
 from tests.kit.months import any_times
@@ -113,12 +114,12 @@ def test_a_corrected_copy_leaves_at_once_and_the_order_goes_on(sandbox):
 
 
 def test_after_a_pause_the_order_is_that_of_the_changes(sandbox):
-    pauses.pause(parts=["delivery"], reason="a test", username="ann")
+    pauses.pause(parts=["delivery"], reason="a test", by=Actor("ann"))
     _, first, second = paid_and_confirmed()
     assert drained() == {"pending": 2}
     rows.filter(id=first.id).update(next_attempt_at=Now() + dt.timedelta(seconds=30))
     rows.filter(id=second.id).update(next_attempt_at=Now() - 3 * 24 * HOUR)
-    pauses.resume(parts=["delivery"], username="ann")
+    pauses.resume(parts=["delivery"], by=Actor("ann"))
     drain.poll()
     assert statuses() == {"pending": 2}
     rows.filter(id=first.id).update(next_attempt_at=Now())
@@ -219,12 +220,12 @@ def test_the_copy_of_a_later_email_does_not_wait_for_the_first(sandbox):
 
 
 def test_after_a_pause_of_four_days_none_is_too_old_and_the_first_one_goes_first(sandbox):
-    pauses.pause(parts=["delivery"], reason="", username="ann")
+    pauses.pause(parts=["delivery"], reason="", by=Actor("ann"))
     _, first, second = paid_and_confirmed()
     with any_times():
         rows.filter(id=first.id).update(created_at=Now() - 4 * DAY, next_attempt_at=Now() - 4 * DAY)
         rows.filter(id=second.id).update(created_at=Now() - 4 * DAY, next_attempt_at=Now() - 5 * DAY)
-        pauses.resume(parts=["delivery"], username="ann")
+        pauses.resume(parts=["delivery"], by=Actor("ann"))
         changes, _ = age.sweep(after=age.START)
         assert not changes
         assert drained() == {"sent": 2}

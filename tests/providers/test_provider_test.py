@@ -23,6 +23,7 @@ from notifications.changes.evidence import count_unmatched
 from notifications.models import ProviderTest
 from notifications.providers.webhook import Evidence
 from operations.management.commands import providers as command
+from runtime.audit import Actor
 from tests.kit.mails import make_mail
 from tests.kit.people import staff_client
 from tests.kit.waiting import PATIENCE
@@ -182,7 +183,7 @@ class TestAWrongSettingIsNamed:
             assert drain.gate().force("sendgrid", "open", reason="by ann")
             assert drain.gate().enter().provider == ""
         elif request.param == "paused":
-            pauses.pause(parts=["delivery"], reason="a sale", username="ann")
+            pauses.pause(parts=["delivery"], reason="a sale", by=Actor("ann"))
         elif request.param == "suppressed":
             suppress([SuppressionReason(ANN, Suppression.Reason.MANUAL)])
 

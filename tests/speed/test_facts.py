@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from django.db import connection
 from django.db.models.functions import Now
 
 from events.conditions import UNFINISHED_EVENTS, Events
@@ -57,8 +58,10 @@ def test_a_look_at_thousands_of_unfinished_rows_stops_after_the_limit(filled, mo
         rows = unfinished()
     assert rows.pending == conditions.MOST
     (of_rows,) = [sql for sql in read if "dead_lettered" in sql and "email_notifications" in sql]
-    # the unfinished e-mails, the unfinished events, and the e-mails whose sender was refused
-    assert conditions.MOST <= plans.plan_of(of_rows).visited <= 3 * conditions.MOST + 1100
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE pg_class")  # as the autovacuum does within minutes
+    # the unfinished e-mails, the dead letters, and the e-mails whose sender was refused
+    assert conditions.MOST <= plans.plan_of(of_rows).visited <= 3 * conditions.MOST
 
 
 def test_the_search_for_a_senders_acceptance_reads_the_emails_of_few_minutes(filled):

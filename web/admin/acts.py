@@ -1,50 +1,129 @@
-"""Write audit rows for downloads, previews, exports and erasures, which Django does not log.
-
-A row has only fixed words, codes, ids and keyed hashes (`runtime.personal_data`), and no text that a user
-typed but a reason without an address, after ". ".
-"""
+"""Record what users do in the admin: a row of the audit for each act (`runtime.audit`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, cast
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from django.contrib import admin
-from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.views.main import ORDER_VAR, PAGE_VAR, SEARCH_VAR, ChangeList
-from django.contrib.contenttypes.models import ContentType
-from django.db.models import Model
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import urlencode
 
+from runtime.audit import record
 from runtime.database.ids import parse_uuid
 from runtime.database.periods import read_time
+from runtime.models import AuditRow
 from runtime.personal_data import address_hash
+from web.actors import user_actor
+
+Row = TypeVar("Row", bound=Model)
+
+#: The permission that shows the audit. It is named after Django's log, which the audit replaces.
+MAY_READ = "admin.view_logentry"
 
 
 def record_act(
-    request: HttpRequest, *, model: type[Model], action: str, subject: str, id: object = None, **codes: object
+    request: HttpRequest,
+    *,
+    kind: AuditRow.Kind,
+    act: str,
+    subject: str,
+    row: Model | None = None,
+    order_id: uuid.UUID | None = None,
+    source: str | None = None,
+    changes: dict[str, list[Any]] | None = None,
+    reason: str = "",
+    codes: Mapping[str, object] | None = None,
 ) -> None:
-    """Write one row. `action` and `subject` must be fixed words. Add `codes` as `name=value`."""
-    words = [action, *(f"{name}={value}" for name, value in codes.items())]
-    LogEntry.objects.create(
-        user_id=cast(int, request.user.pk),  # the admin has no anonymous users
-        content_type=ContentType.objects.get_for_model(model),
-        object_id=None if id is None else str(id),
-        object_repr=subject,
-        action_flag=CHANGE,
-        change_message=" ".join(words),
+    """Record one act, in the caller's transaction. `act` and `subject` are our own words.
+
+    `row` is the row that the act is about. `codes` are added as `name=value`.
+    """
+    words = [act, *(f"{name}={value}" for name, value in (codes or {}).items())]
+    record(
+        AuditRow(
+            kind=kind,
+            source=source,
+            order_id=order_id,
+            subject_type=row._meta.label_lower if row else "",
+            subject_id=str(row.pk) if row else "",
+            subject=subject,
+            act=" ".join(words),
+            changes=changes,
+            reason=reason,
+        ),
+        by=user_actor(request),
     )
+
+
+class AuditedPage(admin.ModelAdmin[Row]):
+    """Writes what Django logs of a page into the audit. The site adds it to each page (operations.site)."""
+
+    #: The kind of the page's acts.
+    audit_kind = AuditRow.Kind.SETUP
+    #: Whether the audit names a row as `str(row)`, which must have no data of a customer, or by its id.
+    is_named_in_audit = True
+
+    def audited(self, row: Any) -> dict[str, Any]:
+        """Return the `order_id` and the `source` of a row, as `record_act` takes them."""
+        return {}
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        self._log(request, obj, _words(message))
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        self._log(request, obj, _words(message))
+
+    def log_deletions(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        for row in queryset:
+            self._log(request, row, "Deleted.")
+
+    def _log(self, request: HttpRequest, row: Any, act: str) -> None:
+        subject = str(row) if self.is_named_in_audit else f"{self.opts.verbose_name} {row.pk}"
+        record_act(request, kind=self.audit_kind, act=act, subject=subject, row=row, **self.audited(row))
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Lead to the audit of one row, for a user who may read the audit."""
+        if not request.user.has_perm(MAY_READ):
+            raise PermissionDenied
+        page = reverse("admin:runtime_auditrow_changelist")
+        return HttpResponseRedirect(f"{page}?{urlencode({SEARCH_VAR: object_id})}")
+
+
+def with_audit(page: type[admin.ModelAdmin[Any]]) -> type[admin.ModelAdmin[Any]]:
+    """Return the page's class with `AuditedPage` before Django's own methods."""
+    if issubclass(page, AuditedPage):
+        return page
+    return type(page.__name__, (page, AuditedPage), {"__module__": page.__module__})
+
+
+def _words(message: Any) -> str:
+    """Return the message of a form in words, as Django's log does."""
+    if isinstance(message, str):
+        return message
+    return LogEntry(change_message=json.dumps(message)).get_change_message()
 
 
 def record_download(request: HttpRequest, changelist: ChangeList) -> None:
     """Record that a user downloaded a list, and with which filters."""
-    record_act(
-        request,
-        model=changelist.model,
-        action="Downloaded as CSV.",
-        subject=f"list of {changelist.opts.label_lower}",
-        **_codes_of(request, changelist),
-    )
+    with transaction.atomic():
+        record_act(
+            request,
+            kind=AuditRow.Kind.DOWNLOAD,
+            act="Downloaded as CSV.",
+            subject=f"list of {changelist.opts.label_lower}",
+            codes=_codes_of(request, changelist),
+        )
 
 
 def _codes_of(request: HttpRequest, changelist: ChangeList) -> dict[str, str]:

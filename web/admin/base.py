@@ -31,7 +31,7 @@ from django.utils.safestring import SafeString
 from runtime.database import periods
 from runtime.database.ids import parse_uuid
 from web.admin import reading
-from web.admin.acts import record_download
+from web.admin.acts import AuditedPage, record_download
 from web.admin.csv import csv_response, rows_by_key
 from web.admin.page_limits import TURNS, limit_page
 from web.admin.reading import rendered
@@ -72,7 +72,9 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class ChoiceFilter(admin.SimpleListFilter):
-    """Filters by one column whose values are known without a query."""
+    """Filters by one column whose values are known without a query. States are tabs above the list."""
+
+    is_tabs = False
 
     def choices_of(self) -> Iterable[str]:
         """Return the values in the order of the page."""
@@ -120,7 +122,7 @@ class AgeFilter(admin.SimpleListFilter):
         return periods.narrow_to_period(queryset, params, now=timezone.now(), column=self.column)
 
 
-class ListAdmin(admin.ModelAdmin[Row]):
+class ListAdmin(AuditedPage[Row]):
     """A list that takes only its declared filters from the address.
 
     Django's own lists filter by any column, and their answers would tell what a hidden column contains.

@@ -16,6 +16,7 @@ from runtime.database import periods
 from runtime.database.clock import read_database_time
 from runtime.jobs.start import start_job
 from runtime.personal_data import AddressGiven
+from web.actors import user_actor
 
 
 def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
@@ -24,7 +25,7 @@ def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
     typed = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
     frozen = periods.freeze_period(typed, now=read_database_time())
     try:
-        job = start_job(action=action, filter=frozen, user=request.user)
+        job = start_job(action=action, filter=frozen, user=request.user, by=user_actor(request))
     except AddressGiven as error:
         messages.error(request, f"Nothing was changed. {error}")
         return HttpResponseRedirect(request.path)

@@ -13,10 +13,15 @@ from axes.attempts import get_cool_off_threshold
 from axes.handlers.database import AxesDatabaseHandler
 from axes.helpers import get_failure_limit
 from axes.models import AccessAttempt
+from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.db import transaction
 from django.db.models import Sum
 from django.http import HttpRequest
 
+from runtime.audit import record
+from runtime.models import AuditRow
+from web.actors import unknown_actor
 from web.admin.page_limits import Refused
 from web.proxies import client_address, counts_as
 
@@ -57,6 +62,29 @@ class LoginFailures(AxesDatabaseHandler):  # type: ignore[misc]  # django-axes h
             ip_address = counts_as(ip_address) or ip_address
         options = {"username": username, "ip_or_username": ip_or_username}
         return int(super().reset_attempts(ip_address=ip_address, **options))
+
+    def user_logged_in(self, sender: Any, request: HttpRequest, user: Any, **kwargs: Any) -> None:
+        """Forget the user's failures, and record the login."""
+        with transaction.atomic():
+            super().user_logged_in(sender, request, user, **kwargs)
+            act = AuditRow(kind=AuditRow.Kind.LOGIN, act="Logged in.", subject=user.get_username())
+            record(act, by=unknown_actor(user.get_username(), request))
+
+    def user_login_failed(
+        self, sender: Any, credentials: dict[str, Any], request: Any = None, **kwargs: Any
+    ) -> None:
+        """Count a wrong password, and record the beginning of a pause."""
+        was_paused = request is None or bool(request.axes_locked_out)
+        super().user_login_failed(sender, credentials, request, **kwargs)
+        if was_paused or not request.axes_locked_out:
+            return
+        # Anybody can type a name, such as a password or a customer's address, so only a user's is kept.
+        users, name = get_user_model(), str(credentials.get(get_user_model().USERNAME_FIELD, ""))
+        is_user = users._default_manager.filter(**{users.USERNAME_FIELD: name}).exists()
+        said = "Too many wrong passwords began a pause."
+        with transaction.atomic():
+            act = AuditRow(kind=AuditRow.Kind.LOGIN_PAUSE, act=said, subject="login")
+            record(act, by=unknown_actor(name if is_user else "an unknown name", request))
 
     def get_failures(self, request: HttpRequest, credentials: Any = None) -> int:
         """Return the number for `AXES_FAILURE_LIMIT`, which an address reaches at `LIMIT_OF_ADDRESS`."""

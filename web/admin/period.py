@@ -48,6 +48,14 @@ class PeriodFilter(admin.ListFilter):
         #: The other parameters of the address, which the form must keep.
         self.others = [(name, value) for name, value in request.GET.items() if name not in (*self.names, "p")]
 
+    @property
+    def chosen(self) -> str:
+        """The dates in words."""
+        since, until = (self.dates.get(name, "") for name in self.names)
+        if since and until:
+            return since if since == until else f"{since} to {until}"
+        return f"since {since}" if since else f"until {until}" if until else "any"
+
     def has_output(self) -> bool:
         return True
 

@@ -32,6 +32,11 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # RFC 8941's string
 #: SQL: the token is neither revoked nor expired.
 LIVE = "token.revoked_at IS NULL AND (token.expires_at IS NULL OR token.expires_at > statement_timestamp())"
 
+#: SQL: the token has this digest, or had it before a rotation. It takes the digest twice.
+HAS_DIGEST = (
+    "(token.digest = %s OR token.previous_digest = %s AND token.previous_until > statement_timestamp())"
+)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredAnswer:
@@ -116,15 +121,15 @@ def read_first(*, digest: str, key: str | None = None) -> FirstRead | None:
     """
     with connection.cursor() as cursor:
         if key is None:
-            cursor.execute(_TOKEN, [digest])
+            cursor.execute(_TOKEN, [digest, digest])
         else:
-            cursor.execute(_TOKEN_AND_ANSWER, [settings.IDEMPOTENCY_DAYS, key, digest])
+            cursor.execute(_TOKEN_AND_ANSWER, [settings.IDEMPOTENCY_DAYS, key, digest, digest])
         row = cursor.fetchone()
     if row is None:
         _recent.pop(digest, None)
         return None
-    token_id, name, scopes, source, now, *answer = row
-    token = _token(token_id, name, scopes, source)
+    token_id, name, scopes, source, networks, now, *answer = row
+    token = _token(token_id, name, scopes, source, networks)
     if len(_recent) >= MOST_RECALLED:
         _recent.clear()
     _recent[digest] = FirstRead(token, now, None), time.monotonic()
@@ -132,21 +137,23 @@ def read_first(*, digest: str, key: str | None = None) -> FirstRead | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _token(id: uuid.UUID, name: str, scopes: str, source: str) -> ApiToken:
+def _token(id: uuid.UUID, name: str, scopes: str, source: str, networks: str) -> ApiToken:
     """Return the columns as a token. All requests share the instance and must not change it."""
     return ApiToken.from_db(
-        "default", ["id", "name", "scopes", "source"], [id, name, json.loads(scopes), source]
+        "default",
+        ["id", "name", "scopes", "source", "networks"],
+        [id, name, json.loads(scopes), source, json.loads(networks)],
     )
 
 
-_COLUMNS = "token.id, token.name, token.scopes, token.source, statement_timestamp()"
-_TOKEN = Prepared(f"SELECT {_COLUMNS} FROM api_tokens AS token WHERE token.digest = %s AND {LIVE}")  # noqa: S608
+_COLUMNS = "token.id, token.name, token.scopes, token.source, token.networks, statement_timestamp()"
+_TOKEN = Prepared(f"SELECT {_COLUMNS} FROM api_tokens AS token WHERE {HAS_DIGEST} AND {LIVE}")  # noqa: S608
 _TOKEN_AND_ANSWER = Prepared(
     f"""
     SELECT {_COLUMNS}, stored.request_hash, stored.answer_status, stored.answer_body, stored.answer_location,
         stored.created_at <= statement_timestamp() - %s * interval '1 day'
     FROM api_tokens AS token
     LEFT JOIN idempotency_keys AS stored ON stored.scope = 'token:' || token.id AND stored.key = %s
-    WHERE token.digest = %s AND {LIVE}
+    WHERE {HAS_DIGEST} AND {LIVE}
     """  # noqa: S608 - no values
 )

@@ -34,14 +34,14 @@ from runtime.database.save import MOST_WAITING, broken_constraint, has_failed_ch
 from runtime.personal_data import hashes_in
 from runtime.process import cached_rows
 from runtime.telemetry import context
-from web.api.first_read import HEADER, LIVE, FirstRead, read_key
+from web.api.first_read import HAS_DIGEST, HEADER, LIVE, FirstRead, read_key
 from web.api.problem_types import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
 from web.api.problems import Problem
 from web.api.views import ApiView
 from web.models import IdempotencyKey
 
 REPLAYED = "Idempotency-Replayed"
-_LIVE_TOKEN = f"EXISTS (SELECT FROM api_tokens AS token WHERE token.id = %s AND {LIVE})"
+_LIVE_TOKEN = f"EXISTS (SELECT FROM api_tokens AS token WHERE token.id = %s AND {HAS_DIGEST} AND {LIVE})"
 
 
 def answer_once(*, view: ApiView, work: Callable[[], tuple[HttpResponse, uuid.UUID]]) -> HttpResponse:
@@ -59,7 +59,8 @@ def answer_once(*, view: ApiView, work: Callable[[], tuple[HttpResponse, uuid.UU
             answer, order_id = work()
             # The token may have been revoked since it was read.
             rows = request.rows(answer, order_id)
-            save_together(*rows, check=_LIVE_TOKEN, values=[view.first_read.token.id])
+            token = (view.first_read.token.id, view.digest, view.digest)
+            save_together(*rows, check=_LIVE_TOKEN, values=token)
         return answer
     except (Problem, OperationalError) as error:  # an equal request may have been first
         is_refused = isinstance(error, Problem) or is_lock_timeout(error)

@@ -26,9 +26,11 @@ from web.api import token_use
 from web.api.correlation import CALLER
 from web.api.fields import Nothing, StrictSerializer, cached_serializer
 from web.api.first_read import FirstRead, read_first, recall, well_formed_key
-from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
+from web.api.problem_types import FORBIDDEN, UNSUPPORTED_MEDIA_TYPE
 from web.api.problems import Problem, RequestFault, invalid, length_required, malformed, not_found
 from web.metrics import REQUESTS
+from web.models import ApiToken
+from web.proxies import client_address, is_inside
 
 
 class OneFormat(BaseContentNegotiation):
@@ -65,15 +67,16 @@ class ApiView(APIView):
         digest: Any = request.auth
         if digest is None:
             return  # `HasScope` refuses it
-        self._digest: str = digest
+        self.digest: str = digest
         request.auth = token = (self._recall(request) or self.read_again()).token
+        _check_network(request, token)
         token_use.note(token.id)
         request._request.META[CALLER] = token.name  # for the access log, outside of DRF
 
     def read_again(self) -> FirstRead:
         """Read the token, and a change's stored answer. Raise `AuthenticationFailed` for no live token."""
         is_change = self.request.method in ("POST", "PATCH")
-        read = read_first(digest=self._digest, key=well_formed_key(self.request) if is_change else None)
+        read = read_first(digest=self.digest, key=well_formed_key(self.request) if is_change else None)
         if read is None:
             raise AuthenticationFailed(
                 "This token is unknown, expired or revoked. Ask the operator for a new one."
@@ -85,7 +88,7 @@ class ApiView(APIView):
         """Set and return the first read without a statement, if the request needs none."""
         if not self.may_recall_token or request.method != "POST" or well_formed_key(request) is None:
             return None
-        read = recall(self._digest)
+        read = recall(self.digest)
         if read is not None:
             self.first_read = read
         return read
@@ -160,6 +163,13 @@ class ApiView(APIView):
                 RequestFault((key,), str(texts[0]), "query") for key, texts in texts_of.items()
             ) from None
         return checked
+
+
+def _check_network(request: Request, token: ApiToken) -> None:
+    """Raise the 403 problem for a token that is not taken from the client's address."""
+    if not token.networks or is_inside(client_address(request), token.networks):
+        return
+    raise Problem(FORBIDDEN, detail="This token is not taken from your address.")
 
 
 _renderer = JSONRenderer()

@@ -37,11 +37,12 @@ class Caller(enum.Enum):
 
 def _load_digests() -> dict[str, bool]:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT token.digest FROM api_tokens AS token WHERE {LIVE}")  # noqa: S608 - no values
-        return {digest: True for (digest,) in cursor.fetchall()}
+        columns = "token.digest, token.previous_digest"
+        cursor.execute(f"SELECT {columns} FROM api_tokens AS token WHERE {LIVE}")  # noqa: S608 - no values
+        return {digest: True for digests in cursor.fetchall() for digest in digests if digest}
 
 
-#: The digests of the live tokens.
+#: The digests of the live tokens, also those of before a rotation.
 DIGESTS: CachedRows[bool] = CachedRows(
     version=version_of("api_tokens AS token", where=LIVE), load=_load_digests
 )

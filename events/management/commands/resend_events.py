@@ -8,10 +8,13 @@ from argparse import ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
 from events.models import DomainEvent
 from events.publishing.resend import resend_events, select_events
 from events.transports import BrokerAway
+from runtime.audit import command_actor, record
+from runtime.models import AuditRow
 
 
 def _time(text: str) -> dt.datetime:
@@ -61,6 +64,13 @@ class Command(BaseCommand):
         except BrokerAway as error:
             words = "Some may have been sent. It is safe to run this again."
             raise CommandError(f"The broker does not take them now ({error}). {words}") from error
+        filters = " ".join(f"{name}={value}" for name, value in named.items() if value)
+        with transaction.atomic():
+            said = f"Sent {result.sent} published events again: {filters}"
+            record(
+                AuditRow(kind=AuditRow.Kind.EVENT, act=said, order_id=options["order"], subject="events"),
+                by=command_actor(),
+            )
         for event_id, reason in result.refused.items():
             self.stderr.write(f"{event_id}: {reason}")
         self.stdout.write(f"Sent: {result.sent}. Refused: {len(result.refused)}.")

@@ -14,6 +14,8 @@ from django.db.models.functions import Now
 from notifications.content.text_documents import as_texts, load_texts
 from notifications.models import MailProfile
 from notifications.profile_form import as_document, form_of
+from notifications.profile_history import record_profile
+from runtime.audit import command_actor
 
 
 def _documents() -> Iterator[dict[str, Any]]:
@@ -69,12 +71,14 @@ class Command(BaseCommand):
             for source in sorted({"", *stored}.difference(sources)):
                 self._write_texts(source, {})
             for source, row in stored.items():
+                before, by = as_document(row), command_actor()
+                record_profile(row, before=before, act="Deleted.", by=by, is_deleted=True)
                 row.delete()
                 self.stdout.write(f"{source or 'own orders'}: deleted")
 
     def _write_texts(self, source: str, texts: Any) -> None:
         try:
-            for line in load_texts(source, texts):
+            for line in load_texts(source, texts, by=command_actor()):
                 self.stdout.write(line)
         except ValueError as error:
             raise CommandError(f"{source or 'every shop'}: {error}") from None
@@ -92,5 +96,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{source or 'own orders'}: unchanged")
             return
         form.instance.updated_at = Now()
-        form.save()
+        profile = form.save()
+        act = "Added." if before is None else "Changed."
+        record_profile(profile, before=before, act=act, by=command_actor())
         self.stdout.write(f"{source or 'own orders'}: {'created' if before is None else 'changed'}")

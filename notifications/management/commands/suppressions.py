@@ -9,6 +9,7 @@ import structlog
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from notifications.suppression_files import Summary, UnknownFile, load_file
+from runtime.audit import command_actor
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +25,7 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, file: Path, dry_run: bool, **options: Any) -> None:
         try:
-            summary = load_file(file, dry_run=dry_run)
+            summary = load_file(file, by=command_actor(), dry_run=dry_run)
         except (UnknownFile, OSError) as error:
             raise CommandError(str(error)) from None
         if not dry_run:

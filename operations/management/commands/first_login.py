@@ -11,6 +11,9 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
+from runtime.audit import command_actor, record
+from runtime.models import AuditRow
+
 
 class Command(BaseCommand):
     help = (
@@ -30,7 +33,17 @@ class Command(BaseCommand):
             return
         password, token = secrets.token_urlsafe(12), StringIO()
         with transaction.atomic():
-            users.create_superuser(username=username, password=password)
+            user = users.create_superuser(username=username, password=password)
+            record(
+                AuditRow(
+                    kind=AuditRow.Kind.SETUP,
+                    act="Created the first administrator.",
+                    subject_type=user._meta.label_lower,
+                    subject_id=str(user.pk),
+                    subject=username,
+                ),
+                by=command_actor(),
+            )
             create = ("tokens", "create", "first login", "--scope", "all")
             call_command(*create, stdout=token, stderr=StringIO())
         self.stdout.write(f"Admin      user {username}, password {password}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import getpass
 from argparse import ArgumentTypeError
 from typing import Any
 
@@ -11,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
 from operations import pauses
+from runtime.audit import command_actor
 from runtime.models import Pause
 from runtime.personal_data import AddressGiven
 from runtime.progress import words_on_a_terminal
@@ -40,7 +40,7 @@ class Command(BaseCommand):
             f"restored to {restored_to:%Y-%m-%d %H:%M:%S%z}" if restored_to else ""
         )
         try:
-            fresh = pauses.pause(parts=parts, reason=reason, username=whoami(), restored_to=restored_to)
+            fresh = pauses.pause(parts=parts, reason=reason, by=command_actor(), restored_to=restored_to)
         except AddressGiven as error:
             raise CommandError(f"--reason: {error}") from None
         for part in parts:
@@ -71,11 +71,3 @@ def moment(text: str) -> dt.datetime:
     if time is None or time.tzinfo is None:
         raise ArgumentTypeError(f"{text!r} is not a time with a zone, such as 2026-11-21T20:15:00Z")
     return time
-
-
-def whoami() -> str:
-    """Return the name of the account that runs the command."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return "a command"

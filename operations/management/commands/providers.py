@@ -9,8 +9,10 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
-from notifications.provider_tests import default_event, find_result, send_test
+from notifications.provider_tests import act_on_test, default_event, find_result, send_test
+from runtime.audit import command_actor, record
 from runtime.progress import words_on_a_terminal
 
 POLL_SECONDS = 1.0
@@ -36,6 +38,8 @@ class Command(BaseCommand):
             test = send_test(provider=name, to=to, event=event)
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
+        with transaction.atomic():
+            record(act_on_test(test, event=event), by=command_actor())
         result, shown = find_result(test), ""
         if test.answer != result.text:
             self.stdout.write(test.answer)

@@ -8,7 +8,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from notifications.wake import waker
 from operations import pauses
-from operations.management.commands.pause import add_parts, parts_of, whoami
+from operations.management.commands.pause import add_parts, parts_of
+from runtime.audit import command_actor
 from runtime.progress import words_on_a_terminal
 
 #: The longest wait for Valkey. Without it, the next poll sends.
@@ -28,7 +29,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, force: bool, **options: Any) -> None:
         parts = parts_of(options["part"], is_all=options["all"])
         try:
-            resumed = pauses.resume(parts=parts, username=whoami(), force=force)
+            resumed = pauses.resume(parts=parts, by=command_actor(), force=force)
         except pauses.NotReconciled as error:
             raise CommandError(f"Nothing was resumed: {error}.") from error
         waker.finish(seconds=WAKE_SECONDS)

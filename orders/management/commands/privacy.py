@@ -24,6 +24,7 @@ from retention.models import Erasure
 from retention.partitions.locks import AlreadyRunning
 from retention.partitions.partitions import NotOwner, require_owner
 from retention.rows_of_person import describe_rest
+from runtime.audit import command_actor
 from runtime.database.postgres.connection import patient
 from runtime.jobs.run import run_until_ended
 from runtime.models import BulkJob
@@ -67,7 +68,7 @@ class Command(BaseCommand):
                 raise CommandError(str(error), returncode=75) from error
 
     def _export(self, email: str) -> None:
-        job = self._run(jobs.start_export(email=email))
+        job = self._run(jobs.start_export(email=email, by=command_actor()))
         document = gzip.decompress(BulkJob.objects.values_list("result", flat=True).get(id=job.id) or b"")
         BulkJob.objects.filter(id=job.id).update(result=None)  # nobody else may download it
         self.stdout.write(document.decode())
@@ -79,7 +80,7 @@ class Command(BaseCommand):
             erasure.check_not_in_flight(check_address(email))
         if sys.stdin.isatty() and input(QUESTION.format(email)).strip().lower() != "yes":
             raise CommandError("Nothing was erased.", returncode=1)
-        job = self._run(jobs.start_erasure(email=email, force=force))
+        job = self._run(jobs.start_erasure(email=email, force=force, by=command_actor()))
         if now:
             with Reporter(self.stderr) as report:
                 erasure.rewrite_cold_files(report=report)

@@ -8,9 +8,12 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 from django.utils import timezone
 
+from runtime.audit import command_actor, record
 from runtime.jobs.work import waker
+from runtime.models import AuditRow
 from shop_connections.compare import compare_shop, repair
 from shop_connections.http import ShopUnreachable
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
@@ -112,7 +115,19 @@ class Command(BaseCommand):
                 " ask for fewer days."
             )
         if is_repair:
-            count = repair(source=shop.source)
+            with transaction.atomic():
+                count = repair(source=shop.source)
+                record(
+                    AuditRow(
+                        kind=AuditRow.Kind.CONNECTION,
+                        act=f"Process {count} missing orders.",
+                        source=shop.source,
+                        subject_type=shop._meta.label_lower,
+                        subject_id=str(shop.id),
+                        subject=shop.source,
+                    ),
+                    by=command_actor(),
+                )
             wake()
             waker.finish(seconds=5.0)  # else the wake-up ends with this process
             self.stderr.write(f"{count} are processed by a worker now.")

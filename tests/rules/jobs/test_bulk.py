@@ -10,12 +10,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 
 from runtime.models.jobs import MAX_TRIES
 from runtime.tasks import run_bulk_jobs
+from tests.kit.acts import acts
 from tests.kit.jobs import job_after, killed_at_the_end_of, let_pass, logged, run_jobs, started
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn
@@ -46,9 +46,9 @@ def test_it_changes_each_row_once_and_logs_who_did_it_why_and_in_which_job():
     assert (job.state, job.done_count, job.refused_count) == ("done", 50, 0)
     assert statuses() == {"pending": 50, "sent": 5}
     assert set(logged().values()) == {1} and len(logged()) == 50
-    entry = LogEntry.objects.first()
-    assert entry.user.username == "ann"
-    assert entry.change_message == f"Resent (was dead_lettered). SPF mended (job {job.id})"
+    entry = acts().first()
+    assert entry.who == "ann"
+    assert (entry.act, entry.reason) == (f"Resent (was dead_lettered). (job {job.id})", "SPF mended")
 
 
 def test_what_matches_only_after_the_start_is_left_alone():

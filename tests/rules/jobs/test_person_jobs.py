@@ -13,6 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError
 from django.db.models.functions import Now
 
+from runtime.audit import Actor
 from tests.kit.jobs import job_after, let_pass, run_jobs
 from tests.kit.orders import make_order
 from tests.kit.people import grep
@@ -47,7 +48,7 @@ def erased(order: Order) -> bool:
 
 def test_nobody_but_a_worker_or_the_command_runs_one():
     """A drain in a loop sends e-mails, and an erasure would hold them up for minutes."""
-    job = jobs.start_export(email=ANN)
+    job = jobs.start_export(email=ANN, by=Actor("x"))
     call_command("drain_outbox")
     job.refresh_from_db()
     assert (job.tries, job.state) == (0, "running")
@@ -56,13 +57,13 @@ def test_nobody_but_a_worker_or_the_command_runs_one():
 class TestTheAddress:
     @pytest.mark.parametrize("state", ["done", "stopped"])
     def test_cannot_stay_in_a_job_that_has_ended(self, state):
-        job = jobs.start_export(email=ANN)
+        job = jobs.start_export(email=ANN, by=Actor("x"))
         with pytest.raises(IntegrityError, match="bulk_jobs_ended_has_no_address"):
             BulkJob.objects.filter(id=job.id).update(state=state, finished_at=Now())
 
     def test_is_in_no_log_and_no_error_also_of_a_try_that_fails(self, order, fast, caplog):
         fast.jobs()
-        job = jobs.start_erasure(email=ANN, force=False)
+        job = jobs.start_erasure(email=ANN, force=False, by=Actor("x"))
 
         def fail(step: str, **_: Any) -> None:
             if step != "waiting":
@@ -82,14 +83,14 @@ class TestTheUser:
     def test_whose_permission_is_taken_away_stops_the_job(self, order):
         user = User.objects.create_user("op", is_staff=True)
         user.user_permissions.set(Permission.objects.filter(codename="erase_person"))
-        job = jobs.start_erasure(email=ANN, force=False, user=user)
+        job = jobs.start_erasure(email=ANN, force=False, by=Actor("x"), user=user)
         user.user_permissions.clear()
         job = job_after(job)
         assert (job.state, job.address) == ("stopped", "") and not erased(order)
         assert job.error.endswith("has no permission orders.erase_person any more")
 
     def test_may_stop_it_between_two_steps(self, order):
-        job = jobs.start_erasure(email=ANN, force=False)
+        job = jobs.start_erasure(email=ANN, force=False, by=Actor("x"))
 
         def stop_after_the_first_step(step: str, **facts: Any) -> None:
             BulkJob.objects.stop(id=job.id)
@@ -100,7 +101,10 @@ class TestTheUser:
 
 class TestAResult:
     def test_is_removed_after_a_day_by_the_poll(self):
-        old, young = jobs.start_export(email=ANN), jobs.start_export(email="bob@example.com")
+        old, young = (
+            jobs.start_export(email=ANN, by=Actor("x")),
+            jobs.start_export(email="bob@example.com", by=Actor("x")),
+        )
         run_jobs()
         BulkJob.objects.filter(id=old.id).update(finished_at=Now() - dt.timedelta(hours=24))
         assert not BulkJob.objects.with_result().filter(id=old.id).exists()
@@ -141,7 +145,7 @@ class TestTheCommand:
         assert "recorded" in progress.getvalue() and ANN not in progress.getvalue()
 
     def test_that_is_killed_leaves_the_job_to_a_worker(self, order, wakes):
-        job = jobs.start_erasure(email=ANN, force=False)
+        job = jobs.start_erasure(email=ANN, force=False, by=Actor("x"))
         BulkJob.objects.filter(id=job.id).update(tries=1)
         let_pass(job, seconds=120)
         wake_for_unfinished()

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 
+from runtime.audit import Actor
 from tests.kit.api import Api, make_token
 from tests.kit.jobs import act as act_on
 from tests.kit.jobs import run_jobs
@@ -82,7 +83,7 @@ def by_page(client: Client, act: str, mail: EmailNotification) -> Says:
 
 def by_job(client: Client, act: str, mail: EmailNotification) -> Says:
     user = User.objects.get(username="admin")
-    job = start_job(action=f"notifications.{act}", filter={"status": mail.status}, user=user)
+    job = start_job(action=f"notifications.{act}", filter={"status": mail.status}, user=user, by=Actor("x"))
     run_jobs()
     job = BulkJob.objects.get(id=job.id)
     return job.done_count == 1, " ".join(job.refusals)

@@ -7,13 +7,14 @@ import json
 
 import psycopg
 import pytest
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.auth.models import User
-from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from notifications.log import act_on_email
+from runtime.audit import Actor
+from runtime.models import AuditRow
+from tests.kit.acts import record_now
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.months import dsn
 from tests.kit.orders import (
@@ -58,14 +59,8 @@ def story(db) -> Order:
     mail = EmailNotification.objects.get(order_id=order.id)
     send(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400", text="no such user"))
     manual_actions.change(ids=[mail.id], act=transitions.RESEND)
-    LogEntry.objects.create(
-        user=User.objects.create(username="rita"),
-        content_type=ContentType.objects.get_for_model(EmailNotification),
-        object_id=str(mail.id),
-        object_repr=f"E-mail {mail.id}",
-        action_flag=CHANGE,
-        change_message="Resent (was dead_lettered). she called",
-    )
+    said, kind = "Resent (was dead_lettered).", AuditRow.Kind.RESEND
+    record_now(act_on_email(mail, kind=kind, act=said, reason="she called"), by=Actor("rita"))
     send(mail, Outcome(Verdict.ACCEPTED, provider="sendgrid", provider_message_id="m-1"))
     EmailNotification.objects.filter(id=mail.id).update(bounced_at=dt.datetime.now(dt.UTC))
     DomainEvent.objects.filter(aggregate_id=order.id).update(published_at=dt.datetime.now(dt.UTC))
@@ -120,13 +115,13 @@ def test_a_copy_names_the_email_that_it_is_a_copy_of(story):
     assert copied == [f"E-mail order.paid for alice@example.org saved, a copy of {first.id}"]
 
 
-def test_a_resend_over_the_api_is_told_without_a_person(story):
+def test_a_resend_over_the_api_names_the_token(story):
     cancel_order(order_id=story.id)
     mail = EmailNotification.objects.get(order_id=story.id, event_type="order.cancelled")
     send(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400"))
     Api(make_token()).post(f"/api/v1/notifications/{mail.id}/resend")
-    resent = [entry for entry in read_timeline(order=story) if entry.what == "resent"]
-    assert [(entry.notification_id, entry.by) for entry in resent] == [(mail.id, "")]
+    *_, resent = [entry for entry in read_timeline(order=story) if entry.what == "act"]
+    assert resent.notification_id == mail.id and "(API token " in resent.by
 
 
 def test_it_reads_detached_partitions_which_may_lack_later_columns(story):

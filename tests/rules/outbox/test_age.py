@@ -29,6 +29,7 @@ from operations.after_restore import reconcile
 from operations.status import read_status
 from outbox.screen import screen
 from retention.purge import purge
+from runtime.audit import Actor
 from runtime.charts.duration_histogram import quantile
 from runtime.charts.sums import Window
 from runtime.conditions import read_facts
@@ -189,10 +190,10 @@ def test_a_claimed_email_is_left_to_its_drain():
 
 def test_the_time_of_a_pause_does_not_count():
     make_mail()
-    pauses.pause(parts=["delivery"], reason="a test", username="")
+    pauses.pause(parts=["delivery"], reason="a test", by=Actor(""))
     let_pass(4 * DAY)
     assert swept() == {"pending": 1}
-    pauses.resume(parts=["delivery"], username="")
+    pauses.resume(parts=["delivery"], by=Actor(""))
     assert swept() == {"pending": 1}
     let_pass(3 * DAY - MINUTE)
     assert swept() == {"pending": 1}
@@ -202,24 +203,24 @@ def test_the_time_of_a_pause_does_not_count():
 
 def test_a_drain_counts_from_the_end_of_a_pause_too(sandbox):
     make_mail()
-    pauses.pause(parts=["delivery"], reason="a test", username="")
+    pauses.pause(parts=["delivery"], reason="a test", by=Actor(""))
     let_pass(4 * DAY)
-    pauses.resume(parts=["delivery"], username="")
+    pauses.resume(parts=["delivery"], by=Actor(""))
     assert drained() == {"sent": 1}
 
 
 def test_the_end_of_a_pause_of_another_part_changes_no_age():
     make_mail()
-    pauses.pause(parts=["relay"], reason="a test", username="")
+    pauses.pause(parts=["relay"], reason="a test", by=Actor(""))
     let_pass(4 * DAY)
-    pauses.resume(parts=["relay"], username="")
+    pauses.resume(parts=["relay"], by=Actor(""))
     assert swept() == {"dead_lettered": 1}
 
 
 def test_the_end_of_a_pause_is_kept_for_longer_than_other_heartbeats(settings):
     settings.EMAIL_MAX_AGE_HOURS = 24 * 30
-    pauses.pause(parts=["delivery"], reason="a test", username="")
-    pauses.resume(parts=["delivery"], username="")
+    pauses.pause(parts=["delivery"], reason="a test", by=Actor(""))
+    pauses.resume(parts=["delivery"], by=Actor(""))
     Heartbeat.beat(name="relay@1")
     let_pass(20 * DAY)
     for rule in Heartbeat.purge_rules:
@@ -229,8 +230,8 @@ def test_the_end_of_a_pause_is_kept_for_longer_than_other_heartbeats(settings):
 
 def test_the_end_of_a_pause_is_shown_as_no_job_and_nobody_can_forget_it(valkey_url, settings, admin_client):
     settings.REDIS_URL = valkey_url
-    pauses.pause(parts=["delivery"], reason="a test", username="")
-    pauses.resume(parts=["delivery"], username="")
+    pauses.pause(parts=["delivery"], reason="a test", by=Actor(""))
+    pauses.resume(parts=["delivery"], by=Actor(""))
     Heartbeat.beat(name="poll")
     assert {*read_status()["jobs"]} == {"poll"}
     page = admin_client.get("/admin/runtime/heartbeat/").content.decode()
@@ -239,12 +240,12 @@ def test_the_end_of_a_pause_is_shown_as_no_job_and_nobody_can_forget_it(valkey_u
 
 def test_a_restore_starts_the_age_anew():
     now = read_database_time()
-    pauses.pause(parts=["delivery"], reason="a restore", username="", restored_to=now - 5 * DAY)
+    pauses.pause(parts=["delivery"], reason="a restore", by=Actor(""), restored_to=now - 5 * DAY)
     reconcile(lines=[])
     make_mail()
     let_pass(4 * DAY)
     assert swept() == {"pending": 1}
-    pauses.resume(parts=["delivery"], username="")
+    pauses.resume(parts=["delivery"], by=Actor(""))
     assert swept() == {"pending": 1}
 
 
@@ -474,7 +475,9 @@ def paid_and_cancelled() -> list[EmailNotification]:
 
 
 def run_resend(**filter: str) -> BulkJob:
-    job = start_job(action=RESEND.name, filter=filter, user=User.objects.create_superuser(str(new_id())))
+    job = start_job(
+        action=RESEND.name, filter=filter, user=User.objects.create_superuser(str(new_id())), by=Actor("x")
+    )
     run_bulk_jobs()
     job.refresh_from_db()
     return job
@@ -504,7 +507,7 @@ def test_ticked_ones_are_treated_alike_and_one_that_is_chosen_alone_is_resent(
 
 def test_the_command_to_resend_all_dead_letters_leaves_out_what_is_overtaken(paid_and_cancelled):
     with transaction.atomic():
-        assert resend_dead_letters() == (2, 1)
+        assert resend_dead_letters(by=Actor("x")) == (2, 1)
 
 
 def test_one_that_failed_and_will_be_discarded_at_its_next_attempt_is_not_resent_among_many():

@@ -8,14 +8,13 @@ from collections import Counter
 import psycopg
 import pytest
 from axes.models import AccessAttempt
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.auth.models import User
 from django.db import connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from notifications.models import ProviderTest
 from retention.partitions.locks import OWNER_DATABASE
+from runtime.models import AuditRow
 from tests.kit.months import dsn
 from tests.kit.words import (
     ApiToken,
@@ -27,6 +26,7 @@ from tests.kit.words import (
     new_id,
     purge,
 )
+from web.proxies import mask_address
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 
@@ -106,13 +106,27 @@ def test_keeps_ended_jobs_for_90_days_and_unfinished_ones_for_ever():
 
 def test_keeps_the_audit_log_as_long_as_archives(settings):
     settings.ARCHIVE_YEARS = 2
-    user = User.objects.create(username="ann")
     for days in (729, 733):
-        LogEntry.objects.create(
-            user=user, object_repr=str(days), action_flag=CHANGE, action_time=ago(days=days)
-        )
-    assert run()["django_admin_log"] == 1
-    assert LogEntry.objects.get().object_repr == "729"
+        AuditRow.objects.create(kind="email", who="ann", act=str(days), at=ago(days=days))
+    assert run()["audit_rows"] == 1
+    assert AuditRow.objects.get().act == "729"
+
+
+@pytest.mark.parametrize(
+    ("address", "kept"),
+    [
+        ("203.0.113.9", "203.0.113.0/24"),
+        ("2001:db8:1:2::3", "2001:db8:1::/48"),
+        ("203.0.113.0/24", "203.0.113.0/24"),
+        ("", ""),
+    ],
+)
+def test_shortens_an_address_of_the_audit_after_90_days(address, kept):
+    for days in (89, 91):
+        AuditRow.objects.create(kind="email", who="ann", act=str(days), at=ago(days=days), address=address)
+    assert run()["audit_rows"] == (address != kept)
+    assert dict(AuditRow.objects.values_list("act", "address")) == {"89": address, "91": kept}
+    assert kept == mask_address(address) or "/" in address
 
 
 def test_keeps_the_newest_ten_thousand_wrong_passwords_of_30_days():

@@ -118,20 +118,29 @@ def privileges() -> dict[str, tuple[bool, ...]]:
 
 
 @pytest.mark.django_db(databases=["default"])
-def test_the_apps_role_writes_no_table_that_tells_the_owner_what_to_do():
+def test_the_apps_role_writes_no_table_that_tells_the_owner_what_to_do_and_takes_no_act_back():
     rows, read_only = (True, True, True, True), (True, False, False, False)
     owners = {"detached_partitions": read_only, "django_migrations": read_only}
+    owners["audit_rows"] = (True, True, False, False)
     sql = (PROJECT / "docker" / "app_role.sql").read_text()
     revoke = importlib.import_module("retention.migrations.0001_initial_2").REVOKE
+    restrict = importlib.import_module("runtime.migrations.0002_audit_rows").RESTRICT
     with connection.cursor() as cursor:
         cursor.execute(sql)
         cursor.execute(sql)  # it may run again
         try:
             assert {name: may for name, may in privileges().items() if may != rows} == owners
             cursor.execute(
-                "GRANT ALL ON detached_partitions, django_migrations TO orderpost_app"
+                "GRANT ALL ON detached_partitions, django_migrations, audit_rows TO orderpost_app"
             )  # as the defaults
             cursor.execute(revoke)
+            cursor.execute(restrict)
             assert {name: may for name, may in privileges().items() if may != rows} == owners
+            cursor.execute(
+                "SELECT array_agg(attname::text ORDER BY 1) FROM pg_attribute"
+                " WHERE attrelid = 'audit_rows'::regclass AND attnum > 0"
+                " AND has_column_privilege('orderpost_app', attrelid, attnum, 'UPDATE')"
+            )
+            assert cursor.fetchone() == (["address", "reason"],)
         finally:
             cursor.execute("DROP OWNED BY orderpost_app; DROP ROLE orderpost_app")

@@ -78,6 +78,17 @@
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
   document.cookie = `zone=${zone}; Path=${root}; Max-Age=31536000; SameSite=Lax${secure}`;
 
+  // An open filter closes as a menu does.
+  document.addEventListener("click", (event) => {
+    for (const open of all("details.pick[open]")) if (!open.contains(event.target)) open.open = false;
+  });
+  document.addEventListener("keydown", (event) => {
+    const open = event.key === "Escape" && document.querySelector("details.pick[open]");
+    if (!open) return;
+    open.open = false;
+    open.querySelector("summary").focus();
+  });
+
   // A page that answered a post is at another address, where a reload would post again.
   const posted = document.querySelector("[data-page-url]");
   if (posted) history.replaceState(null, "", posted.dataset.pageUrl);
