@@ -17,6 +17,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client, RequestFactory, TestCase
 from django.urls import NoReverseMatch, reverse
 
+from runtime.models import AuditRow
 from web.login.passwords import usable_page
 
 PASSWORD = "right horse battery"
@@ -195,7 +196,9 @@ class TestReset:
         assert opens(client)
         out = StringIO()
         call_command("factors", "reset", "ann", stdout=out)
-        assert "had 1 second factor" in out.getvalue()
+        assert "had 1 second factor and" in out.getvalue()
+        act = AuditRow.objects.get(act="Second factors reset.")
+        assert (act.subject, act.who.endswith("(command)")) == ("ann", True)
         assert not opens(client) and not Authenticator.objects.exists()
         log_in(client)
         assert client.get(PAGE).headers["Location"] == FACTORS

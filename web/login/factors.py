@@ -24,6 +24,9 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest
 
+from runtime.audit import Actor, record
+from runtime.models import AuditRow
+from web.actors import user_actor
 from web.login.sessions import FACTORS, MUST_SET_UP, end_sessions, has_factor, needs_factor
 
 #: What fido2 raises for JSON that is no answer of a passkey.
@@ -53,7 +56,7 @@ def _cipher() -> Fernet:
     return Fernet(base64.urlsafe_b64encode(digest))
 
 
-class _Counted:
+class _CountedForm:
     """Refuses codes during a pause, and counts a wrong one."""
 
     user: Any
@@ -71,7 +74,7 @@ class _Counted:
             raise ValidationError(_WRONG) from error
 
 
-class CodeForm(_Counted, AuthenticateForm):  # type: ignore[misc]
+class CodeForm(_CountedForm, AuthenticateForm):  # type: ignore[misc]
     """Takes a code of an app once, in all processes, or a recovery code."""
 
     def clean_code(self) -> str:
@@ -99,27 +102,40 @@ def _use_once(authenticator: Any, code: str) -> None:
         row.save(update_fields=["data"])
 
 
-class PasskeyForm(_Counted, AuthenticateWebAuthnForm):  # type: ignore[misc]
+class PasskeyForm(_CountedForm, AuthenticateWebAuthnForm):  # type: ignore[misc]
     def clean_credential(self) -> Any:
         return self.count(super().clean_credential)
 
 
-def reset_factors(user: Any) -> int:
+def reset_factors(user: Any, *, by: Actor) -> int:
     """Take the second factors of a user away, and end the user's sessions. Return the number of factors."""
     with transaction.atomic():
+        _record(user, "Second factors reset.", by=by)
         factors = int(Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).count())
         Authenticator.objects.filter(user_id=user.pk).delete()
         end_sessions(user.pk)
     return factors
 
 
-def _changed(sender: Any, request: HttpRequest, user: Any, authenticator: Any, **_: Any) -> None:
+def _changed(sender: Any, request: HttpRequest, user: Any, authenticator: Any, **kwargs: Any) -> None:
     """End the other sessions of a user whose factors changed."""
     if authenticator.type not in FACTORS:
         return
+    is_new = kwargs["signal"] is authenticator_added
+    with transaction.atomic():
+        act = f"Second factor {'added' if is_new else 'removed'}: {authenticator.type}."
+        _record(user, act, by=user_actor(request))
     end_sessions(user.pk, but=request.session.session_key)
     if needs_factor(user) and not has_factor(user):
         request.session[MUST_SET_UP] = True
+
+
+def _record(user: Any, act: str, *, by: Actor) -> None:
+    name = user.get_username()
+    row = AuditRow(
+        kind=AuditRow.Kind.SETUP, act=act, subject_type="auth.user", subject_id=str(user.pk), subject=name
+    )
+    record(row, by=by)
 
 
 authenticator_added.connect(_changed, dispatch_uid="factor added")

@@ -146,7 +146,7 @@ class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         if not secrets.compare_digest(str(claims["nonce"]), str(state["nonce"])):
             raise OAuth2Error("the nonce is of another login")
         try:
-            user = admit(sociallogin.account, claims)
+            user = admit(sociallogin.account, claims, request=request)
             if state["process"] == AuthProcess.REDIRECT and request.user != user:
                 raise NoEntry("Another person is logged in at your provider now.")
         except NoEntry as error:

@@ -11,7 +11,11 @@ from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
+from django.http import HttpRequest
 
+from runtime.audit import record
+from runtime.models import AuditRow
+from web.actors import unknown_actor
 from web.login.binding import bind
 from web.login.sessions import end_sessions
 
@@ -53,7 +57,7 @@ def read_rights(claims: Mapping[str, Any]) -> MappedRights:
     return MappedRights(sorted({group for group, _ in entries}), list(entries[0][1]))
 
 
-def admit(account: Any, claims: Mapping[str, Any]) -> User:
+def admit(account: Any, claims: Mapping[str, Any], *, request: HttpRequest) -> User:
     """Give the person of an account the rights of the claims, and make the user at the first login.
 
     Raise `NoEntry` if there are none. Then a user who exists has no rights and no session from now on.
@@ -69,17 +73,29 @@ def admit(account: Any, claims: Mapping[str, Any]) -> User:
     except NoEntry:
         if user is not None:
             with transaction.atomic():
-                _set_rights(user, groups=[], shops=[])
+                _set_rights(user, groups=[], shops=[], request=request)
                 end_sessions(user.pk)
         raise
     with transaction.atomic():
         user = user or _make_user(account, claims)
-        _set_rights(user, groups=groups, shops=rights.shops)
+        _set_rights(user, groups=groups, shops=rights.shops, request=request)
     return user
 
 
-def _set_rights(user: User, *, groups: Sequence[Group], shops: Sequence[str]) -> None:
+def _set_rights(user: User, *, groups: Sequence[Group], shops: Sequence[str], request: HttpRequest) -> None:
     """Replace all rights of a user. Nothing in a claim gives more than groups."""
+    names = sorted(group.name for group in groups)
+    had = sorted(user.groups.values_list("name", flat=True))
+    if names != had:
+        row = AuditRow(
+            kind=AuditRow.Kind.SETUP,
+            act="Groups by OpenID Connect.",
+            subject_type="auth.user",
+            subject_id=str(user.pk),
+            subject=user.username,
+            changes={"groups": [", ".join(had), ", ".join(names)]},
+        )
+        record(row, by=unknown_actor(user.username, request))
     user.groups.set(groups)
     user.user_permissions.clear()
     bind(user, shops)

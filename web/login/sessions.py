@@ -6,7 +6,6 @@ A refresh of a page is no click. The time of a click is written at most once a m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from allauth.mfa.models import Authenticator
@@ -20,6 +19,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpRespons
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import urlencode
 
 LONGEST_SECONDS = 12 * 3600
@@ -40,7 +40,8 @@ FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
 
 def has_factor(user: Any) -> bool:
     """Return whether a user has an app or a passkey."""
-    return bool(Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).exists())
+    rows = Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS)
+    return bool(rows.exists())
 
 
 def is_refresh(request: HttpRequest) -> bool:
@@ -56,14 +57,8 @@ def is_over(session: Any, *, now: float) -> bool:
     return now - login_at > LONGEST_SECONDS or now - click_at > IDLE_SECONDS
 
 
-class SessionGuard:
-    """Middleware that ends sessions, renews those of OpenID Connect, and leads to the set-up of a factor."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self._get_response(request)
+class SessionGuard(MiddlewareMixin):
+    """Ends sessions, renews those of OpenID Connect, and leads to the set-up of a factor."""
 
     def process_view(self, request: HttpRequest, *_: Any) -> HttpResponseBase | None:
         """Answer instead of the view if the user may not use it now. Forged posts were refused before."""
@@ -139,6 +134,7 @@ def needs_factor(user: Any) -> bool:
 def begin_session(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
     """Write the times of a login into its session, and whether the user sets a factor up first."""
     session = request.session
+    session.cycle_key()  # Django keeps the key if the same user logs in again
     session.set_expiry(None)
     session[LOGIN_AT] = session[CLICK_AT] = int(time.time())
     session.pop(MUST_SET_UP, None)

@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from runtime.audit import command_actor
 from web.login.factors import reset_factors
 
 
@@ -25,5 +26,6 @@ class Command(BaseCommand):
         user = get_user_model().objects.filter(username=name).first()
         if user is None:
             raise CommandError(f"No user has the name {name}.")
-        count = reset_factors(user)
-        self.stdout.write(f"{name} had {count} second factors and has none now. All sessions have ended.")
+        count = reset_factors(user, by=command_actor())
+        said = f"{name} had {count} second factor{'s' * (count != 1)} and has none now."
+        self.stdout.write(f"{said} All sessions have ended.")
