@@ -331,7 +331,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "web.login.sessions.SessionGuard",
+    "web.login.sessions.guard_session",
     "axes.middleware.AxesMiddleware",
     "web.admin.zones.in_zone_of_browser",
     "config.pages.remember_inner",

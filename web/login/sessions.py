@@ -6,6 +6,7 @@ A refresh of a page is no click. The time of a click is written at most once a m
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from allauth.mfa.models import Authenticator
@@ -16,10 +17,10 @@ from django.contrib.auth.views import redirect_to_login
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.middleware.csrf import CsrfViewMiddleware
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import urlencode
 
 LONGEST_SECONDS = 12 * 3600
@@ -57,30 +58,37 @@ def is_over(session: Any, *, now: float) -> bool:
     return now - login_at > LONGEST_SECONDS or now - click_at > IDLE_SECONDS
 
 
-class SessionGuard(MiddlewareMixin):
-    """Ends sessions, renews those of OpenID Connect, and leads to the set-up of a factor."""
+def guard_session(
+    get_response: Callable[[HttpRequest], HttpResponseBase],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Make the middleware of pages. As a `process_view`, Django would call it for the API, too."""
 
-    def process_view(self, request: HttpRequest, *_: Any) -> HttpResponseBase | None:
-        """Answer instead of the view if the user may not use it now. Forged posts were refused before."""
-        if not request.path_info.startswith(PAGES) or SESSION_KEY not in request.session:
-            return None
-        session, now, path = request.session, time.time(), request.path
-        if is_over(session, now=now):
-            logout(request)
-            if path in (reverse("admin:login"), reverse("admin:logout")):
-                return None
-            return redirect_to_login(_page(request), reverse("admin:login"))
-        if not is_refresh(request) and now - session[CLICK_AT] > WRITE_SECONDS:
-            session[CLICK_AT] = int(now)
-        if path == reverse("admin:logout") or path.startswith(reverse("admin:login")):
-            return None
-        if session.get(MUST_SET_UP) and not path.startswith(reverse("mfa_index")):
-            if not has_factor(request.user):
-                return HttpResponseRedirect(reverse("mfa_index"))
-            del session[MUST_SET_UP]
-        if RENEWED_AT in session and now - session[RENEWED_AT] > RENEW_SECONDS:
-            return _renew(request)
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        return _answer_first(request) or get_response(request)
+
+    return answer
+
+
+def _answer_first(request: HttpRequest) -> HttpResponseBase | None:
+    """Answer instead of the page if the user may not use it now."""
+    session, now, path = request.session, time.time(), request.path
+    # The page of the login needs no database.
+    if not path.startswith(PAGES) or path.startswith((reverse("admin:login"), reverse("admin:logout"))):
         return None
+    if SESSION_KEY not in session:
+        return None
+    if is_over(session, now=now):
+        logout(request)
+        return redirect_to_login(_page(request), reverse("admin:login"))
+    if not is_refresh(request) and now - session[CLICK_AT] > WRITE_SECONDS:
+        session[CLICK_AT] = int(now)
+    if session.get(MUST_SET_UP) and not path.startswith(reverse("mfa_index")):
+        if not has_factor(request.user):
+            return HttpResponseRedirect(reverse("mfa_index"))
+        del session[MUST_SET_UP]
+    if RENEWED_AT in session and now - session[RENEWED_AT] > RENEW_SECONDS:
+        return _renew(request)
+    return None
 
 
 def renewal_url(page: str) -> str:
@@ -93,6 +101,10 @@ def _renew(request: HttpRequest) -> HttpResponseBase:
         if is_refresh(request):
             return HttpResponse("Open the page again to renew the session.", status=401)
         return HttpResponseRedirect(renewal_url(_page(request)))
+    # Only after this middleware, Django would refuse a forged post, whose fields nobody may send on.
+    csrf = CsrfViewMiddleware(lambda _: HttpResponse())
+    if refusal := csrf.process_view(request, None, (), {}):
+        return refusal
     fields = [
         (name, value)
         for name, values in request.POST.lists()
