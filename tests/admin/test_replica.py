@@ -55,7 +55,8 @@ PAGES = [
     *("/admin/notifications/emailnotification/", "/admin/notifications/emailnotification/csv/"),
     *("/admin/events/domainevent/", "/admin/runtime/bulkjob/", "/admin/runtime/auditrow/"),
 ]
-OF_USERS = ("auth_", "django_session", "django_content_type", "django_admin_log")
+#: What the primary is asked: who the user is, and the row of the audit in its transaction.
+OF_USERS = ("auth_", "django_session", "django_content_type", "audit_rows", "BEGIN", "COMMIT")
 
 
 @pytest.mark.parametrize("path", PAGES)
