@@ -9,7 +9,9 @@ import pytest
 from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
+from environs import ValidationError
 
+from config.validation import issuer, parse_group_map
 from tests.kit.openid import (
     CLIENT_ID,
     LOGIN,
@@ -61,6 +63,29 @@ def test_claims_without_rights_say_why(settings, claims, said):
     settings.OIDC_GROUPS_CLAIM, settings.OIDC_GROUP_MAP = "groups", MAP
     with pytest.raises(NoEntry, match=said):
         read_rights(claims)
+
+
+def test_claims_with_several_groups_of_one_binding_give_them_all(settings):
+    settings.OIDC_GROUPS_CLAIM, settings.OIDC_GROUP_MAP = "groups", MAP
+    rights = read_rights({"groups": ["shop-texts", "others", "shop-support"]})
+    assert rights == (["editor", "support"], ["coffee", "tea"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["support", "=support", "a=", "a=@tea", "a=support@", "a=support@tea+", "a=support@*+tea", "a=x,a=y"],
+)
+def test_a_map_that_is_none_is_refused(text):
+    with pytest.raises(ValidationError, match="OIDC_GROUP_MAP"):
+        parse_group_map("OIDC_GROUP_MAP", text)
+
+
+@pytest.mark.parametrize("value", ["login.example.com", "http://login.example.com", "https://a.example/?x=1"])
+def test_an_issuer_is_an_address_over_tls(value):
+    with pytest.raises(ValidationError):
+        issuer(value)
+    issuer("https://login.example.com/realms/shop")
+    issuer("")
 
 
 class TestLogin:
