@@ -341,6 +341,7 @@ MIDDLEWARE = [
 # no row, so nobody can fill the table or make a pause longer.
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
+    "web.admin.rights.BindingBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
 AXES_HANDLER = "web.admin.logins.LoginFailures"
@@ -359,7 +360,8 @@ AXES_VERBOSE = False
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        # A platform's folder has the templates of its steps: woocommerce/webhook.html.
+        "DIRS": [BASE_DIR / "templates", BASE_DIR / "shop_connections"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

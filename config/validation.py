@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from environs import ValidationError, validate
 
 from runtime.addresses import NotAnAddress, read_address
+from runtime.names import Reserved, refuse_reserved
 
 positive = validate.Range(min=0, min_inclusive=False)
 at_least_one = validate.Range(min=1)
@@ -61,6 +62,10 @@ def names_of_systems(values: Sequence[str]) -> None:
     """Accept names that fit the column `orders.source`, and that an event can carry: parts of a URI."""
     if wrong := [value for value in values if not 0 < len(value) <= 100]:
         raise ValidationError(f"A name has 1 to 100 characters, not {len(wrong[0])}.")
+    try:
+        refuse_reserved(values)
+    except Reserved as error:
+        raise ValidationError(str(error)) from error
     for value in values:
         if not _NAME_OF_SYSTEM.fullmatch(value):
             right = "-".join(re.findall(r"\w+", value.lower())) or "my-shop"

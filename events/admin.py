@@ -28,6 +28,7 @@ from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, TriageAdmin, p
 from web.admin.jobs import start_for_list
 from web.admin.menu import MenuItem
 from web.admin.period import PeriodFilter
+from web.admin.rights import require_unbound, shops_of
 from web.admin.search import SHOWN, Hit, Term, searches
 
 MOST_AT_ONCE = 5000
@@ -185,9 +186,10 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
         ]
 
     def refused_view(self, request: HttpRequest) -> HttpResponse:
-        """List what was refused over HTTP, the latest first. Nothing of it was stored."""
+        """List what was refused over HTTP, the latest first. Nothing of it was stored, nor whose it was."""
         if not self.has_view_permission(request):
             raise PermissionDenied
+        require_unbound(request)
         lines = [
             (row, show_time(row.first_at), show_time(row.last_at))
             for row in RefusedEvent.objects.order_by("-last_at", "id")[:MOST]
@@ -199,7 +201,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
         """Replay or discard one dead letter, and return to its page."""
         if request.method != "POST" or not self.has_resolve_permission(request):
             raise PermissionDenied
-        queryset = InboundDeadLetter.objects.filter(id=id)
+        queryset = self.get_queryset(request).filter(id=id)
         if "discard" in request.POST:
             _resolve(self, request, queryset, InboundDeadLetter.objects.discard, "Discarded")
         else:
@@ -316,7 +318,8 @@ def events(request: HttpRequest, term: Term) -> Iterator[Hit]:
             state = "published" if event.published_at else ""
             yield Hit(f"event {event.id}", "event", str(event), url, at=event.created_at, state=state)
     if request.user.has_perm("events.view_inbounddeadletter"):
-        for letter in InboundDeadLetter.objects.filter(event_id=id).order_by("-id")[:SHOWN]:
+        letters = shops_of(request).only(InboundDeadLetter.objects.filter(event_id=id))
+        for letter in letters.order_by("-id")[:SHOWN]:
             url = reverse("admin:events_inbounddeadletter_change", args=[letter.id])
             key, kind = f"inbound {letter.id}", "inbound dead letter"
             yield Hit(key, kind, str(letter), url, at=letter.failed_at, state=letter.error[:80])

@@ -9,6 +9,7 @@ class EventsConfig(AppConfig):
         "viewer": ["events.view_domainevent", "events.view_inbounddeadletter"],
         "operator": ["events.resolve_domainevent", "events.resolve_inbounddeadletter"],
     }
+    shop_rights = ("events.view_inbounddeadletter", "events.resolve_inbounddeadletter")
 
     def ready(self) -> None:
         """Let web processes write what they refused. Refuse to start with wrong KAFKA_OPTIONS."""

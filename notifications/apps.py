@@ -12,6 +12,10 @@ class NotificationsConfig(AppConfig):
             "notifications.view_mailprofile",
         ],
         "support": [
+            "notifications.view_emailnotification",
+            "notifications.view_emailtext",
+            "notifications.view_suppression",
+            "notifications.view_mailprofile",
             "notifications.resend_emailnotification",
             "notifications.discard_emailnotification",
             "notifications.copy_emailnotification",
@@ -19,6 +23,8 @@ class NotificationsConfig(AppConfig):
             "notifications.lift_suppression",
         ],
         "operator": [
+            "notifications.resend_hopeless",
+            "notifications.lift_complaint",
             "notifications.force_provider",
             "notifications.add_mailprofile",
             "notifications.change_mailprofile",
@@ -26,6 +32,20 @@ class NotificationsConfig(AppConfig):
         ],
         "editor": ["notifications.edit_texts"],
     }
+    shop_rights = (
+        "notifications.view_emailnotification",
+        "notifications.resend_emailnotification",
+        "notifications.resend_hopeless",
+        "notifications.discard_emailnotification",
+        "notifications.copy_emailnotification",
+        "notifications.view_emailtext",
+        "notifications.edit_texts",
+        "notifications.view_suppression",
+        "notifications.view_mailprofile",
+        "notifications.add_mailprofile",
+        "notifications.change_mailprofile",
+        "notifications.delete_mailprofile",
+    )
 
     def ready(self) -> None:
         from django.conf import settings

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 
+from notifications.content.profiles import EXAMPLE_SHOP
 from notifications.providers.registry import declarations
 from runtime.conditions import PRODUCTION
 
 #: Domains that nobody owns (RFC 2606). No provider verifies a sender in them.
 _EXAMPLE_DOMAINS = ("example.com", "example.net", "example.org")
-_EXAMPLE_SHOP = "Example Shop"
 
 
 @register(Tags.security, deploy=True)
@@ -62,7 +62,7 @@ def check_examples(**_: Any) -> list[CheckMessage]:
     }
     names = [name for name, domain in domains.items() if _is_example(domain)]
     names += [
-        name for name in ("SHOP_NAME", "SHOP_ADDRESS") if getattr(settings, name).startswith(_EXAMPLE_SHOP)
+        name for name in ("SHOP_NAME", "SHOP_ADDRESS") if getattr(settings, name).startswith(EXAMPLE_SHOP)
     ]
     return [
         Warning(

@@ -11,6 +11,7 @@ from django.db.models.expressions import RawSQL
 
 from notifications.models import EmailNotification
 from notifications.states.transitions import TRIED
+from runtime.binding import UNBOUND, Binding
 
 #: The groups are of so many dead letters, the newest ones.
 COUNT_LIMIT = 10_000
@@ -44,17 +45,21 @@ def cause_of_row() -> RawSQL:
     return RawSQL(_CAUSE, [], output_field=CharField())  # noqa: S611 - only constants
 
 
-def dead_causes() -> list[FailureCause]:
-    """Return the causes of the newest `COUNT_LIMIT` dead letters, the most frequent first."""
+def dead_causes(shops: Binding = UNBOUND) -> list[FailureCause]:
+    """Return the causes of the shops' newest `COUNT_LIMIT` dead letters, the most frequent first."""
+    is_theirs, values = (
+        ("", []) if shops.sources is None else (" AND source = ANY(%s)", [sorted(shops.sources)])
+    )
     with connections[EmailNotification.objects.db].cursor() as cursor:
         cursor.execute(
             f"""
             SELECT cause, count(*), (array_agg(id ORDER BY id))[1], (array_agg(id ORDER BY id DESC))[1]
             FROM (
                 SELECT id, {_CAUSE} AS cause FROM email_notifications
-                WHERE status = 'dead_lettered' ORDER BY id DESC LIMIT {COUNT_LIMIT}
+                WHERE status = 'dead_lettered'{is_theirs} ORDER BY id DESC LIMIT {COUNT_LIMIT}
             ) AS dead
             GROUP BY cause ORDER BY count(*) DESC, cause
-            """  # noqa: S608 - only constants are inserted
+            """,  # noqa: S608 - only constants are inserted
+            values,
         )
         return [FailureCause(*row) for row in cursor.fetchall()]

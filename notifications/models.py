@@ -26,6 +26,7 @@ from notifications.states.transitions import (
     Status,
 )
 from retention.partitioned import Partitioned
+from runtime.binding import by_source
 from runtime.database.beginnings import any_case
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
@@ -264,6 +265,8 @@ class EmailNotification(Partitioned):
     bounced_at = models.DateTimeField(null=True, editable=False)
     complained_at = models.DateTimeField(null=True, editable=False)
 
+    in_shops = staticmethod(by_source)
+
     objects = EmailNotificationQuerySet.as_manager()
 
     class Meta:
@@ -291,6 +294,17 @@ class EmailNotification(Partitioned):
             ),
             # an order's notifications (API, admin), and the earlier and later ones of one (turns.py)
             models.Index(fields=["order", "order_version"], name="emailnotification_order"),
+            # a shop's e-mails, newest first: for who is bound to it, and the filter by shop
+            models.Index(
+                F("source"), F("id").desc(), name="emailnotification_source", condition=~Q(source="")
+            ),
+            # a shop's dead letters, and their causes
+            models.Index(
+                F("source"),
+                F("id").desc(),
+                name="emailnotification_source_dead",
+                condition=Q(status=Status.DEAD_LETTERED) & ~Q(source=""),
+            ),
             # the admin's search box
             HashIndex(fields=["correlation_id"], name="emailnotification_correlated"),
             HashIndex(
@@ -325,6 +339,7 @@ class EmailNotification(Partitioned):
         ]
         permissions = [
             ("resend_emailnotification", "Can resend e-mails"),
+            ("resend_hopeless", "Can resend all e-mails of a cause that a resend does not remove"),
             ("discard_emailnotification", "Can give up e-mails"),
             ("copy_emailnotification", "Can send copies of e-mails"),
             ("force_provider", "Can force a provider open or closed"),
@@ -369,6 +384,8 @@ class MailProfile(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
+    in_shops = staticmethod(by_source)
+
     class Meta:
         db_table = "mail_profiles"
         ordering = ["source"]
@@ -395,7 +412,10 @@ class Suppression(models.Model):
     class Meta:
         db_table = "suppressions"
         default_permissions = ("view", "add")
-        permissions = [("lift_suppression", "Can lift suppressions")]
+        permissions = [
+            ("lift_suppression", "Can lift suppressions"),
+            ("lift_complaint", "Can lift suppressions after a complaint"),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(reason__in=["hard_bounce", "complaint", "manual"]),
@@ -405,6 +425,12 @@ class Suppression(models.Model):
 
     def __str__(self) -> str:
         return f"{self.address_hash[:12]}… ({self.reason})"
+
+    @staticmethod
+    def in_shops(sources: Collection[str]) -> Q:
+        """Return the condition of the suppressions that e-mails of these sources caused."""
+        emails = EmailNotification.objects.filter(source__in=sources)
+        return Q(notification_id__in=emails.values("id"))
 
 
 class ProviderTest(models.Model):
@@ -454,6 +480,11 @@ class EmailText(models.Model):
 
     def __str__(self) -> str:
         return text_name(source=self.source, event_type=self.event_type, locale=self.locale)
+
+    @staticmethod
+    def in_shops(sources: Collection[str]) -> Q:
+        """Return the condition of the texts of these sources, and of those for every shop, which they use."""
+        return Q(source__in=["", *sources])
 
 
 class EmailTextVersion(models.Model):

@@ -21,6 +21,8 @@ from notifications.models import OWN_ORDERS, MailProfile
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
 from runtime.addresses import NotAnAddress, read_address
+from runtime.binding import UNBOUND, Binding
+from runtime.names import Reserved, refuse_reserved
 from runtime.texts import name_invisible, one_line
 from runtime.time_zones import is_zone_name
 
@@ -90,6 +92,8 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
     """
 
     seen_at = forms.CharField(required=False, widget=forms.HiddenInput)
+    #: The shops for which the user may have a profile.
+    shops: Binding = UNBOUND
 
     class Meta:
         model = MailProfile
@@ -123,7 +127,8 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         if "source" in self.fields:  # not for a user who may only view
             # A profile keeps its source, also one that is no longer in ORDER_SOURCES.
             sources = dict.fromkeys(filter(None, (self.instance.source, *order_sources())))
-            self.fields["source"].widget.choices = [("", OWN_ORDERS), *((name, name) for name in sources)]
+            choices = [("", OWN_ORDERS), *((name, name) for name in sources)]
+            self.fields["source"].widget.choices = [each for each in choices if self.shops.has(each[0])]
 
     def clean_seen_at(self) -> str:
         seen_at = str(self.cleaned_data["seen_at"])
@@ -133,6 +138,12 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
 
     def clean_source(self) -> str:
         source = str(self.cleaned_data["source"])
+        if not self.shops.has(source):
+            raise forms.ValidationError(f"You are bound to {self.shops}.")
+        try:
+            refuse_reserved([source])
+        except Reserved as error:
+            raise forms.ValidationError(str(error)) from error
         if source and source != self.instance.source and source not in order_sources():
             sources = ", ".join(order_sources()) or "it has none"
             raise forms.ValidationError(f"This is not one of ORDER_SOURCES ({sources}).")

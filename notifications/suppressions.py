@@ -15,6 +15,9 @@ from notifications.models import EmailNotification, Suppression
 from notifications.states.claimed import Claimed
 from runtime.personal_data import ERASED_ADDRESS, address_hash
 
+#: The reason that a shop reads of a suppression that another shop's e-mail caused.
+ELSEWHERE = "another shop must not write to it"
+
 
 class SuppressionReason(NamedTuple):
     """Why to suppress an address, and the e-mail that gave the reason."""
@@ -53,13 +56,28 @@ def suppress_refused(changes: Iterable[EmailChange]) -> None:
 
 
 def suppressed_among(emails: Sequence[EmailNotification | Claimed]) -> Mapping[uuid.UUID, str]:
-    """Return the reasons of those e-mails whose address is suppressed or erased, in one statement."""
+    """Return the reasons of those e-mails whose address is suppressed or erased.
+
+    A shop's users read the reason. If an e-mail of another shop caused the suppression, it says no more. It
+    takes one statement, and another one if an e-mail caused a suppression of these addresses.
+    """
     hashes = {email.id: address_hash(email.recipient_email) for email in emails}
     rows = Suppression.objects.filter(address_hash__in=set(hashes.values()))
-    reasons = dict(rows.values_list("address_hash", "reason"))
-    suppressed = {
-        id: Suppression.Reason(reasons[hash]).label for id, hash in hashes.items() if hash in reasons
-    }
+    by_hash = {row.address_hash: row for row in rows}
+    hits = {id: by_hash[hash] for id, hash in hashes.items() if hash in by_hash}
+    causes = {row.notification_id for row in hits.values() if row.notification_id}
+    read = (
+        EmailNotification.objects.filter(id__in=[*hits, *causes])
+        if causes
+        else EmailNotification.objects.none()
+    )
+    sources = dict(read.values_list("id", "source"))
+
+    def reason(id: uuid.UUID, row: Suppression) -> str:
+        is_elsewhere = row.notification_id and sources.get(row.notification_id) != sources.get(id)
+        return ELSEWHERE if is_elsewhere else row.get_reason_display()
+
+    suppressed = {id: reason(id, row) for id, row in hits.items()}
     erased = {email.id: "its data was erased" for email in emails if email.recipient_email == ERASED_ADDRESS}
     return suppressed | erased
 

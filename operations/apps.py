@@ -19,7 +19,7 @@ from operations.former_migrations import refuse_former_database
 #: `AppConfig.roles` lists the permissions of a group beyond those. docs/guides/admin.md has a table of them.
 ROLES = {
     "viewer": (),
-    "support": ("viewer",),
+    "support": (),
     "operator": ("viewer", "support"),
     "editor": ("viewer",),
 }
@@ -67,7 +67,7 @@ class SiteConfig(admin_apps.AdminConfig):
 class OperationsConfig(AppConfig):
     name = "operations"
     default = True
-    roles = {"viewer": ["admin.view_logentry"]}
+    roles = {"viewer": ["admin.view_logentry"], "support": ["admin.view_logentry"]}
 
     def ready(self) -> None:
         """Refuse a former database, create the groups after every migrate, and import the declarations."""

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.core.checks import Error as CheckError
-from django.db import Error
+from django.db import DEFAULT_DB_ALIAS, Error, connections
 
 from outbox import cdc
 from runtime.conditions import PRODUCTION
+from runtime.names import RESERVED
 
 #: The setting of each database, in the order in which one falls back to another.
 _DATABASE_SETTINGS = {
@@ -59,6 +60,39 @@ def check_variables_before_migrating(
 ) -> list[CheckMessage]:
     """Do the same for `migrate`, which begins each deployment. Only that command names databases."""
     return check_variables() if databases else []
+
+
+#: The tables with names of shops, and their columns.
+_NAMES = (
+    ("a connection", "shop_connections", "source"),
+    ("a mail profile", "mail_profiles", "source"),
+    ("an API token", "api_tokens", "source"),
+)
+
+
+@register(Tags.database)
+def check_names_of_shops(*, databases: Collection[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Refuse to migrate, which begins each deployment, if a shop has the name of a word of bindings.
+
+    A release that allowed these names may have stored one. Settings are checked as they are read.
+    """
+    mistakes: list[CheckMessage] = []
+    if not databases:
+        return mistakes
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        existing = set(connections[DEFAULT_DB_ALIAS].introspection.table_names(cursor))
+        for what, table, column in _NAMES:
+            if table not in existing:
+                continue
+            cursor.execute(
+                f"SELECT DISTINCT {column} FROM {table} WHERE {column} = ANY(%s)",  # noqa: S608 - `_NAMES`
+                [sorted(RESERVED)],
+            )
+            for (name,) in cursor.fetchall():
+                hint = "Give its shop another name, and delete the row, before you deploy this release."
+                text = f"{what[0].upper()}{what[1:]} is named {name}, which is a word of bindings."
+                mistakes.append(CheckError(text, hint=hint, id="orderpost.E002"))
+    return mistakes
 
 
 def databases_without_tls(

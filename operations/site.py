@@ -10,24 +10,28 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections.abc import Mapping
 from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DataError, IntegrityError
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 from psycopg.errors import UniqueViolation
 
+from runtime.binding import UNBOUND
 from runtime.database.away import silence
 from runtime.faults import ServerTrouble
 from web.admin import reading
 from web.admin.acts import with_audit
+from web.admin.base import ListAdmin
 from web.admin.menu import GROUPS, MenuItem, Page
 from web.admin.page_limits import RETRY_SECONDS, Refused, limit_page
+from web.admin.rights import describe_missing, describe_refusal, shops_of
 from web.api.problems import away_page
 
 _NOT_A_VALUE = "The request has a value that cannot be stored or found, such as a NUL character."
@@ -52,16 +56,31 @@ def _checked_again(view: Any) -> Any:
 
 
 def _with_ids(view: Any) -> Any:
-    """Refuse ticked rows that are no ids of the page's table. Django raises ValueError for numbers."""
+    """Refuse ids in the address of rows of other shops, and ticked rows that are no ids of the page's table.
+
+    Django raises ValueError for numbers.
+    """
 
     @functools.wraps(view)
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if isinstance(page := getattr(view, "__self__", None), admin.ModelAdmin):
             for text in request.POST.getlist(ACTION_CHECKBOX_NAME):
                 page.opts.pk.to_python(text)
+            _require_rows(page, request, kwargs)
         return view(request, *args, **kwargs)
 
     return checked
+
+
+def _require_rows(page: admin.ModelAdmin[Any], request: HttpRequest, ids: Mapping[str, Any]) -> None:
+    """Raise `Http404` if a bound user asks for the row of another shop, whatever the view does with it."""
+    if shops_of(request).is_unbound:
+        return
+    for name, value in ids.items():
+        if name.endswith("id") and not (isinstance(page, ListAdmin) and page.has_row(request, name, value)):
+            if not page.has_view_permission(request):
+                raise PermissionDenied
+            raise Http404
 
 
 class Site(admin.AdminSite):
@@ -97,6 +116,8 @@ class Site(admin.AdminSite):
                 response = inner(request, *args, **kwargs)
             except Refused as refusal:
                 return self._wait_page(request, refusal)
+            except PermissionDenied as refusal:
+                return self._refused_page(request, str(refusal) or self._describe_refusal(request, view))
             except (DataError, ValidationError):
                 # No form of a page sends such a value: a NUL, or an id that is none.
                 return self._wait_page(request, Refused(_NOT_A_VALUE, status=400))
@@ -139,6 +160,18 @@ class Site(admin.AdminSite):
         headers = {"Retry-After": str(RETRY_SECONDS)} if refusal.status == 429 else {}
         return TemplateResponse(request, "admin/wait.html", context, status=refusal.status, headers=headers)
 
+    def _refused_page(self, request: HttpRequest, text: str) -> HttpResponse:
+        context = {**self.each_context(request), "title": "Not allowed", "text": text}
+        return TemplateResponse(request, "admin/wait.html", context, status=403)
+
+    def _describe_refusal(self, request: HttpRequest, view: Any) -> str:
+        """Name the permission to view the page if the user lacks it, else the one that was asked last."""
+        refusal = describe_refusal(request)
+        page = getattr(view, "__self__", None)
+        if isinstance(page, admin.ModelAdmin) and not page.has_view_permission(request):
+            return describe_missing(request, f"{page.opts.app_label}.view_{page.opts.model_name}")
+        return refusal
+
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         context = super().each_context(request)
         menu = self._menu(request) if context["has_permission"] else []
@@ -149,7 +182,9 @@ class Site(admin.AdminSite):
             )
         ]
         section = next((item for item in menu if item["here"]), None)
-        return context | {"menu": menu, "menu_groups": groups, "section": section}
+        shops = shops_of(request) if context["has_permission"] else UNBOUND
+        bound_to = "" if shops.is_unbound else str(shops)
+        return context | {"menu": menu, "menu_groups": groups, "section": section, "bound_to": bound_to}
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """Show tiles and charts. For `?part=1`, answer only with the part that the page refreshes."""
@@ -193,7 +228,7 @@ class Site(admin.AdminSite):
     def _menu(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return the links that the user may follow."""
         items = [MenuItem(0, "Overview", "index")]
-        items += [page.menu for page in self._pages() if request.user.has_perm(page.permission)]
+        items += [page.menu for page in self._pages() if page.may_view(request)]
         others: list[str] = []  # the URLs of the tables that the page "Set-up" lists
         for model, page in self._registry.items():
             if not page.has_view_permission(request):

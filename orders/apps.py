@@ -13,9 +13,10 @@ class OrdersConfig(AppConfig):
     scopes = ("orders:read", "orders:write", "events:write")
     roles = {
         "viewer": ["orders.view_order"],
-        "support": ["orders.correct_address", "orders.export_person"],
+        "support": ["orders.view_order", "orders.correct_address", "orders.export_person"],
         "operator": ["orders.erase_person"],
     }
+    shop_rights = ("orders.view_order", "orders.correct_address", "orders.export_person")
 
     def ready(self) -> None:
         """Register what the packages below do not know of orders, and check the declared events.
@@ -25,7 +26,6 @@ class OrdersConfig(AppConfig):
         """
         from events.consuming import handlers
         from events.schemas.schemas import register_schemas
-        from notifications.api.sources import register_order_ids
         from notifications.changes.turns import register_overtaken
         from notifications.content.sample_orders import register_samples
         from notifications.content.template_checks import check_templates
@@ -35,11 +35,12 @@ class OrdersConfig(AppConfig):
         from orders.models import Order
         from orders.subscriptions import NAME, PUBLISHED_TOPICS, order_of, subscribed
         from orders.topic_schemas import make_schemas
+        from runtime.binding import register_order_ids
         from runtime.jobs.work import BackgroundStep, register_work
 
         register_samples(samples_of)
         register_overtaken({event.name: event.overtaken_by for event in EVENTS.values()})
-        register_order_ids(lambda source: Order.objects.filter(source=source).values("id"))
+        register_order_ids(lambda sources: Order.objects.filter(source__in=sources).values("id"))
         handlers.register_subscription(
             handlers.Subscription(
                 name=NAME, read=subscribed, order_of=order_of, published_topics=PUBLISHED_TOPICS

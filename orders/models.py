@@ -13,6 +13,7 @@ from django.db import models
 from django.db.models import Exists, F, Q
 from django.db.models.functions import Now
 
+from runtime.binding import Binding, by_source
 from runtime.database.beginnings import any_case, beginning_with
 from runtime.database.ids import new_id
 
@@ -70,15 +71,19 @@ class OrderQuerySet(models.QuerySet["Order"]):
             return overdue.filter(Exists(shipped))
         return overdue
 
-    def named(self, name: str) -> list[uuid.UUID]:
-        """Return the ids of orders with this reference, or else of those whose reference begins with it.
+    def named(self, name: str, *, shops: Binding) -> list[uuid.UUID]:
+        """Return the ids of the shops' orders with this reference, or else of those that begin with it.
 
         Case and a `#` before the reference make no difference. Each beginning finds a limited number.
         """
         if not (name := name.lstrip("#")):
             return []
         hits = beginning_with(
-            [name, f"#{name}"], table="orders", column="reference", newest_first="created_at DESC, id DESC"
+            [name, f"#{name}"],
+            table="orders",
+            column="reference",
+            newest_first="created_at DESC, id DESC",
+            shops=shops,
         )
         exact = [id for id, reference in hits if reference.lstrip("#").upper() == name.upper()]
         return exact or [id for id, _ in hits]
@@ -151,6 +156,8 @@ class Order(models.Model):
     # The time of the oldest `UnexpectedPayment` that is not returned. Each answer shows it without another
     # statement.
     unexpected_payment_at = models.DateTimeField(null=True, editable=False)
+
+    in_shops = staticmethod(by_source)
 
     objects = OrderQuerySet.as_manager()
 

@@ -27,7 +27,7 @@ from notifications.provider_tests import (
     find_result,
     send_test,
 )
-from outbox.attention import PERMISSION  # declares tiles, too
+from outbox.attention import PERMISSION, may_view  # declares tiles, too
 from outbox.drain import gate
 from outbox.gate.gate import ProviderState
 from runtime.audit import record
@@ -39,6 +39,7 @@ from web.admin.acts import record_act
 from web.admin.base import pill, show_time
 from web.admin.menu import MenuItem, Page
 from web.admin.page_limits import limit_page
+from web.admin.rights import require_unbound
 from web.admin.tiles import RANGES, FrontPage, panel
 
 #: Seconds between two refreshes of the page while a test waits for the webhook.
@@ -52,6 +53,7 @@ def providers_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
     """
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
+    require_unbound(request)
     may_force = request.user.has_perm("notifications.force_provider")
     if request.method == "POST":
         if not may_force:
@@ -82,7 +84,7 @@ def providers_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
 PAGE = Page(
     route="providers/",
     menu=MenuItem(50, "Providers", "providers"),
-    permission=PERMISSION,
+    may_view=may_view,
     view=providers_view,
 )
 
@@ -141,7 +143,7 @@ def _pill_of(result: ProviderTestResult) -> SafeString:
 @panel(60)
 def providers(request: HttpRequest) -> SafeString:
     """Return the first page's table of the providers, for users who may view e-mails."""
-    if not request.user.has_perm(PERMISSION):
+    if not may_view(request):
         return SafeString("")
     context = {"providers": _with_history(request, [{"view": view} for view in gate().read_providers()])}
     return render_to_string("admin/outbox/_providers.html", context, request=request)

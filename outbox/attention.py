@@ -9,15 +9,21 @@ from django.urls import reverse
 
 from outbox.conditions import PROVIDERS, VALKEY, read_valkey
 from runtime.conditions import Facts, decide
+from web.admin.rights import shops_of
 from web.admin.tiles import Tile, attention, sentences
 
 PERMISSION = "notifications.view_emailnotification"
 
 
+def may_view(request: HttpRequest) -> bool:
+    """Return whether the user may see the providers, which send the e-mails of all shops."""
+    return request.user.has_perm(PERMISSION) and shops_of(request).is_unbound
+
+
 @attention(20)
 def breakers(request: HttpRequest) -> Iterator[Tile]:
     """Show the sentences of the breakers' conditions, or that all work."""
-    if not request.user.has_perm(PERMISSION):
+    if not may_view(request):
         return
     providers, trouble = read_valkey()
     active = decide(Facts({PROVIDERS: providers, VALKEY: trouble}))

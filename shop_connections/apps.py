@@ -11,12 +11,19 @@ class ConnectionsConfig(AppConfig):
     name, label = "shop_connections", "connections"  # the page's word, which permissions and addresses have
     roles = {
         "viewer": ["connections.view_shopconnection", "connections.view_connectionpost"],
+        "support": ["connections.view_shopconnection", "connections.view_connectionpost"],
         "operator": [
             "connections.add_shopconnection",
             "connections.change_shopconnection",
             "connections.retry_connectionpost",
         ],
     }
+    shop_rights = (
+        "connections.view_shopconnection",
+        "connections.change_shopconnection",
+        "connections.view_connectionpost",
+        "connections.retry_connectionpost",
+    )
 
     def ready(self) -> None:
         from notifications.connected import ConnectedShops, register_shops

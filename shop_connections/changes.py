@@ -111,7 +111,7 @@ def find_changes(
         return Differences(order)
     story = _Story(order, here, shop=shop, received_at=received_at, first_post_at=first_post_at)
     story.tell_all(goal)
-    changes, doubts = story.changes, list(order.doubts)
+    changes, doubts = story.changes, [*order.doubts, *story.left_to_shop]
     if len(changes) > most:
         told = f"All but the first {most} are" if most else "They are"
         doubts.append(
@@ -258,6 +258,8 @@ class _Story:
         self.status, refunded = _state_of(here) if here else ("", 0)
         self.refunded = min(refunded, self.total)
         self.changes: list[Change] = []
+        self.left_on: Mapping[str, str] = shop.left_on or {}
+        self.left_to_shop: list[str] = []  # a line for each e-mail that the shop sends in place of ours
         self.is_all_back = False  # all was refunded in the save that paid, and only the refund is told
         self.is_first = here is None or here.order.reported_at is None
         # An undated change of a known order is as old as its save. In a first post, also of an order that was
@@ -446,8 +448,8 @@ class _Story:
         event = "order.shipped"
         if parcel.is_delivered and not is_corrected:
             event = "order.delivered"
-        is_wanted = parcel.notify is not False and event not in self.order.silent
-        notify = notify and is_wanted and self._is_news(at, is_dated=left_at is not None)
+        is_told = parcel.notify is not False and self._is_told(event, at, is_dated=left_at is not None)
+        notify = notify and is_told
         self._add(
             Change(
                 event,
@@ -526,8 +528,19 @@ class _Story:
             return True
         return is_dated and self.live_at is not None and self.live_at <= at <= created_at + _OLDEST
 
+    def _is_told(self, event: str, at: dt.datetime, *, is_dated: bool) -> bool:
+        """Return whether we tell of a change. If the shop does, add the line that says so."""
+        if event in self.order.silent or not self._is_news(at, is_dated=is_dated):
+            return False
+        if (own := self.left_on.get(event)) is None:
+            return True
+        if event in settings.NOTIFY_ON and self.live_at is not None and at >= self.live_at:
+            self.left_to_shop.append(f"{event}: The shop sends its own e-mail, {own}, so ours is not sent.")
+        return False
+
     def _is_sent(self, event: str, at: dt.datetime, *, is_dated: bool) -> bool:
-        is_chosen = event in settings.NOTIFY_ON and event not in self.order.silent
+        is_silent = event in self.order.silent or event in self.left_on
+        is_chosen = event in settings.NOTIFY_ON and not is_silent
         is_of_shop = self.live_at is not None and at < self.live_at
         return is_chosen and not is_of_shop and self._is_news(at, is_dated=is_dated)
 
@@ -542,7 +555,7 @@ class _Story:
     ) -> None:
         """Add a change, at a time of the shop or undated. Leave history to the correction."""
         is_dated, at = at is not None, at or self.changed_at
-        if event not in self.order.silent and self._is_news(at, is_dated=is_dated):
+        if self._is_told(event, at, is_dated=is_dated):
             refunded = self.refunded if refunded is None else refunded
             self._add(Change(event, status, refunded, at, details=details))
 

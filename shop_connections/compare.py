@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import structlog
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import F, QuerySet
+from django.db.models import Exists, F, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -61,6 +61,8 @@ MOST_MISSING = 1000
 MOST_SECONDS, MOST_SHOP_SECONDS = 300.0, 60.0
 #: The bytes that it holds at a time: a page, and the objects of one order. It reads one shop after the other.
 MOST_HELD_BYTES = 64_000_000
+#: After how many orders a page learns how far a comparison is.
+TELL_EVERY = 25
 #: A comparison with less time left begins with no other shop.
 LEAST_SECONDS = 5.0
 
@@ -86,10 +88,12 @@ def compare_shop(
     since: dt.datetime | None = None,
     seconds: float = MOST_SECONDS,
     sleep: Callable[[float], object] | None = None,
+    tell: Callable[[int], object] = lambda read: None,
 ) -> Comparison:
     """Read the shop's orders saved since a time, or since the last comparison, and store those missing here.
 
-    Keep those that are still missing. Raise `ShopUnreachable`, which the page then shows.
+    Keep those that are still missing. `tell` is called with the number of orders that were read, now and
+    then. Raise `ShopUnreachable`, which the page then shows.
     """
     now, ends_at = timezone.now(), time.monotonic() + seconds
     began_at, place = now, None
@@ -113,6 +117,8 @@ def compare_shop(
         orders = _read(shop, since - offset, began_at - YOUNGEST - offset, sleep, seconds, place)
         for body, at in orders:
             read += 1
+            if read % TELL_EVERY == 0:
+                tell(read)
             if not body:
                 too_large += 1
             elif time.monotonic() > ends_at or not _judge(
@@ -142,17 +148,21 @@ def _describe_too_large(number: int) -> str:
 
 
 def try_key(shop: ShopConnection) -> str:
-    """Ask the shop for the orders of this moment. Return why it does not tell them, or "".
+    """Ask the shop for an order of the last days. Return why it does not tell them, or "".
 
     The page shows it, too, until the next comparison.
     """
     now = timezone.now()
+    problem = ""
     try:
-        for _ in _read(shop, now, now, None, KEY_SECONDS):
+        for order in _read(shop, now - BEFORE, now, None, KEY_SECONDS):
+            head = _read_head(shop, order.body) if order.body else None
+            if head is not None and not shop.has_address(head.address):
+                problem = f"Its orders say that they are of {head.address}. Is {shop.address} the right one?"
             break
-    except ShopUnreachable as problem:
-        return _store_problem(shop, str(problem))
-    return _store_problem(shop, "")
+    except ShopUnreachable as unreachable:
+        problem = str(unreachable)
+    return _store_problem(shop, problem)
 
 
 def _store_problem(shop: ShopConnection, problem: str) -> str:
@@ -162,17 +172,24 @@ def _store_problem(shop: ShopConnection, problem: str) -> str:
 
 
 def is_due() -> bool:
-    """Return whether an hour has passed since the last comparison, and a shop can be compared."""
+    """Return whether a person asked for a comparison, or an hour has passed since the last one."""
     recent = Heartbeat.objects.filter(name=COMPARED, beat_at__gt=Now() - EVERY)
-    return _comparable().exists() and not recent.exists()
+    return _comparable().filter(_IS_ASKED | ~Exists(recent)).exists()
+
+
+#: A person asked for a comparison, and none has begun.
+_IS_ASKED = Q(comparison__has_key="asked_at") & ~Q(comparison__has_key="began_at")
 
 
 def compare_all() -> bool:
-    """Compare the orders of each shop, if it is due, and in one process. Return False.
+    """Compare the shops for which a person asked, and if it is due, all, in one process. Return False.
 
     One that fails stops no other. The comparison begins with the shop whose last try was longest ago.
     """
-    if not (is_due() and Heartbeat.begin(name=COMPARED, every=EVERY)):
+    for asked in _comparable().filter(_IS_ASKED):
+        _compare_asked(asked)
+    recent = Heartbeat.objects.filter(name=COMPARED, beat_at__gt=Now() - EVERY)
+    if not _comparable().exists() or recent.exists() or not Heartbeat.begin(name=COMPARED, every=EVERY):
         return False
     ends_at = time.monotonic() + MOST_SECONDS
     ids = list(
@@ -185,6 +202,32 @@ def compare_all() -> bool:
             break
         _compare_alone(id, seconds=min(left, MOST_SHOP_SECONDS) if others else left)
     return False
+
+
+def _compare_asked(shop: ShopConnection) -> None:
+    """Compare a shop for a person, whose page shows how far it is and what was different."""
+    now = timezone.now().isoformat()
+    progress: dict[str, Any] = {**(shop.comparison or {}), "began_at": now, "read": 0}
+    asked = ShopConnection.objects.filter(id=shop.id)
+    if not asked.filter(_IS_ASKED).update(comparison=progress):
+        return  # another worker has begun
+
+    def tell(read: int) -> None:
+        asked.update(comparison={**progress, "read": read})
+
+    done: dict[str, Any]
+    try:
+        comparison = compare_shop(shop, seconds=MOST_SHOP_SECONDS, tell=tell)
+    except ShopUnreachable as unreachable:
+        done = {"problem": make_storable(str(unreachable))[:1000]}
+    except (OperationalError, InterfaceError):
+        raise  # the database's own state
+    except Exception:
+        log.exception("shop not compared", source=shop.source)
+        done = {"problem": "The comparison failed here, and the log says why."}
+    else:
+        done = {"read": comparison.read, "missing": len(comparison.missing), "is_whole": comparison.is_whole}
+    asked.update(comparison={**progress, **done, "done_at": timezone.now().isoformat()})
 
 
 def _compare_alone(id: uuid.UUID, *, seconds: float) -> None:

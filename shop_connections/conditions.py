@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from django.conf import settings
 
 from runtime import conditions
 from runtime.conditions import HOUR, Alert, Condition, Counted, Measurement, Query, Row, time_in_words
@@ -17,7 +19,7 @@ RHYTHM_DAYS = 7
 SIGNED_WITHIN = dt.timedelta(seconds=20)
 
 _SELECT = """
-    SELECT id, source, secret, api_key, api_secret, check_problem,
+    SELECT id, source, secret, api_key, api_secret, check_problem, unmailed, left_on,
     last_post_at, refused_at,
     coalesce(checked_at, CASE WHEN tried_at IS NOT NULL THEN created_at END) AS checked_at,
     CASE WHEN last_post_at < statement_timestamp() - interval '1 day' THEN (
@@ -30,7 +32,11 @@ _SELECT = """
     ) END AS days, (
         SELECT count(*) FROM (
             SELECT FROM connection_posts AS post
-            WHERE post.source = shop.source AND post.state = 'unusable'
+            WHERE post.source = shop.source AND post.state = 'unusable' AND NOT EXISTS (
+                SELECT FROM connection_posts AS later
+                WHERE later.order_id = post.order_id AND later.id > post.id
+                    AND later.state = 'done' AND later.reason = ''
+            )
             LIMIT {most}
         ) AS row
     ) AS unusable, (
@@ -70,6 +76,15 @@ class ShopPosts(NamedTuple):
     refused_at: dt.datetime | None  # the last post with a wrong signature
     checked_at: dt.datetime | None  # the last comparison with the shop's API, if it has a key of it
     problem: str  # of the last comparison
+    #: The first change since going live about which nobody sent an e-mail: {event, reference}.
+    unmailed: Mapping[str, str]
+    left_on: Mapping[str, str]
+
+    @property
+    def is_unmailed(self) -> bool:
+        """Whether nobody sends this e-mail still."""
+        event = self.unmailed.get("event")
+        return event is not None and event not in settings.NOTIFY_ON and event not in self.left_on
 
     @property
     def is_refused(self) -> bool:
@@ -111,6 +126,8 @@ def _read(rows: Sequence[Row], now: dt.datetime) -> dict[str, ShopPosts]:
             _time(row["refused_at"]),
             _time(row["checked_at"] if row["api_key"] else None),
             row["check_problem"],
+            row["unmailed"] or {},
+            row["left_on"] or {},
         )
         for row in rows
     }
@@ -190,6 +207,20 @@ POSTS_REFUSED = Condition(
     ),
     page="connections.shopconnection",
 )
+EMAIL_OF_NOBODY = Condition(
+    code="EmailOfNobody",
+    place=49,
+    source=SHOPS,
+    measure=lambda shops: [
+        Measurement(shop.is_unmailed, source, {"event": "", "reference": "", **shop.unmailed})
+        for source, shop in shops.items()
+    ],
+    sentence="neither {subject} nor we send an e-mail for {event}, first for order {reference}",
+    do="add it to NOTIFY_ON for all processes, or turn the shop's own e-mail on and say so on the"
+    " connection's page",
+    alert=Alert("P2", "1m", "Since a shop went live, nobody sends its customers one kind of e-mail."),
+    page="connections.shopconnection",
+)
 SHOP_SILENT = Condition(
     code="ShopSilent",
     place=94,
@@ -232,6 +263,7 @@ SHOP_NOT_COMPARED = Condition(
 conditions.register(
     SECRET_UNREADABLE,
     POSTS_REFUSED,
+    EMAIL_OF_NOBODY,
     POSTS_LATE,
     POSTS_UNUSABLE,
     CHANGES_MISSED,

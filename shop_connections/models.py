@@ -7,12 +7,13 @@ from urllib.parse import urlsplit
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from notifications.changes.age import describe_old_news
 from notifications.states.transitions import EndedBy, Status, Withheld
+from runtime.binding import by_source
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 from runtime.personal_data import ERASED
@@ -71,11 +72,20 @@ class ShopConnection(models.Model):
     tried_at = models.DateTimeField(null=True, editable=False)  # the last hourly comparison that began
     # Where a comparison goes on whose time was over: {since, began_at, place}.
     unfinished = models.JSONField(null=True, editable=False)
+    # The comparison that a person asked for: {asked_at, began_at, read, done_at, missing, is_whole, problem}.
+    comparison = models.JSONField(null=True, editable=False)
+    # Events of ours -> the shop's own e-mail that is left on, so that ours about them are not sent. None
+    # until a person chose.
+    left_on = models.JSONField(null=True, editable=False)
+    # The first change since going live about which nobody sent an e-mail: {event, reference}.
+    unmailed = models.JSONField(null=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
     #: `last_post_at` and `refused_at` are written this often.
     EVERY = dt.timedelta(seconds=5)
+
+    in_shops = staticmethod(by_source)
 
     objects = ShopConnectionQuerySet.as_manager()
 
@@ -159,6 +169,13 @@ class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
     def unusable(self) -> ConnectionPostQuerySet:
         return self.filter(state=PostState.UNUSABLE)
 
+    def unusable_still(self) -> ConnectionPostQuerySet:
+        """Return the unusable posts for which no later post of the order has made up."""
+        later = ConnectionPost.objects.filter(
+            order_id=OuterRef("order_id"), id__gt=OuterRef("id"), state=PostState.DONE, reason=""
+        )
+        return self.unusable().exclude(Exists(later))
+
     def erase(self) -> int:
         """Empty the posts, which are then done. Return their number."""
         return self.update(**{name: RawSQL(sql, []) for name, sql in ConnectionPost.erased_texts.items()})  # noqa: S611
@@ -207,6 +224,8 @@ class ConnectionPost(models.Model):
         "done_at": "coalesce(done_at, statement_timestamp())",
     }
     purge_rules = (PurgeRule("received_at", KEPT_DAYS),)
+
+    in_shops = staticmethod(by_source)
 
     objects = ConnectionPostQuerySet.as_manager()
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 
 from shop_connections.models import ShopConnection
+from shop_connections.setup import Setup
 from shop_connections.shop_order import ReadOrder, ShopHead, ShopOrder
 from shop_connections.woocommerce import client, read, signature
-from shop_connections.woocommerce.platform_emails import PLATFORM_EMAILS
+from shop_connections.woocommerce.setup import SETUP
 
 #: Answers a request below a connection's address.
 View = Callable[[HttpRequest, ShopConnection], HttpResponse]
@@ -41,8 +42,8 @@ class Platform(NamedTuple):
     #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=, place=): orders for
     #: `read`.
     read_orders: Callable[..., Iterable[ReadOrder]]
-    #: The e-mails that the platform itself sends, by the event of ours that takes their place.
-    platform_emails: Mapping[str, str]
+    #: What the page of a connection says of the platform.
+    setup: Setup
 
 
 #: By `ShopConnection.platform`.
@@ -56,7 +57,7 @@ PLATFORMS: dict[str, Platform] = {
         read=read.read_order,
         read_status=read.read_status,
         read_orders=client.read_orders,
-        platform_emails=PLATFORM_EMAILS,
+        setup=SETUP,
     )
 }
 

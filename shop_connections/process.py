@@ -42,6 +42,7 @@ from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, due_
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
+from shop_connections.shop_emails import find_unmailed
 from shop_connections.shop_order import ShopHead, is_before
 
 log = structlog.get_logger(__name__)
@@ -323,6 +324,9 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         if there.parent and not there.silent:
             number = differences.order.number
             after_commit(lambda: _note_parent(shop, number))  # a post that comes must not wait for this row
+        if shop.unmailed is None and (event := find_unmailed(shop, differences.changes)):
+            number = differences.order.number
+            after_commit(lambda: _note_unmailed(shop, event, number))
         post.reason = differences.left_out
         post.reference = differences.order.number[:100]
         save_changes(differences, here, shop, id=id, received_at=post.received_at, until=until)
@@ -340,6 +344,12 @@ def _note_parent(shop: ShopConnection, reference: str) -> None:
         return
     shops = ShopConnection.objects.filter(id=shop.id).exclude(parents__has_key="are")
     shops.update(parents={"seen": [*seen, reference]})
+
+
+def _note_unmailed(shop: ShopConnection, event: str, reference: str) -> None:
+    """Note a change about which nobody sends an e-mail, of which the connection's page and an alert tell."""
+    unmailed = {"event": event, "reference": reference}
+    ShopConnection.objects.filter(id=shop.id, unmailed__isnull=True).update(unmailed=unmailed)
 
 
 #: The time of the newest save of an order of which none has a usable time.

@@ -31,6 +31,7 @@ from runtime.personal_data import hashes_in
 from runtime.process.cached_rows import CachedRows
 from runtime.texts import make_storable
 from shop_connections import metrics, process
+from shop_connections.calls import note_call
 from shop_connections.encryption import Unreadable
 from shop_connections.models import ShopConnection
 from shop_connections.platforms import PLATFORMS, is_known, platform_of
@@ -131,8 +132,11 @@ def _take(request: HttpRequest, connection: ShopConnection, rest: str) -> HttpRe
         return HttpResponse(status=202)
     if verdict == "no":
         if platform.is_ping(body=body, content_type=request.content_type or ""):
+            note_call(connection.id, is_refused=False)
             return HttpResponse()
         _note_refusal(connection)
+        if body:  # it has a signature
+            note_call(connection.id, is_refused=True)
         raise refusal(UNSIGNED, "The signature is missing or wrong. The webhook's secret must be this one's.")
     if not store_post(connection, body):
         most = f"{MOST_WAITING:,} posts or {MOST_WAITING_BYTES:,} bytes"

@@ -1,4 +1,4 @@
-"""Create a connection, take it live, back to trial or off, and give it another secret."""
+"""Change a connection: its state, its secret and key, and what a person says of the shop."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import re
 import secrets
 import uuid
+from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit
 
 import structlog
@@ -15,10 +16,16 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from notifications.content.profiles import EXAMPLE_SHOP
+from notifications.models import MailProfile
+from orders.models import Order
 from runtime.database.transactions import after_commit
-from shop_connections import process
-from shop_connections.encryption import encrypt
+from runtime.names import Reserved, refuse_reserved
+from shop_connections import process, seen_posts, shop_emails
+from shop_connections.calls import forget_calls
+from shop_connections.encryption import Unreadable, decrypt, encrypt
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
+from shop_connections.platforms import platform_of
 
 log = structlog.get_logger(__name__)
 
@@ -28,8 +35,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 JUST_NOW = dt.timedelta(minutes=2)
 
 
-#: How many further addresses a shop has, and how many copies.
-MOST_ADDRESSES = 50
+#: How many further addresses a shop has, and how many copies; and how many statuses of plug-ins.
+MOST_ADDRESSES, MOST_STATUSES = 50, 100
+LONGEST_KEY = 200
 
 
 class ShopRefusal(Exception):
@@ -47,6 +55,10 @@ def check_source(source: str) -> None:
         raise ShopRefusal(
             "Use small letters, digits, dots and hyphens, such as my-shop: it is part of an address."
         )
+    try:
+        refuse_reserved([source])
+    except Reserved as refusal:
+        raise ShopRefusal(str(refusal)) from refusal
     if source in settings.ORDER_SOURCES:
         raise ShopRefusal(
             "This is one of ORDER_SOURCES, whose own program sends its events. Choose another name, or take"
@@ -74,9 +86,13 @@ def clean_address(address: str) -> str:
 
 def make_secret(shop: ShopConnection) -> str:
     """Give a connection a new secret, which the caller saves, and return it. Raise `KeyMissing`."""
-    secret = secrets.token_urlsafe(32)
+    secret = new_secret()
     shop.secret = encrypt(secret)
     return secret
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(32)
 
 
 def mark_of_secret(shop: ShopConnection) -> str:
@@ -84,22 +100,42 @@ def mark_of_secret(shop: ShopConnection) -> str:
     return hashlib.sha256(shop.secret.encode()).hexdigest()[:16]
 
 
-def replace_secret(*, id: uuid.UUID, seen: str = "") -> str:
-    """Give a connection another secret and return it. Raise `ShopRefusal` and `KeyMissing`.
+def replace_secret(*, id: uuid.UUID, offered: str, seen: str) -> str:
+    """Give a connection the secret that a page offered, encrypted, and return it. Raise `ShopRefusal`.
 
-    `seen` is the mark of the secret that the person's page began with, so that of two clicks only one makes a
-    secret: a browser shows the second answer, which may be that of the first change. Empty checks nothing.
+    `seen` is the mark of the secret that the page began with. A browser shows the answer to the second of two
+    clicks. It has the same secret, so it is not refused, and the secret that is shown is the one that counts.
     """
+    try:
+        secret = decrypt(offered)
+    except (Unreadable, ValueError) as error:
+        raise ShopRefusal("The page is too old. Open it again.") from error
     with transaction.atomic():
         shop = ShopConnection.objects.select_for_update().get(id=id)
-        if seen and seen != mark_of_secret(shop):
-            raise ShopRefusal(
-                "Another secret was made since you opened this page, maybe by a double click. If nobody has"
-                " copied it, make another one."
-            )
-        secret = make_secret(shop)
+        if shop.secret == offered:
+            return secret
+        if seen != mark_of_secret(shop):
+            raise ShopRefusal("Somebody made another secret since you opened this page. Open it again.")
+        shop.secret = offered
         shop.save(update_fields=["secret"])
+    after_commit(lambda: forget_calls(id))  # they had another signature than the former secret's
     return secret
+
+
+def save_key(*, id: uuid.UUID, key: str, secret: str) -> ShopConnection:
+    """Store a key of the shop's API, encrypted. Raise `ShopRefusal` and `KeyMissing`."""
+    if not key or not secret or max(len(key), len(secret)) > LONGEST_KEY:
+        raise ShopRefusal("Enter both the key and the secret of the shop's API.")
+    shop = ShopConnection.objects.get(id=id)
+    shop.api_key, shop.api_secret, shop.updated_at = encrypt(key), encrypt(secret), Now()
+    shop.save(update_fields=["api_key", "api_secret", "updated_at"])
+    return shop
+
+
+def has_sender(source: str) -> bool:
+    """Return whether a shop's e-mails have its name, and not that of the settings' example."""
+    is_named = settings.SHOP_NAME != EXAMPLE_SHOP
+    return is_named or MailProfile.objects.filter(source=source).exists()
 
 
 def change_state(*, id: uuid.UUID, to: str, live_at: dt.datetime | None = None) -> ShopConnection:
@@ -112,6 +148,8 @@ def change_state(*, id: uuid.UUID, to: str, live_at: dt.datetime | None = None) 
         if to == State.LIVE:
             if shop.state not in (State.TRIAL, State.LIVE):
                 raise ShopRefusal("The first post of the shop has to come before it can go live.")
+            if not has_sender(shop.source):
+                raise ShopRefusal(f"Customers would read {EXAMPLE_SHOP}. Give the shop a profile first.")
             now = timezone.now()
             live_at = live_at or now
             if live_at < now - JUST_NOW:
@@ -121,11 +159,70 @@ def change_state(*, id: uuid.UUID, to: str, live_at: dt.datetime | None = None) 
         elif to == State.TRIAL and shop.last_post_at is None:
             to = State.WAITING
         shop.state, shop.live_at = to, live_at if to == State.LIVE else None
-        shop.going_live, shop.updated_at = None, Now()
-        shop.save(update_fields=["state", "live_at", "going_live", "updated_at"])
+        shop.going_live, shop.unmailed, shop.updated_at = None, None, Now()
+        shop.save(update_fields=["state", "live_at", "going_live", "unmailed", "updated_at"])
     after_commit(process.wake)
     after_commit(lambda: log.info("connection changed", source=shop.source, state=to))
     return shop
+
+
+def choose_emails(*, id: uuid.UUID, stay_on: Collection[str], seen: Collection[str]) -> ShopConnection:
+    """Store which of the shop's e-mails stay on, by their names, and the others are off. Raise `ShopRefusal`.
+
+    `seen` are the events that the shop's posts had: an e-mail may go only if one of ours comes for each.
+    """
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        for choice in shop_emails.list_choices(shop, seen=seen):
+            if choice.email.name not in stay_on and not choice.may_be_turned_off:
+                lacking = " and ".join(choice.lacking or choice.email.all_events)
+                raise ShopRefusal(
+                    f"{choice.email.name} has to stay on in the shop: NOTIFY_ON leaves {lacking} out, so we"
+                    " would send nothing in its place."
+                )
+        left_on = shop_emails.stay_on(shop, stay_on)
+        shop.left_on, shop.unmailed, shop.updated_at = left_on, None, Now()
+        shop.save(update_fields=["left_on", "unmailed", "updated_at"])
+    after_commit(lambda: log.info("connection changed", source=shop.source, left_on=sorted(left_on)))
+    return shop
+
+
+def set_statuses(*, id: uuid.UUID, meanings: Mapping[str, str]) -> int:
+    """Store what statuses of plug-ins mean, and have the posts processed that could not be used for them.
+
+    A meaning is one of `Order.Status`, or "" to ignore the status. Return the number of posts. Raise
+    `ShopRefusal`.
+    """
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        read = platform_of(shop).read_status
+        for word, meaning in meanings.items():
+            if meaning not in ("", *Order.Status.values):
+                raise ShopRefusal(f"A status means nothing, or one of {', '.join(Order.Status.values)}.")
+            if not read(word):
+                raise ShopRefusal(f"{word!r} is no status of the shop.")
+        statuses = {read(word): meaning for word, meaning in meanings.items()}
+        if len(statuses) > MOST_STATUSES:
+            raise ShopRefusal(f"A connection has at most {MOST_STATUSES} of them.")
+        new = {word for word in statuses if statuses[word] != shop.statuses.get(word)}
+        shop.statuses, shop.updated_at = statuses, Now()
+        shop.save(update_fields=["statuses", "updated_at"])
+        ids = [id for id, word in seen_posts.statuses_of_unusable(shop) if word in new]
+        rows = ConnectionPost.objects.unusable().filter(id__in=ids)
+        count = rows.update(state=PostState.WAITING, reason="")
+    after_commit(lambda: log.info("connection changed", source=shop.source, statuses=len(statuses)))
+    return count
+
+
+def ask_comparison(*, id: uuid.UUID) -> None:
+    """Have a worker compare the shop's orders with those here at once. Raise `ShopRefusal`."""
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        if shop.state == State.OFF or shop.last_post_at is None or not shop.api_key:
+            raise ShopRefusal("A comparison needs a first post of the shop, and a key of its API.")
+        shop.comparison = {"asked_at": timezone.now().isoformat()}
+        shop.save(update_fields=["comparison"])
+    after_commit(process.wake)
 
 
 def take_address(*, id: uuid.UUID, address: str, is_copy: bool) -> int:

@@ -15,6 +15,7 @@ from django.db.models import Q
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
+from runtime.binding import UNBOUND, Binding
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 
@@ -160,6 +161,10 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+    @property
+    def binding(self) -> Binding:
+        return Binding(frozenset({self.source})) if self.source else UNBOUND
 
     def is_unused(self) -> bool:
         """Return whether a live token was not used for UNUSED_DAYS."""

@@ -22,6 +22,7 @@ from events.models.states import (
     UNRESOLVED,
     EventTransition,
 )
+from runtime.binding import by_order
 from runtime.database.ids import new_id
 from runtime.database.postgres.cursor import Prepared
 from runtime.database.purge_rules import PurgeRule
@@ -169,6 +170,8 @@ class InboundDeadLetter(models.Model):
     replay_requested_at = models.DateTimeField(null=True, editable=False)
     replayed_at = models.DateTimeField(null=True, editable=False)
     discarded_at = models.DateTimeField(null=True, editable=False)
+
+    in_shops = staticmethod(by_order)
 
     objects = InboundDeadLetterQuerySet.as_manager()
 

@@ -10,17 +10,27 @@ from django.urls import reverse
 from notifications.conditions import DEAD_LETTERS
 from notifications.models import FIRST_DUE, EmailNotification
 from notifications.states.transitions import DUE_STATES, Status, list_in_sql
-from web.admin.tiles import COUNT_LIMIT, FrontPage, Series, Tile, attention, show_series
+from runtime.binding import Binding
+from web.admin.rights import shops_of
+from web.admin.tiles import COUNT_LIMIT, FrontPage, Series, Sql, Tile, attention, show_series
 
 PERMISSION = "notifications.view_emailnotification"
-#: Among the e-mails that have been due the longest: those that failed, an hour after they were first due.
-_FAILING = f"""
-    SELECT 1 FROM (
-        SELECT errors, {FIRST_DUE} AS first_due FROM email_notifications
-        WHERE status IN ({list_in_sql(DUE_STATES)}) ORDER BY next_attempt_at LIMIT {COUNT_LIMIT + 1}
-    ) AS longest
-    WHERE errors <> '[]' AND first_due < statement_timestamp() - interval '1 hour'
-"""  # noqa: S608 - only constants are inserted
+
+
+def _failing(shops: Binding) -> Sql:
+    """Return the e-mails that failed, an hour after they were first due, among those due the longest."""
+    is_theirs, values = (
+        ("", []) if shops.sources is None else (" AND source = ANY(%s)", [sorted(shops.sources)])
+    )
+    sql = f"""
+        SELECT 1 FROM (
+            SELECT errors, {FIRST_DUE} AS first_due FROM email_notifications
+            WHERE status IN ({list_in_sql(DUE_STATES)}){is_theirs}
+            ORDER BY next_attempt_at LIMIT {COUNT_LIMIT + 1}
+        ) AS longest
+        WHERE errors <> '[]' AND first_due < statement_timestamp() - interval '1 hour'
+    """  # noqa: S608 - only constants are inserted
+    return sql, values
 
 
 def _list(query: str) -> str:
@@ -31,17 +41,20 @@ def _list(query: str) -> str:
 def emails(request: HttpRequest) -> Iterator[Tile]:
     if not request.user.has_perm(PERMISSION):
         return
-    emails, active = EmailNotification.objects.all(), FrontPage.of(request).active
+    shops = shops_of(request)
+    emails = shops.only(EmailNotification.objects.all())
     yield Tile(
         label="dead letters",
         url=_list("status=dead_lettered"),
-        conditions=active(DEAD_LETTERS),
+        # The condition counts those of all shops.
+        conditions=FrontPage.of(request).active(DEAD_LETTERS) if shops.is_unbound else (),
+        rows=None if shops.is_unbound else emails.dead(),
         help="Not tried again until a person resends them or gives them up.",
     )
     yield Tile(
         label="failing for an hour",
         url=_list("failing=hour"),
-        rows=(_FAILING, []),
+        rows=_failing(shops),
         help="Retried, because nothing shows yet whether the e-mail or the provider causes the failures.",
     )
     yield Tile(

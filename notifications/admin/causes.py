@@ -13,15 +13,20 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
 from notifications.admin.email_state import WRONG_ADDRESS
-from notifications.failure_causes import COUNT_LIMIT, dead_causes
-from notifications.models import EmailNotification
+from notifications.bulk_actions import RESEND
+from notifications.failure_causes import COUNT_LIMIT, cause_of_row, dead_causes
+from notifications.models import CONTENT, EmailNotification
 from notifications.providers.causes import explain_email
 from notifications.providers.explanations import Explanation
 from notifications.states.transitions import TRIED, EndedBy
+from runtime.binding import Binding
 from runtime.database.ids import id_time
 from web.admin.base import show_time
+from web.admin.rights import describe_missing, shops_of
 from web.admin.tiles import panel
 
+#: The right to resend a group that a resend cannot help.
+HOPELESS = "notifications.resend_hopeless"
 #: The number of groups on the page.
 SHOWN = 50
 ON_FIRST_PAGE = 5
@@ -54,9 +59,9 @@ class Group:
         return self.example.ended_by == EndedBy.RESTORE
 
 
-def cause_groups(*, limit: int = SHOWN) -> list[Group]:
-    """Return the largest groups of dead letters, in two statements."""
-    most_frequent = dead_causes()
+def cause_groups(shops: Binding, *, limit: int = SHOWN) -> list[Group]:
+    """Return the largest groups of the shops' dead letters, in two statements."""
+    most_frequent = dead_causes(shops)
     more = "+" if sum(cause.count for cause in most_frequent) >= COUNT_LIMIT else ""
     causes = most_frequent[:limit]
     fields = ("id", "provider", "ended_by", "last_error", "updated_at", "event_type", "recipient_email")
@@ -68,11 +73,26 @@ def cause_groups(*, limit: int = SHOWN) -> list[Group]:
             since=show_time(id_time(cause.oldest)),
             last=show_time(email.updated_at),
             example=email,
-            means=explain_email(provider=email.provider, ended_by=email.ended_by, error=email.last_error),
+            means=_means(email),
         )
         for cause in causes
         if (email := newest.get(cause.newest)) is not None
     ]
+
+
+def may_not_resend(request: HttpRequest, cause: str) -> str:
+    """Return why the user may not resend the e-mails of a cause, or an empty text."""
+    if request.user.has_perm(HOPELESS):
+        return ""
+    rows = EmailNotification.objects.dead().alias(cause=cause_of_row()).filter(cause=cause)
+    email = shops_of(request).only(rows).defer(*CONTENT).order_by("-id").first()
+    if email is None or _means(email) not in WRONG_ADDRESS:
+        return ""
+    return f"A resend cannot help these e-mails: {_means(email).title}. {describe_missing(request, HOPELESS)}"
+
+
+def _means(email: EmailNotification) -> Explanation:
+    return explain_email(provider=email.provider, ended_by=email.ended_by, error=email.last_error)
 
 
 class CausesPage(admin.ModelAdmin[EmailNotification]):
@@ -85,9 +105,11 @@ class CausesPage(admin.ModelAdmin[EmailNotification]):
             **self.admin_site.each_context(request),
             "title": "Causes",
             "opts": self.opts,
-            "groups": cause_groups(),
+            "groups": cause_groups(shops_of(request)),
             "shown": SHOWN,
-            "may_resend": request.user.has_perm("notifications.resend_emailnotification"),
+            "may_resend": request.user.has_perm(RESEND.permission),
+            "may_resend_hopeless": request.user.has_perm(HOPELESS),
+            "why_not": lambda: describe_missing(request, HOPELESS),
             "may_give_up": request.user.has_perm("notifications.discard_emailnotification"),
             "media": self.media,
         }
@@ -99,6 +121,6 @@ def largest_causes(request: HttpRequest) -> SafeString:
     """Return the first page's panel of the largest groups."""
     if not request.user.has_perm("notifications.view_emailnotification"):
         return SafeString("")
-    groups = cause_groups(limit=ON_FIRST_PAGE + 1)
+    groups = cause_groups(shops_of(request), limit=ON_FIRST_PAGE + 1)
     context = {"groups": groups[:ON_FIRST_PAGE], "more": len(groups) > ON_FIRST_PAGE}
     return render_to_string("admin/notifications/emailnotification/largest_causes.html", context)

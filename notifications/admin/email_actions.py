@@ -18,7 +18,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from notifications import filters
-from notifications.bulk_actions import EmailAction, email_actions
+from notifications.admin.causes import may_not_resend
+from notifications.bulk_actions import RESEND, EmailAction, email_actions
 from notifications.models import CONTENT, EmailNotification
 from runtime.database.clock import read_database_time
 from runtime.database.ids import parse_uuid
@@ -26,6 +27,7 @@ from runtime.jobs.actions import rows_of
 from runtime.jobs.start import start_job
 from runtime.personal_data import AddressGiven, refuse_addresses
 from web.actors import user_actor
+from web.admin.rights import shops_of
 from web.admin.tiles import COUNT_LIMIT
 
 #: The most results of a search that one job changes.
@@ -72,8 +74,11 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         params = _posted(request)
         if not any(params.get(name) for name in NARROW):
             raise Http404
+        if action is RESEND and (cause := params.get("cause")) and (why := may_not_resend(request, cause)):
+            raise PermissionDenied(why)
         if "confirmed" not in request.POST or not self._accept_reason(request, *params.values()):
-            return self._ask(request, rows_of(action, params), name, params=params)
+            rows = shops_of(request).only(rows_of(action, params))
+            return self._ask(request, rows, name, params=params)
         assert request.user.is_authenticated
         job = start_job(
             action=action.name,

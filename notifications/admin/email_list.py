@@ -21,27 +21,33 @@ from notifications.content.template_files import event_types
 from notifications.filters import orders
 from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
+from runtime.binding import Binding
 from runtime.database.beginnings import beginning_with
 from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter
+from web.admin.rights import shops_of
 from web.admin.search import HELP, Term
 
 
-def addressed_to(term: Term) -> Q:
-    """Return the condition of the e-mails to an address, or with an id, or to the beginning of an address."""
+def addressed_to(term: Term, shops: Binding) -> Q:
+    """Return the condition of the shops' e-mails to an address or its beginning, or with an id."""
     if term.address:
         return Q(recipient_email__iexact=term.address)
     if term.id:
         return Q(id=term.id)
     rows = beginning_with(
-        [term.address_begins], table="email_notifications", column="recipient_email", newest_first="id DESC"
+        [term.address_begins],
+        table="email_notifications",
+        column="recipient_email",
+        newest_first="id DESC",
+        shops=shops,
     )
     return Q(id__in=[id for id, _ in rows])
 
 
-def of_orders(term: Term) -> Q:
-    """Return the condition of the e-mails of an order with this id or reference."""
-    return Q(order_id=term.id) if term.id else Q(order_id__in=orders().named(term.text))
+def of_orders(term: Term, shops: Binding) -> Q:
+    """Return the condition of the e-mails of the shops' orders with this id or reference."""
+    return Q(order_id=term.id) if term.id else Q(order_id__in=orders().named(term.text, shops=shops))
 
 
 def with_order(rows: EmailNotificationQuerySet) -> EmailNotificationQuerySet:
@@ -61,11 +67,13 @@ class ShopFilter(ChoiceFilter):
         # A page may make its list twice.
         if "order_sources" not in request.__dict__:
             request.__dict__["order_sources"] = order_sources()
-        self.sources: list[str] = request.__dict__["order_sources"]
+        shops = shops_of(request)
+        self.sources = [source for source in request.__dict__["order_sources"] if shops.has(source)]
+        self.own = [OWN_ORDERS] if shops.has("") else []
         super().__init__(request, params, model, model_admin)
 
     def choices_of(self) -> Iterable[str]:
-        return [OWN_ORDERS, *self.sources] if self.sources else []
+        return [*self.own, *self.sources] if self.sources else []
 
 
 class ParameterFilter(ChoiceFilter):
@@ -229,5 +237,6 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
             return queryset, False
         if term.id and queryset.filter(id=term.id).exists():
             return queryset.filter(id=term.id), False
-        named = addressed_to(term) if term.address else addressed_to(term) | of_orders(term)
-        return queryset.filter(named), False
+        shops = shops_of(request)
+        named = addressed_to(term, shops)
+        return queryset.filter(named if term.address else named | of_orders(term, shops)), False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -32,6 +32,7 @@ from web.actors import user_actor
 from web.admin.base import EstimatingPaginator, ListAdmin
 from web.admin.menu import MenuItem
 from web.admin.page_limits import limit_page
+from web.admin.rights import shops_of
 
 #: The history of a profile shows so many changes, the newest.
 SHOWN_CHANGES = 200
@@ -65,6 +66,14 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
             path("<uuid:id>/preview/", preview, name=f"{name}_preview"),
             *super().get_urls(),
         ]
+
+    def get_form(
+        self, request: HttpRequest, obj: MailProfile | None = None, change: bool = False, **kwargs: Any
+    ) -> type[ProfileForm]:
+        """Let the form know the shops to which the user is bound."""
+        form = cast(type[ProfileForm], super().get_form(request, obj, change, **kwargs))
+        form.shops = shops_of(request)  # Django makes a class for each request
+        return form
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None

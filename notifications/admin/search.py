@@ -11,6 +11,7 @@ from django.urls import reverse
 from notifications.admin.email_list import addressed_to, with_order
 from notifications.admin.email_state import state_pill
 from notifications.models import EmailNotification
+from web.admin.rights import shops_of
 from web.admin.search import SHOWN, Hit, Term, searches
 
 
@@ -22,9 +23,10 @@ def emails(request: HttpRequest, term: Term) -> Iterator[Hit]:
     """
     if not request.user.has_perm("notifications.view_emailnotification"):
         return
-    named = addressed_to(term) | Q(provider_message_id=term.text) | Q(correlation_id=term.text)
+    shops = shops_of(request)
+    named = addressed_to(term, shops) | Q(provider_message_id=term.text) | Q(correlation_id=term.text)
     rows = with_order(EmailNotification.objects.filter(named).defer("body", "body_text", "errors"))
-    for email in rows.order_by("-id")[:SHOWN]:
+    for email in shops.only(rows).order_by("-id")[:SHOWN]:
         yield Hit(
             key=f"mail {email.id}",
             kind="shop copy" if email.shop_copy_of else "e-mail",

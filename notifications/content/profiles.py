@@ -14,6 +14,9 @@ from django.conf import settings
 from notifications.models import MailProfile
 from runtime.process.cached_rows import CachedRows, version_of
 
+#: SHOP_NAME of an installation that has not set it, and the beginning of its SHOP_ADDRESS.
+EXAMPLE_SHOP = "Example Shop"
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:

@@ -79,6 +79,7 @@ class Declaration:
     causes       patterns of errors that only this provider gives, with their explanations
     blamed       patterns of errors, with the setting that causes them, where `causes.blame` cannot tell
     account      options of its account that a mail profile can set, with their names in anymail's esp_extra
+    own_list     where its own list of suppressed addresses is cleared; empty if it keeps none
     sandbox      settings that point to the sandbox; `{sandbox}` stands for the sandbox's URL
     """
 
@@ -97,6 +98,7 @@ class Declaration:
     make_key: Callable[[], tuple[str, str]] | None = None
     account: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sandbox: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    own_list: str = ""
 
     @property
     def url_setting(self) -> str:

@@ -6,9 +6,9 @@ from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
 from django_celery_beat.models import SolarSchedule
 
-from operations.admin import attention, audit, heartbeats, jobs, pauses, production, tokens
+from operations.admin import attention, audit, bound, heartbeats, jobs, pauses, production, tokens, users
 
-__all__ = ["attention", "audit", "heartbeats", "jobs", "pauses", "production", "tokens"]
+__all__ = ["attention", "audit", "bound", "heartbeats", "jobs", "pauses", "production", "tokens", "users"]
 
 admin.site.unregister(SolarSchedule)  # beat runs none (config.beat)
 # Users see their own factors under /admin/factors/. The settings have the provider.

@@ -8,11 +8,12 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from events.conditions import DEAD_EVENTS, INBOUND_DEAD_LETTERS
-from events.models import DomainEvent
+from events.models import DomainEvent, InboundDeadLetter
 from operations.conditions import JOBS_FAILED, SUMS_LATE
 from outbox.conditions import POLL_MISSING
 from retention.conditions import PARTITION_HELD, UPKEEP_LATE
 from runtime.conditions import declared
+from web.admin.rights import shops_of
 from web.admin.tiles import FrontPage, Tile, attention, sentences
 
 
@@ -34,10 +35,13 @@ def events(request: HttpRequest) -> Iterator[Tile]:
             help="The broker refused them. The later events of the same orders wait behind them.",
         )
     if request.user.has_perm("events.view_inbounddeadletter"):
+        shops = shops_of(request)
         yield Tile(
             label="inbound dead letters",
             url=reverse("admin:events_inbounddeadletter_changelist"),
-            conditions=active(INBOUND_DEAD_LETTERS),
+            # The condition counts those of all shops.
+            conditions=active(INBOUND_DEAD_LETTERS) if shops.is_unbound else (),
+            rows=None if shops.is_unbound else shops.only(InboundDeadLetter.objects.undecided()),
             help="Events of other services that could not be processed. Replay or discard them.",
         )
 
@@ -75,7 +79,9 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
 
 @attention(50)
 def without_a_tile(request: HttpRequest) -> Iterator[Tile]:
-    """Show the sentences of the conditions that name a list, to a user who may see it."""
+    """Show the sentences of the conditions that name a list, to a user who may see it and all shops."""
+    if not shops_of(request).is_unbound:
+        return
     for active in FrontPage.of(request).active(*declared()):
         if page := active.condition.page:
             name, _, query = page.partition("?")

@@ -14,6 +14,7 @@ from django.http import HttpRequest
 
 from operations.admin import charts
 from runtime.charts.sums import Sums
+from web.admin.rights import shops_of
 from web.admin.tiles import ATTENTION, PANELS, RANGES, SERIES, FrontPage, bounded, count_each
 
 #: Seconds between two refreshes of an open page.
@@ -75,7 +76,7 @@ def tiles(request: HttpRequest) -> list[dict[str, Any]]:
 
 def _charts(request: HttpRequest, view: FrontPage) -> list[dict[str, Any]]:
     allowed = [series for series in SERIES if request.user.has_perm(series.permission)]
-    if not allowed:
+    if not (allowed and shops_of(request).is_unbound):  # the sums are of all shops
         return []
     steps, step = view.steps(view.range), view.range.step
     whole = Sums.total(sums for _, sums in steps if sums is not None)

@@ -30,6 +30,7 @@ from web.admin.acts import record_act
 from web.admin.base import ChoiceFilter, TriageAdmin, pill, show_time
 from web.admin.menu import MenuItem
 from web.admin.page_limits import limit_page
+from web.admin.rights import shops_of
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
 
@@ -90,10 +91,14 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BulkJob]:
-        jobs = super().get_queryset(request).defer("address", "result")
+        return super().get_queryset(request).defer("address", "result")
+
+    def in_shops(self, request: HttpRequest, rows: QuerySet[BulkJob]) -> QuerySet[BulkJob]:
+        """Filter the jobs of the user, unless the user may see all. A bound one sees none over more shops."""
         if request.user.has_perm("runtime.view_bulkjob"):
-            return jobs
-        return jobs.filter(Q(user_id=request.user.pk))
+            return rows
+        own, shops = rows.filter(Q(user_id=request.user.pk)), shops_of(request)
+        return own if shops.is_unbound else own.filter(sources__contained_by=shops.words)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("runtime.view_bulkjob") or _may_start_any(request)

@@ -41,7 +41,7 @@ class OrderAdmin(
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         return [
-            path("copies/<uuid:id>/", view(self.copy_view), name="orders_order_copy"),
+            path("copies/<uuid:email_id>/", view(self.copy_view), name="orders_order_copy"),
             path("<uuid:id>/address/", view(self.address_view), name="orders_order_address"),
             path("<uuid:id>/returned/", view(self.returned_view), name="orders_order_returned"),
             path("<uuid:id>/emails/", view(self.preview_view), name="orders_order_emails"),

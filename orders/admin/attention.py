@@ -8,13 +8,15 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from orders.conditions import ORDERS_STUCK
+from web.admin.rights import shops_of
 from web.admin.tiles import FrontPage, Tile, attention
 
 
 @attention(5)
 def stuck_orders(request: HttpRequest) -> Iterator[Tile]:
     """Show a tile for each state in which orders are stuck, or one that says that none is."""
-    if not request.user.has_perm("orders.view_order"):
+    # Orders of other systems are in no such state.
+    if not (request.user.has_perm("orders.view_order") and shops_of(request).has("")):
         return
     page = reverse("admin:orders_order_changelist")
     active = FrontPage.of(request).active(ORDERS_STUCK)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
+from django.db import models, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
@@ -41,13 +42,15 @@ class CopyForm(ReasonForm):
 
 
 class CopyPage(admin.ModelAdmin[Order]):
-    def copy_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Show the form. A POST sends a copy of the e-mail `id`."""
+    models_of_ids: Mapping[str, type[models.Model]] = {"email_id": EmailNotification}
+
+    def copy_view(self, request: HttpRequest, email_id: uuid.UUID) -> HttpResponse:
+        """Show the form. A POST sends a copy of the e-mail."""
         user = request.user
         # The page shows the recipient.
         if not user.has_perms(["notifications.view_emailnotification", COPY_PERMISSION]):
             raise PermissionDenied
-        email = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
+        email = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=email_id)
         shops = Order.objects.filter(id=email.order_id).exclude(source="").exclude(email="")
         is_customers = email.shop_copy_of is None
         may_correct = is_customers and not shops.exists() and user.has_perm("orders.correct_address")
@@ -73,7 +76,7 @@ class CopyPage(admin.ModelAdmin[Order]):
             "email": email,
             "order_address": Order.objects.filter(id=email.order_id).values_list("email", flat=True).first(),
             "form": form,
-            "back": reverse("admin:notifications_emailnotification_change", args=[id]),
+            "back": reverse("admin:notifications_emailnotification_change", args=[email_id]),
             "media": self.media,
         }
         return TemplateResponse(request, "admin/orders/order/copy.html", context)

@@ -47,6 +47,7 @@ from runtime.models import AuditRow
 from web.admin.base import TriageAdmin, show_time
 from web.admin.menu import MenuItem
 from web.admin.page_limits import TURNS, limit_page
+from web.admin.rights import require_unbound, shops_of
 
 EDIT = "notifications.edit_texts"
 #: So many orders and versions are offered.
@@ -133,7 +134,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         """List every e-mail with its present subject in a language, for a shop."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        source, language = _source(request.GET.get("source", "")), request.GET.get("language", "")
+        source, language = _source(request, request.GET.get("source", "")), request.GET.get("language", "")
         language = language if language in dict(settings.LANGUAGES) else "en"
         rows = {row.event_type: row for row in EmailText.objects.filter(source=source, locale=language)}
         profile = find_profile(source)
@@ -148,7 +149,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             row = rows.get(event_type)
             lines.append((page, subject, row, _troubles(row), show_time(row.edited_at) if row else ""))
         context = {"title": "Texts", "lines": lines, "layout": LAYOUT}
-        return self._render(request, "list", context | _choices(source, language))
+        return self._render(request, "list", context | _choices(request, source, language))
 
     def change_view(
         self,
@@ -172,7 +173,8 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         if request.method == "POST":
             if not request.user.has_perm(EDIT):
                 raise PermissionDenied
-
+            if not page.source:  # for every shop
+                require_unbound(request)
             if request.POST.get("act") == "send":  # a provider may take seconds
                 return TURNS.answer(
                     request, "preview", lambda: self._act(request, page), is_newest_wanted=False
@@ -192,6 +194,8 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         if request.method != "POST" or not request.user.has_perm(EDIT):
             raise PermissionDenied
         page = _page(request, event_type, language)
+        if not page.source:
+            require_unbound(request)
         fields = make_fields(page, _typed(request, page), {})
         email, _, mistakes = _preview(request, page, fields)
         names = {field.name: mistakes.get(field.key, "") for field in fields}
@@ -314,7 +318,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         email, order, render_mistakes = _preview(request, page, fields)
         for field in fields:
             field.mistake = field.mistake or render_mistakes.get(field.key, "")
-        may_edit = request.user.has_perm(EDIT)
+        may_edit = request.user.has_perm(EDIT) and (bool(page.source) or shops_of(request).is_unbound)
         if seen_at is None:
             seen_at = row.edited_at.isoformat() if row else ""
         versions = row.versions.order_by("-number").defer("sentences")[:VERSIONS] if row else []
@@ -339,7 +343,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             "order": (order.reference or str(order.id)) if order else "",
             "preview_url": page.url("preview"),
         }
-        return self._render(request, "page", context | _choices(page.source, page.language))
+        return self._render(request, "page", context | _choices(request, page.source, page.language))
 
     def _render(self, request: HttpRequest, name: str, context: Mapping[str, Any]) -> HttpResponse:
         shared = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
@@ -425,23 +429,23 @@ def _page(request: HttpRequest, event_type: str, language: str) -> TextsPage:
     source = request.GET.get("source", "")
     if event_type not in (*EMAILS, LAYOUT) or language not in dict(settings.LANGUAGES):
         raise Http404
-    if source != _source(source):
+    if source != _source(request, source):
         raise Http404
     return TextsPage(event_type, language, source)
 
 
-def _source(text: str) -> str:
-    """Return the source if it is that of a profile, else "" for every shop."""
-    return text if text and text in _sources() else ""
+def _source(request: HttpRequest, text: str) -> str:
+    """Return the source if it is that of a profile that the user may see, else "" for every shop."""
+    return text if text and text in _sources(request) else ""
 
 
-def _sources() -> list[str]:
-    sources = MailProfile.objects.exclude(source="").order_by("source")
-    return list(sources.values_list("source", flat=True))
+def _sources(request: HttpRequest) -> list[str]:
+    profiles = shops_of(request).only(MailProfile.objects.exclude(source=""))
+    return list(profiles.order_by("source").values_list("source", flat=True))
 
 
-def _choices(source: str, language: str) -> dict[str, Any]:
-    shops = [("", "every shop"), *((name, name) for name in _sources())]
+def _choices(request: HttpRequest, source: str, language: str) -> dict[str, Any]:
+    shops = [("", "every shop"), *((name, name) for name in _sources(request))]
     return {"sources": shops, "source": source, "languages": settings.LANGUAGES, "language": language}
 
 
@@ -463,7 +467,8 @@ def _find_order(request: HttpRequest, page: TextsPage, term: str) -> Order | Non
     if not term or not term.isprintable() or not request.user.has_perm("orders.view_order"):
         return next(iter(_offered(request, page)), None)
     wanted = parse_uuid(term)
-    rows = _orders(page).filter(id=wanted) if wanted else _orders(page).filter(reference=term[:100])
+    rows = _orders(request, page)
+    rows = rows.filter(id=wanted) if wanted else rows.filter(reference=term[:100])
     return next(iter(rows.order_by(*NEWEST_FIRST)[:1]), None)
 
 
@@ -471,8 +476,9 @@ def _offered(request: HttpRequest, page: TextsPage) -> list[Order]:
     """Return the newest orders of the page's shop."""
     if not request.user.has_perm("orders.view_order"):
         return []
-    return list(_orders(page).order_by(*NEWEST_FIRST)[:ORDERS])
+    return list(_orders(request, page).order_by(*NEWEST_FIRST)[:ORDERS])
 
 
-def _orders(page: TextsPage) -> QuerySet[Order]:
-    return Order.objects.filter(source=page.source) if page.source else Order.objects.all()
+def _orders(request: HttpRequest, page: TextsPage) -> QuerySet[Order]:
+    rows = Order.objects.filter(source=page.source) if page.source else Order.objects.all()
+    return shops_of(request).only(rows)

@@ -26,6 +26,7 @@ from orders.timeline import name_lines, read_timeline, say_money
 from runtime.database.clock import read_database_time
 from web.admin.base import AgeFilter, ChoiceFilter, pill, show_time
 from web.admin.period import PeriodFilter
+from web.admin.rights import shops_of
 from web.admin.search import HELP, Term
 
 
@@ -241,4 +242,4 @@ class OrderPage(admin.ModelAdmin[Order]):
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str
     ) -> tuple[QuerySet[Order], bool]:
         term = Term.of(search_term)
-        return queryset.filter(orders_of(term)) if term.text else queryset, False
+        return queryset.filter(orders_of(term, shops_of(request))) if term.text else queryset, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -16,6 +17,7 @@ from orders.privacy import jobs
 from orders.privacy.erasure import NotFinished, check_not_in_flight
 from runtime.personal_data import ERASED_ADDRESS
 from web.actors import user_actor
+from web.admin.rights import describe_missing, shops_of
 
 
 class PrivacyActions(admin.ModelAdmin[Order]):
@@ -60,6 +62,14 @@ class PrivacyActions(admin.ModelAdmin[Order]):
             order_id=_first_id(queryset),
         )
         return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Say to a bound user who can erase a person, which reaches over all shops."""
+        is_bound = not shops_of(request).is_unbound and request.user.has_perm(jobs.EXPORT)
+        erasures = describe_missing(request, jobs.ERASE) if is_bound else ""
+        return super().changelist_view(request, {**(extra_context or {}), "note": erasures})
 
     def _ask(
         self, request: HttpRequest, action: str, title: str, email: str, *, refusal: str = ""

@@ -18,7 +18,7 @@ from notifications.api.serializers import NotificationHotPageSerializer, Notific
 from notifications.api.sources import visible
 from notifications.models import EmailNotification
 from orders import services
-from orders.api.access import find_order, find_order_id, visible_orders
+from orders.api.access import find_order, find_order_id
 from orders.api.serializers import (
     ChangeProblemSerializer,
     EventHotPageSerializer,
@@ -104,7 +104,7 @@ class Orders(ApiView):
     )
     def get(self, request: Request) -> HttpResponse:
         filters = {LOOKUPS[name]: value for name, value in self.query.items() if name in LOOKUPS}
-        rows = visible_orders(Order.objects.filter(**filters), self.first_read.token)
+        rows = self.first_read.token.binding.only(Order.objects.filter(**filters))
         return json_response(paginate(view=self, rows=rows, serializer=OrderSerializer, order=NEWEST_FIRST))
 
     @operation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import structlog
@@ -16,6 +16,7 @@ from retention.partitions.locks import Report, no_statement_timeout
 from retention.person import Person
 from retention.rows_of_person import cold_rows, side_tables, table_rows
 from retention.texts_of_person import export_texts
+from runtime.binding import UNBOUND, Binding
 from runtime.personal_data import address_hash
 
 log = structlog.get_logger(__name__)
@@ -23,19 +24,24 @@ log = structlog.get_logger(__name__)
 LeftOut = list[dict[str, str]]
 
 
-def export_person(*, email: str, report: Report) -> dict[str, Any]:
-    """Return everything that is stored of a person as one document.
+def export_person(*, email: str, report: Report, shops: Binding = UNBOUND) -> dict[str, Any]:
+    """Return everything that is stored of a person, or of the person's orders of `shops`, as one document.
 
     `orders`, `refunds` and `shipments` have rows of the orders, and each partitioned table has a list of
     rows, which name their table or cold file in `stored_in`. Cold files are read from end to end.
-    `cold_files_left_out` names those that cannot be read here. Raise `NoPerson`.
+    `cold_files_left_out` names those that cannot be read here. If the caller is bound, `only_of_shops` names
+    the shops. Raise `NoPerson`.
     """
     email = check_address(email)
     with no_statement_timeout(using="default"):
-        orders = list(orders_of_person(email).order_by("created_at", "id").values())
+        orders = list(shops.only(orders_of_person(email)).order_by("created_at", "id").values())
     report("read", table="orders", rows=len(orders))
     person = Person.of(email, frozenset(order["id"] for order in orders))
-    document: dict[str, Any] = {"email": email, "orders": orders}
+    document: dict[str, Any] = {"email": email}
+    if not shops.is_unbound:
+        document["only_of_shops"] = shops.words
+    document["orders"] = orders
+
     for name, rows in (
         ("refunds", OrderRefund.objects),
         ("unexpected_payments", UnexpectedPayment.objects),
@@ -44,12 +50,24 @@ def export_person(*, email: str, report: Report) -> dict[str, Any]:
         document[name] = list(rows.filter(order_id__in=person.owner_ids).order_by("order_id", "id").values())
     left_out: LeftOut = []
     for model in partitioned_models():
-        document[model._meta.db_table] = list(_export_rows(model, person, report, left_out))
+        rows_of_person = _export_rows(model, person, report, left_out)
+        document[model._meta.db_table] = list(_only(shops, person, rows_of_person))
     document["cold_files_left_out"] = left_out
-    document |= export_texts(person=person)
+    document |= {
+        table: list(_only(shops, person, texts)) for table, texts in export_texts(person=person).items()
+    }
     names = [part["cold_file"] for part in left_out]
     log.info("person exported", address_hash=address_hash(email), left_out=names)
     return document
+
+
+def _only(shops: Binding, person: Person, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the shops: those with their source or, in a table without one, of their orders."""
+    owners = {str(id) for id in person.owner_ids}
+    for row in rows:
+        source, order_id = row.get("source"), row.get("order_id") or row.get("aggregate_id")
+        if shops.is_unbound or (str(order_id) in owners if source is None else shops.has(source)):
+            yield row
 
 
 def _export_rows(

@@ -32,7 +32,7 @@ EXPORT, ERASE = "orders.export_person", "orders.erase_person"
 def start_export(
     *, email: str, by: Actor, user: AbstractUser | None = None, order_id: uuid.UUID | None = None
 ) -> BulkJob:
-    """Start a job whose result is all that is stored of a person. Raise `NoPerson`."""
+    """Start a job whose result is all that the user's shops have of a person. Raise `NoPerson`."""
     return start_for_person(
         action=EXPORT,
         kind=AuditRow.Kind.EXPORT,
@@ -74,7 +74,7 @@ def run_export(job: BulkJob, report: Report) -> None:
     """Store the export as the result of its job."""
     with _alone():
         BulkJob.objects.filter(id=job.id).update(done_count=0)  # of a try that was killed
-        document = export_person(email=job.address, report=report)
+        document = export_person(email=job.address, report=report, shops=job.binding)
         text = json.dumps(document, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False)
         # If the session has lost the lock, the person may have been erased since. Store nothing.
         running = BulkJob.objects.using(DIRECT).running().filter(id=job.id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from django.contrib.postgres.indexes import OpClass
 from django.db import connections
@@ -14,6 +15,7 @@ from django.db.models import OrderBy
 from django.db.models.functions import Collate, Upper
 from django.db.models.indexes import IndexExpression
 
+from runtime.binding import Binding
 from runtime.database import replica
 
 # django.contrib.postgres does this if it is installed, which would ask each new connection for types.
@@ -21,6 +23,8 @@ IndexExpression.register_wrappers(OrderBy, OpClass, Collate)
 
 #: A beginning may fit a million rows, and finds so many.
 LIMIT = 100
+#: So many rows of all shops are read for a bound caller, who finds fewer than `LIMIT` if the shop is small.
+READ_FOR_SHOPS = 2_000
 
 
 def any_case(column: str) -> OpClass:
@@ -29,20 +33,23 @@ def any_case(column: str) -> OpClass:
 
 
 def beginning_with(
-    texts: Sequence[str], *, table: str, column: str, newest_first: str
+    texts: Sequence[str], *, table: str, column: str, newest_first: str, shops: Binding
 ) -> list[tuple[uuid.UUID, str]]:
-    """Return the ids and values of the first `LIMIT` rows for each text, in the order of the index.
+    """Return the ids and values of the first `LIMIT` rows of `shops` for each text, in the index's order.
 
     A value that equals the text comes first. `newest_first` names the index's other columns in SQL.
     """
+    read, sources = (LIMIT, []) if shops.sources is None else (READ_FOR_SHOPS, [sorted(shops.sources)])
+    is_theirs = " AND source = ANY(%s)" if sources else ""
     # PostgreSQL cannot estimate how many rows begin with a text, and might sort them all. So read the index
     # from the text on, and leave out the rows behind those that begin with it.
     part = f"""
         (SELECT id, {column} FROM (
-            SELECT id, {column} FROM {table} WHERE {column} <> '' AND upper({column}) ~>=~ upper(%s)
-            ORDER BY upper({column}) USING ~<~, {newest_first} LIMIT {LIMIT}
-        ) AS next WHERE starts_with(upper({column}), upper(%s)))
+            SELECT id, {column}, source FROM {table} WHERE {column} <> '' AND upper({column}) ~>=~ upper(%s)
+            ORDER BY upper({column}) USING ~<~, {newest_first} LIMIT {read}
+        ) AS next WHERE starts_with(upper({column}), upper(%s)){is_theirs} LIMIT {LIMIT})
     """  # noqa: S608 - our names
     with connections[replica.alias()].cursor() as cursor:
-        cursor.execute(" UNION ALL ".join([part] * len(texts)), [text for text in texts for _ in range(2)])
+        values: list[Any] = [value for text in texts for value in (text, text, *sources)]
+        cursor.execute(" UNION ALL ".join([part] * len(texts)), values)
         return list(cursor.fetchall())

@@ -43,6 +43,7 @@ from runtime.jobs.actions import (
 )
 from runtime.jobs.start import waker
 from runtime.models import AuditRow, BulkJob
+from runtime.models.bindings import binding_of
 from runtime.models.jobs import MAX_TRIES
 from runtime.personal_data import without_addresses
 from runtime.telemetry import context as work_context
@@ -250,6 +251,8 @@ def _why_not_allowed(job: BulkJob) -> str:
         return f"its user {job.username} is not active any more"
     if not user.has_perm(permission):
         return f"its user {job.username} has no permission {permission} any more"
+    if not (binding := binding_of(user)).covers(job.binding):
+        return f"its user {job.username} is bound to {binding} now, and the job to {job.binding}"
     return ""
 
 
@@ -258,7 +261,7 @@ def _next_ids(job: BulkJob, action: BulkAction) -> list[uuid.UUID]:
     if job.last_id is None:
         return []
     after = Q() if job.position is None else Q(id__gt=job.position)
-    rows = rows_of(action, job.filter, started_at=job.created_at)
+    rows = job.binding.only(rows_of(action, job.filter, started_at=job.created_at))
     rows = rows.filter(after, id__lte=job.last_id)
     return list(rows.order_by("id").values_list("id", flat=True)[:CHUNK])
 

@@ -12,9 +12,11 @@ from django.contrib.auth.models import AbstractUser
 from django.db import transaction
 
 from runtime.audit import Actor, record
+from runtime.binding import UNBOUND
 from runtime.database.transactions import after_commit
 from runtime.jobs.actions import ACTIONS, describe, row_action, rows_of
 from runtime.models import AuditRow, BulkJob
+from runtime.models.bindings import binding_of
 from runtime.personal_data import address_hash, refuse_addresses
 from runtime.process.waker import Waker
 from runtime.telemetry import context as work_context
@@ -41,10 +43,12 @@ def start_job(
 ) -> BulkJob:
     """Write a job for the rows of `filter` now (`rows_of`), and wake a worker after the commit.
 
-    Raise `AddressGiven` if the filter or the reason has an address.
+    It visits only rows of the shops to which the user is bound now. Raise `AddressGiven` if the filter or the
+    reason has an address.
     """
     refuse_addresses(reason, *filter.values())
-    rows = rows_of(row_action(name=action), filter)
+    binding = binding_of(user)
+    rows = binding.only(rows_of(row_action(name=action), filter))
     with transaction.atomic():
         total = rows.order_by()[: COUNT_LIMIT + 1].count()
         job = BulkJob.objects.create(
@@ -54,6 +58,7 @@ def start_job(
             total=total if total <= COUNT_LIMIT else None,
             user_id=user.pk,
             username=user.get_username(),
+            sources=None if binding.is_unbound else binding.words,
             reason=reason[:200],
             correlation_id=work_context.current().correlation_id,
         )
@@ -94,6 +99,7 @@ def start_for_person(
     If there is no `user`, wake nobody: a command does its job itself. `order_id` is the order that the user
     chose. The time that this takes does not depend on the person's rows.
     """
+    binding = binding_of(user) if user else UNBOUND
     with transaction.atomic():
         job = BulkJob.objects.create(
             action=action,
@@ -101,6 +107,7 @@ def start_for_person(
             address=address,
             user_id=user.pk if user else None,
             username=user.get_username() if user else "",
+            sources=None if binding.is_unbound else binding.words,
             correlation_id=work_context.current().correlation_id,
         )
         codes = {**job.filter, "person": f"hash:{job.filter['person']}"}

@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Greatest, Now
 
+from runtime.binding import Binding
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 from runtime.models.pauses import Pause
@@ -136,6 +137,7 @@ class BulkJob(models.Model):
         db_index=False,
     )
     username = models.CharField(max_length=150)  # as it was at the start; empty for a command's job
+    sources = models.JSONField(null=True)  # the binding of the user at the start; null for all shops
     correlation_id = models.CharField(max_length=128, default="", blank=True)
 
     total = models.PositiveIntegerField(null=True)  # null: more rows than were counted
@@ -182,6 +184,11 @@ class BulkJob(models.Model):
 
     def __str__(self) -> str:
         return f"{self.action} by {self.username}"
+
+    @property
+    def binding(self) -> Binding:
+        """The shops whose rows the job may visit."""
+        return Binding.of_words(self.sources)
 
     def as_progress(self) -> dict[str, Any]:
         """Return the progress page's values. `percent` is None if the total is unknown."""

@@ -38,7 +38,7 @@ class PostStateFilter(ChoiceFilter):
 
 
 class PostShopFilter(ChoiceFilter):
-    title, parameter_name = "shop", "source"
+    title, parameter_name, has_sources = "shop", "source", True
 
     def choices_of(self) -> Iterable[str]:
         return ShopConnection.objects.values_list("source", flat=True)

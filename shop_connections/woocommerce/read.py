@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -68,7 +69,7 @@ MARKETPLACES = frozenset({"dokan", "mvx_vendor_order", "yith_wcmv_vendor_suborde
 #: The keys under which plug-ins store an order's language.
 _LANGUAGES = ("wpml_language", "lang", "trp_language")
 _TIMES = ("date_created_gmt", "date_modified_gmt", "date_paid_gmt", "date_completed_gmt")
-_STATUS = re.compile(r"[a-z0-9][a-z0-9_-]{0,49}")
+_LONGEST_STATUS = 50
 _CODE = re.compile(r"[a-z0-9_]{1,80}")
 _MOST_ITEMS_OF_LINE = 10**6
 
@@ -110,11 +111,13 @@ def _address(document: Mapping[str, Any]) -> str:
 def read_status(word: str) -> str:
     """Return a status in the form in which orders have it, or "" if it is none.
 
-    >>> read_status(" Awaiting shipment"), read_status("WC-PACKED")
-    ('awaiting-shipment', 'packed')
+    >>> read_status(" Awaiting shipment"), read_status("WC-PACKED"), read_status("wc-Geprüft")
+    ('awaiting-shipment', 'packed', 'geprüft')
     """
-    status = re.sub(r"\s+", "-", word.strip().lower()).removeprefix("wc-")
-    return status if _STATUS.fullmatch(status) else ""
+    written = unicodedata.normalize("NFC", word.strip().lower())
+    status = re.sub(r"\s+", "-", written).removeprefix("wc-")
+    is_word = status.isprintable() and "@" not in status  # an address is nobody's status
+    return status if is_word and len(status) <= _LONGEST_STATUS else ""
 
 
 def _parse(body: bytes) -> Mapping[str, Any]:

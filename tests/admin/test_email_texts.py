@@ -116,7 +116,7 @@ def test_a_variable_of_another_email_is_refused(admin_client):
 def test_what_attackers_type_into_each_field_is_refused_or_stays_text(admin_client, typed):
     """It fails no page and no e-mail, and is nowhere markup.
 
-    It is typed into all fields at once, and then only into those that did not refuse it, until it is published.
+    It is typed into all fields at once, and then only into those that took it, until it is published.
     """
     before = pay_and_read()
     for path in (PAID, f"{TEXTS}edit/layout/en/"):

@@ -15,7 +15,7 @@ from runtime.models import AuditRow
 from tests.kit.admin import JOBS, listed, statements_of
 from tests.kit.jobs import job_after, run_jobs, small_batches, started
 from tests.kit.mails import make_mail, make_mails, statuses
-from tests.kit.people import staff_client
+from tests.kit.people import make_user, staff_client
 from tests.kit.words import ACTIONS, BulkJob
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +31,7 @@ def wakes():
 def job() -> BulkJob:
     """Start a job of a user named ann, who may resend e-mails and nothing else."""
     make_mails(3, status="dead_lettered")
-    ann = User.objects.create_user("ann", is_staff=True)
+    ann = make_user("ann")
     ann.user_permissions.set(Permission.objects.filter(codename="resend_emailnotification"))
     return started(user=ann)
 

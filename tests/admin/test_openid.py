@@ -12,6 +12,7 @@ from django.test import Client
 from environs import ValidationError
 
 from config.validation import issuer, parse_group_map
+from runtime.models.bindings import binding_of
 from tests.kit.openid import (
     CLIENT_ID,
     LOGIN,
@@ -97,6 +98,7 @@ class TestLogin:
         user = User.objects.get()
         assert (user.username, user.is_staff, user.is_superuser) == ("ann", True, False)
         assert not user.has_usable_password() and groups_of(user) == ["support"]
+        assert binding_of(user).words == ["coffee", "tea"]
         account = SocialAccount.objects.get()
         assert (account.provider, account.uid, account.extra_data) == (
             provider.url,
@@ -116,7 +118,11 @@ class TestLogin:
         provider.claims["groups"] = ["shop-texts"]
         come(Client(), provider)
         user.refresh_from_db()
-        assert groups_of(user) == ["editor"]
+        assert groups_of(user) == ["editor"] and binding_of(user).words == ["coffee", "tea"]
+        provider.claims["groups"] = ["shop-ops"]
+        come(Client(), provider)
+        user = User.objects.get()
+        assert groups_of(user) == ["operator"] and binding_of(user).is_unbound
         assert not user.is_superuser and not user.user_permissions.exists()
 
     def test_lost_groups_end_the_rights_and_every_session_and_nobody_new_comes_in(self, provider):
@@ -127,6 +133,7 @@ class TestLogin:
         answer = come(Client(), provider)
         assert answer.status_code == 403 and "None of your groups" in answer.content.decode()
         assert groups_of(User.objects.get()) == [] and not is_in(session)
+        assert binding_of(User.objects.get()).words == []
         provider.claims["sub"] = "nobody-yet"
         assert come(Client(), provider).status_code == 403 and User.objects.count() == 1
 

@@ -6,7 +6,6 @@ import html
 import re
 
 import pytest
-from django.contrib.auth.models import Group, User
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -28,7 +27,7 @@ from tests.kit.admin import (
 )
 from tests.kit.jobs import run_jobs
 from tests.kit.months import fill, make_partition
-from tests.kit.people import staff_client
+from tests.kit.people import client_of, make_user, staff_client
 from tests.kit.words import ApiToken, DomainEvent, EmailNotification, InboundDeadLetter, attached, new_id
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
@@ -86,10 +85,7 @@ def test_no_list_speaks_djangos_words(admin_client):
 
 @pytest.mark.parametrize("group", ["viewer", "support", "operator", "editor"])
 def test_a_member_sees_the_tabs_that_open_and_set_up_last(group):
-    user = User.objects.create_user(group, is_staff=True)
-    user.groups.add(Group.objects.get(name=group))
-    client = Client()
-    client.force_login(user)
+    client = client_of(make_user(group, group=group))
     menu = client.get("/admin/").context["menu"]
     assert {item["url"]: client.get(item["url"]).status_code for item in menu} == {
         item["url"]: 200 for item in menu

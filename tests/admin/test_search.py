@@ -123,7 +123,7 @@ def test_a_list_is_filtered_by_shop(admin_client, settings):
     assert b"By shop" not in admin_client.get(MAILS).content
     settings.ORDER_SOURCES = ["shop-a", "shop-b"]
     orders = {source: make_order(source=source) for source in ("", "shop-a")}
-    mails = {source: make_mail(order_id=order.id) for source, order in orders.items()}
+    mails = {source: make_mail(order_id=order.id, source=source) for source, order in orders.items()}
     for shop, source in (("own orders", ""), ("shop-a", "shop-a")):
         assert listed(admin_client, ORDERS, shop=shop) == [orders[source].id]
         assert listed(admin_client, MAILS, shop=shop) == [mails[source].id]
@@ -146,9 +146,9 @@ def test_a_list_of_many_reads_few_rows_and_pages(admin_client, settings):
             """
             INSERT INTO email_notifications (id, status, retry_count, max_retries, last_error, errors,
                 provider, provider_message_id, correlation_id, traceparent, event_type, recipient_email,
-                to_name, locale, subject, body, body_text, idempotency_key, order_id, sent_at)
+                to_name, locale, subject, body, body_text, idempotency_key, order_id, sent_at, source)
             SELECT uuidv7(), 'sent', 0, 3, '', '[]', '', '', 'c', '', 'order.paid', email, '', 'en',
-                'Paid', '<p>Paid</p>', 'Paid', id::text, id, now()
+                'Paid', '<p>Paid</p>', 'Paid', id::text, id, now(), source
             FROM orders ORDER BY created_at
             """
         )

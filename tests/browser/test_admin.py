@@ -7,12 +7,18 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from django.test import Client
 from playwright.sync_api import Page, expect
 
+from notifications.models import MailProfile
+from shop_connections.encryption import decrypt
+from shop_connections.models import ShopConnection
+from shop_connections.process import process_waiting
 from tests.browser.clicks import clicks_on
 from tests.kit.admin import MAILS, SHOPS, every_page
 from tests.kit.mails import make_mail
 from tests.kit.plain_shop import KEY, connect
+from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("valkey_url")]
@@ -174,13 +180,56 @@ def test_a_reload_of_the_page_with_a_new_secret_posts_nothing_and_shows_none(ope
     shop = connect()
     path = f"{SHOPS}{shop.id}/change/"
     page = open_page(path)
-    page.get_by_role("button", name="Make another secret").click()
-    expect(page.get_by_text("shown only once")).to_be_visible()
+    page.locator("#step-webhook > summary").click()
+    page.get_by_text("Make another secret …").click()
+    page.get_by_role("button", name="Yes, make another secret").dblclick()
+    expect(page.get_by_label("shown only once")).to_be_visible()
     expect(page).to_have_url(re.compile(f"{path}$"))
     shop.refresh_from_db()
     secret = shop.secret
+    expect(page.get_by_label("shown only once")).to_have_value(decrypt(secret))
     page.reload()
-    expect(page.get_by_role("button", name="Make another secret")).to_be_visible()
-    expect(page.get_by_text("shown only once")).to_have_count(0)
+    expect(page.locator("#step-webhook")).to_be_visible()
+    expect(page.get_by_label("shown only once")).to_have_count(0)
     shop.refresh_from_db()
     assert shop.secret == secret
+
+
+def test_the_steps_of_a_connection_are_ticked_without_a_reload_and_keep_the_secret(open_page, settings):
+    settings.CONNECTION_KEY, settings.FAST_PATH = [KEY], False
+    page = open_page(f"{SHOPS}add/", width=390)
+    page.get_by_label("Name").fill("tea-shop")
+    page.get_by_label("Address of the shop").fill("https://tea.example.com")
+    page.get_by_role("button", name="Save", exact=True).press("Enter")
+    page.locator("#step-webhook > summary").focus()
+    secret, shop = page.get_by_label("shown only once").input_value(), ShopConnection.objects.get()
+    assert secret == decrypt(shop.secret)
+    refresh = "document.dispatchEvent(new Event('visibilitychange'))"
+    MailProfile.objects.create(
+        source="tea-shop", shop_name="Tea", from_email="a@b.example", postal_address="1 Rd"
+    )
+    page.evaluate(refresh)
+    expect(page.locator("#step-profile")).to_have_attribute("data-done", "yes")
+    expect(page.locator("#step-webhook > summary")).to_be_focused()
+    fake = FakeShop()
+    fake.secret = secret
+    post_an_order(fake)
+    page.evaluate(refresh)
+    expect(page.locator("#step-order")).to_have_attribute("data-done", "yes")
+    expect(page.get_by_text("Not sent: trial.")).to_be_visible()
+    assert page.get_by_label("shown only once").input_value() == secret
+    expect(page.locator("#step-key")).to_have_attribute("open", "")
+    page.get_by_label("Key", exact=True).fill("ck_typed")
+    post_an_order(fake)
+    page.evaluate(refresh)
+    expect(page.get_by_text("Not sent: trial.")).to_have_count(2)
+    expect(page.get_by_label("Key", exact=True)).to_have_value("ck_typed")
+    page.locator("#part-state").get_by_role("link", name="Go live …").press("Enter")
+    expect(page.get_by_label("Go live at (UTC)")).to_be_visible()
+
+
+def post_an_order(fake: FakeShop) -> None:
+    fake.place()
+    ((headers, body),) = fake.deliveries()
+    assert Client().post("/connect/tea-shop", body, "application/json", headers=headers).status_code == 202
+    process_waiting(seconds=60)

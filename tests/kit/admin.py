@@ -59,9 +59,17 @@ def every_page() -> list[str]:
     event = dead_event(aggregate_id=order.id)
     dead_letter()
     rows = [f"{ORDERS}{order.id}/change/", f"{MAILS}{mail.id}/change/", f"{EVENTS}{event.id}/change/"]
-    shop = ShopConnection.objects.create(source="tea", address="https://tea.example.com", state="trial")
+    shop = ShopConnection.objects.create(
+        source="tea",
+        address="https://tea.example.com",
+        state="trial",
+        last_post_at=Now(),
+        api_key="x",
+        statuses={"packed": "paid"},
+        parents={"seen": ["7"]},
+    )
     post = ConnectionPost.objects.create(source="tea", body="{}", state="unusable", reason="it has no id")
-    rows += [f"{SHOPS}{shop.id}/change/", f"{POSTS}{post.id}/change/"]
+    rows += [f"{SHOPS}{shop.id}/change/", f"{SHOPS}{shop.id}/live/", f"{POSTS}{post.id}/change/"]
     test = ProviderTest.objects.create(provider="sendgrid", address_hash="x", accepted=True, answer="Yes.")
     rows.append(f"/admin/providers/?test={test.id}")
     publish_texts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from typing import Any
@@ -19,6 +20,7 @@ DASHBOARDS = {
 needs_promtool = needs("prometheus", shutil.which("promtool"))
 
 
+@functools.cache
 def rules() -> list[dict[str, Any]]:
     """Return every rule of the shipped file."""
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import zstandard
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Group, Permission, User
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
 from runtime.database.ids import parse_uuid
+from runtime.models import UserBinding
 from tests.kit.months import Steps, age_records, fill, make_partition, roll, states
 from tests.kit.orders import complete_order, pay_order, place_order
 from tests.kit.words import (
@@ -36,13 +38,26 @@ ADDRESS = "Anna.Example+shop@example.com"
 ANN, BOB = "ann@example.com", "bob@example.com"
 
 
-def staff_client(*permissions: str, name: str = "staff") -> Client:
-    """Log in a staff user with only these permissions."""
-    user = User.objects.create_user(name, password="x", is_staff=True)
+def staff_client(*permissions: str, name: str = "staff", shops: Sequence[str] = ("*",)) -> Client:
+    """Log in a staff user with only these permissions, bound to these shops."""
+    user = make_user(name, shops=shops)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    return client_of(user)
+
+
+def client_of(user: User) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def make_user(name: str, *, group: str = "", shops: Sequence[str] = ("*",)) -> User:
+    """Make a member of the staff who may see these shops, and of a group."""
+    user = User.objects.create_user(name, password="x", is_staff=True)
+    UserBinding.objects.create(user=user, sources=list(shops))
+    if group:
+        user.groups.add(Group.objects.get(name=group))
+    return user
 
 
 def bought(email: str = ADDRESS, *, done: bool = True) -> Order:

@@ -22,6 +22,7 @@ from shop_connections import platforms
 from shop_connections.encryption import decrypt, encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.platforms import Platform, Verdict
+from shop_connections.setup import PlatformEmail, Setup, SetupStep
 from shop_connections.shop_order import ShopHead, ShopOrder, ShopParcel
 from tests.kit.words import Rejected
 
@@ -102,7 +103,22 @@ PLAIN = Platform(
     read=read,
     read_status=str.strip,
     read_orders=lambda **_: (),
-    platform_emails={"order.paid": "Paid"},
+    setup=Setup(
+        connect=(
+            SetupStep(
+                "webhook",
+                "Make a webhook",
+                "woocommerce/webhook.html",
+                lambda shop, calls: shop.last_post_at is not None,
+            ),
+        ),
+        later=(
+            SetupStep("key", "Give a key", "woocommerce/key.html", lambda shop, calls: bool(shop.api_key)),
+        ),
+        emails=(PlatformEmail("Paid", ("order.paid",), ("order.confirmed",)), PlatformEmail("Welcome")),
+        emails_at="Settings",
+        find_lacks=lambda body: [],
+    ),
 )
 
 

@@ -286,7 +286,7 @@ class FakeShop:
 
     def document(self, id: int) -> dict[str, Any]:
         """Return an order as the API shows it."""
-        order = {name: value for name, value in self.orders[id].items() if not name.startswith("_")}
+        order = {name: value for name, value in self.orders[id].items() if name != "_before"}
         dates = [name for name in order if name.startswith("date_")]
         local = {name.removesuffix("_gmt"): self._local(order[name]) for name in dates}
         return {**order, **local}

@@ -63,6 +63,7 @@ MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 CODES = [
     *("Paused", "BrokerDown", "EmailProvidersDown", "ProcessGone", "TransactionIdle", "ClockWrong"),
     *("EmailProviderDown", "EmailNearlyTooOld", "EmailSenderRefused", "ConnectionUnreadable", "PostsRefused"),
+    "EmailOfNobody",
     *("PollMissing", "EmailTextOutdated", "IndexMissing", "WebhooksRefused", "PasswordUsed"),
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
     *("DeadEvents", "PostsUnusable", "ChangesMissed", "ShopSilent", "ShopNotCompared"),
@@ -157,6 +158,9 @@ class Breaks:
 
     def PostsRefused(self) -> None:
         self._shop(last_post_at=Now() - HOUR, refused_at=Now())
+
+    def EmailOfNobody(self) -> None:
+        self._shop(unmailed={"event": "order.confirmed", "reference": "1007"}, left_on={})
 
     def ShopSilent(self) -> None:
         self._shop(last_post_at=Now() - 8 * 24 * HOUR)

@@ -44,6 +44,7 @@ UNAUTHENTICATED = {
     "/api/problems",  # fixed texts, like its pages
     "/api/problems/<str:slug>",
     "/connect/<str:source>",  # 404 without a connection; tests/api/test_connect.py has the others
+    "/connect/<str:source>/<path:rest>",
     "/admin/login/",
     "/admin/logout/",
     "/healthz",

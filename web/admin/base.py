@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -35,6 +35,7 @@ from web.admin.acts import AuditedPage, record_download
 from web.admin.csv import csv_response, rows_by_key
 from web.admin.page_limits import TURNS, limit_page
 from web.admin.reading import rendered
+from web.admin.rights import shops_of
 from web.admin.search import HELP, Term
 
 log = structlog.get_logger(__name__)
@@ -76,12 +77,18 @@ class ChoiceFilter(admin.SimpleListFilter):
 
     is_tabs = False
 
+    #: Whether the values are sources of orders. Then a bound user is offered their own.
+    has_sources = False
+
     def choices_of(self) -> Iterable[str]:
         """Return the values in the order of the page."""
         raise NotImplementedError
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(value, value.replace("_", " ")) for value in self.choices_of()]
+        values = self.choices_of()
+        if self.has_sources:
+            values = [value for value in values if shops_of(request).has(value)]
+        return [(value, value.replace("_", " ")) for value in values]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Row]) -> QuerySet[Row]:
         if self.value() in dict(self.lookup_choices):
@@ -123,10 +130,30 @@ class AgeFilter(admin.SimpleListFilter):
 
 
 class ListAdmin(AuditedPage[Row]):
-    """A list that takes only its declared filters from the address.
+    """A list of the user's shops, that takes only its declared filters from the address.
 
     Django's own lists filter by any column, and their answers would tell what a hidden column contains.
     """
+
+    #: The models of further ids in the addresses of the page's views, by the parameter's name.
+    models_of_ids: Mapping[str, type[models.Model]] = {}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Row]:
+        return self.in_shops(request, super().get_queryset(request))
+
+    def in_shops(self, request: HttpRequest, rows: QuerySet[Row]) -> QuerySet[Row]:
+        """Filter the rows of the shops to which the user is bound."""
+        return shops_of(request).only(rows)
+
+    def has_row(self, request: HttpRequest, parameter: str, id: object) -> bool:
+        """Return whether an id in a view's address is that of a row that a bound user may see."""
+        if parameter in ("id", "object_id"):
+            rows: QuerySet[Any] = self.get_queryset(request)
+        elif model := self.models_of_ids.get(parameter):
+            rows = shops_of(request).only(model._default_manager.all())
+        else:
+            return False
+        return (key := parse_uuid(str(id))) is not None and rows.filter(pk=key).exists()
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         filters: list[Any] = [] if request is None else list(self.get_list_filter(request))

@@ -23,9 +23,12 @@ class MenuItem:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page at `route` below the admin's address. `view` checks `permission`, which the link needs, too."""
+    """A page at `route` below the admin's address. `view` checks the user's rights.
+
+    `may_view` says whether the user gets a link.
+    """
 
     route: str
     menu: MenuItem
-    permission: str
+    may_view: Callable[[HttpRequest], bool]
     view: Callable[[AdminSite, HttpRequest], HttpResponse]

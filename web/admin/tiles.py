@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connections
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -183,9 +184,13 @@ def count_each(rows: Iterable[QuerySet[Any] | Sql]) -> list[int]:
     counts: list[str] = []
     values: list[Any] = []
     for query in rows:
-        sql, params = (
-            query if isinstance(query, tuple) else query.order_by().values("pk").query.sql_with_params()
-        )
+        try:
+            sql, params = (
+                query if isinstance(query, tuple) else query.order_by().values("pk").query.sql_with_params()
+            )
+        except EmptyResultSet:  # of a user who is bound to no shop
+            counts.append("0")
+            continue
         counts.append(
             f"(SELECT count(*) FROM (SELECT 1 FROM ({sql}) AS listed LIMIT {COUNT_LIMIT + 1}) AS few)"  # noqa: S608
         )

@@ -14,9 +14,8 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
 from runtime.audit import record
-from runtime.models import AuditRow
+from runtime.models import AuditRow, UserBinding
 from web.actors import unknown_actor
-from web.login.binding import bind
 from web.login.sessions import end_sessions
 
 _MOST_TRIES = 1000
@@ -83,22 +82,23 @@ def admit(account: Any, claims: Mapping[str, Any], *, request: HttpRequest) -> U
 
 
 def _set_rights(user: User, *, groups: Sequence[Group], shops: Sequence[str], request: HttpRequest) -> None:
-    """Replace all rights of a user. Nothing in a claim gives more than groups."""
-    names = sorted(group.name for group in groups)
-    had = sorted(user.groups.values_list("name", flat=True))
-    if names != had:
+    """Replace all rights of a user, and the shops. Nothing in a claim gives more than groups."""
+    now = [", ".join(sorted(group.name for group in groups)), ", ".join(shops)]
+    bound = UserBinding.objects.filter(user_id=user.pk).values_list("sources", flat=True).first() or []
+    before = [", ".join(sorted(user.groups.values_list("name", flat=True))), ", ".join(bound)]
+    if now != before:
         row = AuditRow(
             kind=AuditRow.Kind.SETUP,
-            act="Groups by OpenID Connect.",
+            act="Rights by OpenID Connect.",
             subject_type="auth.user",
             subject_id=str(user.pk),
             subject=user.username,
-            changes={"groups": [", ".join(had), ", ".join(names)]},
+            changes={"groups": [before[0], now[0]], "shops": [before[1], now[1]]},
         )
         record(row, by=unknown_actor(user.username, request))
-    user.groups.set(groups)
+        user.groups.set(groups)
+        UserBinding.objects.update_or_create(user_id=user.pk, defaults={"sources": list(shops)})
     user.user_permissions.clear()
-    bind(user, shops)
     if user.is_superuser or not user.is_staff:
         user.is_superuser, user.is_staff = False, True
         user.save(update_fields=["is_superuser", "is_staff"])

@@ -22,6 +22,7 @@ def make_key() -> tuple[str, str]:
 
 DECLARATION = Declaration(
     name="mailgun",
+    own_list="Sending → Suppressions, or DELETE /v3/DOMAIN/bounces/ADDRESS and /complaints/ADDRESS",
     provider="notifications.providers.mailgun.backend.MailgunProvider",
     settings=(
         Setting("MAILGUN_API_KEY", anymail="MAILGUN_API_KEY"),

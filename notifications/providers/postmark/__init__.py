@@ -12,6 +12,7 @@ from notifications.providers.registry import (
 
 DECLARATION = Declaration(
     name="postmark",
+    own_list="Suppressions of the message stream; after a complaint only Postmark's support can do it",
     provider="notifications.providers.postmark.backend.PostmarkProvider",
     settings=(
         Setting("POSTMARK_SERVER_TOKEN", anymail="POSTMARK_SERVER_TOKEN"),

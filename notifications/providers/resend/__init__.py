@@ -18,6 +18,7 @@ def check_secret(text: str) -> None:
 
 DECLARATION = Declaration(
     name="resend",
+    own_list="Suppressions, next to Emails",
     provider="notifications.providers.resend.backend.ResendProvider",
     settings=(
         Setting("RESEND_API_KEY", anymail="RESEND_API_KEY"),

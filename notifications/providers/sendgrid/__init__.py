@@ -39,6 +39,8 @@ def make_key() -> tuple[str, str]:
 
 DECLARATION = Declaration(
     name="sendgrid",
+    own_list="Suppressions → Bounces, and → Spam Reports, or DELETE"
+    " /v3/suppression/bounces/ADDRESS and /spam_reports/ADDRESS",
     provider="notifications.providers.sendgrid.backend.SendGridProvider",
     settings=(
         Setting("SENDGRID_API_KEY", anymail="SENDGRID_API_KEY"),

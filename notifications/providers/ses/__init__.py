@@ -9,6 +9,8 @@ from notifications.providers.registry import Declaration, Setting, check_passwor
 # (AWS_ENDPOINT_URL_SESV2).
 DECLARATION = Declaration(
     name="ses",
+    own_list="Suppression list of the account, or aws sesv2 delete-suppressed-destination"
+    " --email-address ADDRESS",
     provider="notifications.providers.ses.backend.SesProvider",
     settings=(
         Setting("AWS_REGION", None, fallback="AWS_DEFAULT_REGION"),

@@ -18,6 +18,7 @@ from notifications.connected import order_sources
 from runtime.audit import command_actor, record
 from runtime.database.ids import parse_uuid
 from runtime.models import AuditRow
+from runtime.names import Reserved, refuse_reserved
 from runtime.texts import name_invisible
 from web.models import ApiToken, ApiTokenQuerySet, declared_scopes
 from web.proxies import is_address_known
@@ -103,6 +104,10 @@ class Command(BaseCommand):
             raise CommandError("--expires-days must be a number from 1 to 36500.")
         if len(source) > longest or not source.isprintable() or source == settings.EVENT_SOURCE:
             raise CommandError("--source must name one of ORDER_SOURCES.")
+        try:
+            refuse_reserved([source])
+        except Reserved as error:
+            raise CommandError(f"--source: {error}") from error
         if source and source not in order_sources():
             self.stderr.write(
                 f"Events of {source} are refused until ORDER_SOURCES of all processes names it."

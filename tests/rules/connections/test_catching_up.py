@@ -29,7 +29,7 @@ HOUR = dt.timedelta(hours=1)
 @pytest.fixture
 def shop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeShop]:
     settings.CONNECTION_KEY, settings.FAST_PATH, settings.NOTIFY_ON = [KEY], False, EVERY_EMAIL
-    settings.CONNECTIONS_PRIVATE = True
+    settings.CONNECTIONS_PRIVATE, settings.SHOP_NAME = True, "Leaf & Cup"
     shop = FakeShop(seed=7)
     with shop.serve() as address:
         connect(

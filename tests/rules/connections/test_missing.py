@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from shop_connections import compare
+from shop_connections import compare, services
 from shop_connections.compare import compare_all, compare_shop, repair
 from shop_connections.encryption import encrypt
 from shop_connections.http import ShopUnreachable
@@ -23,7 +23,7 @@ from shop_connections.process import process_waiting
 from tests.kit.plain_shop import KEY, SOURCE, connect
 from tests.kit.waiting import replace_time
 from tests.kit.woocommerce import FakeShop
-from tests.kit.words import EmailNotification, Order, conditions, our_id
+from tests.kit.words import EmailNotification, Heartbeat, Order, conditions, our_id
 from tests.rules.connections.test_woocommerce_posts import EVERY_EMAIL, send, state_of
 
 pytestmark = pytest.mark.django_db
@@ -210,6 +210,54 @@ def test_a_shop_that_has_not_posted_yet_is_not_compared(shop):
     ShopConnection.objects.update(last_post_at=None)
     compare_all()
     assert shop.requests == []
+
+
+def result() -> dict[str, Any]:
+    return row().comparison or {}
+
+
+class TestAComparisonThatAPersonAskedFor:
+    def ask(self) -> None:
+        services.ask_comparison(id=row().id)
+
+    def test_one_worker_does_it_at_once_and_says_how_far_it_is_and_what_differs(self, shop, monkeypatch):
+        lost = [shop.place() for _ in range(3)]
+        shop.waiting.clear()
+        shop.place()
+        deliver(shop)
+        Heartbeat.beat(name=compare.COMPARED)  # all were compared just now
+        assert not compare.is_due()
+        monkeypatch.setattr(compare, "TELL_EVERY", 2)
+        seen, judge = [], compare._judge
+
+        def note(*args: Any, **kwargs: Any) -> bool:
+            seen.append(result()["read"])
+            compare_all()  # another worker has nothing to do
+            return bool(judge(*args, **kwargs))
+
+        monkeypatch.setattr(compare, "_judge", note)
+        self.ask()
+        assert compare.is_due()
+        compare_all()
+        assert seen == [0, 2, 2, 4] and not compare.is_due()
+        comparison = result()
+        assert (comparison["read"], comparison["missing"], comparison["is_whole"]) == (4, len(lost), True)
+        assert "done_at" in comparison
+        requests = len(shop.requests)
+        compare_all()
+        assert len(shop.requests) == requests
+
+    def test_one_that_fails_says_why(self, shop):
+        self.ask()
+        shop.api_answers = [(500, {})]
+        compare_all()
+        assert result()["problem"] == "The shop answered with status 500."
+
+    @pytest.mark.parametrize("fields", [{"state": "off"}, {"api_key": ""}, {"last_post_at": None}])
+    def test_a_shop_that_cannot_be_compared_is_refused(self, shop, fields):
+        ShopConnection.objects.update(**fields)
+        with pytest.raises(services.ShopRefusal):
+            self.ask()
 
 
 class TestTheCommand:

@@ -243,8 +243,10 @@ class TestTexts:
         assert here.doubts == ["status: It is not a word. The order keeps its status."]
 
     def test_a_persons_words_for_a_status_are_read_as_the_shops(self):
-        written = (" packed", "WC-PACKED", "Awaiting shipment", "no\x00", "ü")
-        assert [read_status(word) for word in written] == ["packed", "packed", "awaiting-shipment", "", ""]
+        written = (" packed", "WC-PACKED", "Awaiting shipment", "no\x00", "Ü", "\u0438\u0306")
+        assert [read_status(word) for word in written] == [
+            *("packed", "packed", "awaiting-shipment", "", "ü", "\u0439")
+        ]
 
     @pytest.mark.parametrize(
         ("meta", "locale"),

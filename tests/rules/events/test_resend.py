@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 from events.publishing import resend
 from runtime.database.partitions import attached
 from tests.kit.orders import complete_order, pay_order, place_order
+from tests.kit.people import staff_client
 from tests.kit.words import (
     DomainEvent,
     MessageRefused,
@@ -155,12 +156,7 @@ class TestAdmin:
         assert "does not take them now" in self.press(admin_client, some)
 
     def test_it_needs_the_permission_to_resolve(self, client, orders, django_user_model):
-        from django.contrib.auth.models import Permission
-        from django.test import Client
 
-        user = django_user_model.objects.create_user("viewer", password="x", is_staff=True)
-        user.user_permissions.set(Permission.objects.filter(codename="view_domainevent"))
-        viewer = Client()
-        viewer.force_login(user)
+        viewer = staff_client("view_domainevent")
         self.press(viewer, list(DomainEvent.objects.values_list("id", flat=True)))
         assert not client.exists(PAID)

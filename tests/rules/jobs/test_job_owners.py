@@ -7,6 +7,7 @@ from django.contrib.auth.models import Group, Permission, User
 
 from tests.kit.jobs import job_after, run_jobs, started
 from tests.kit.mails import make_mails, statuses
+from tests.kit.people import make_user
 from tests.kit.words import BulkJob, restart_job, run_batch
 
 pytestmark = pytest.mark.django_db
@@ -18,7 +19,7 @@ def ann() -> User:
     """Make a member of a group that may resend."""
     group = Group.objects.create(name="resends")
     group.permissions.set(Permission.objects.filter(codename="resend_emailnotification"))
-    user = User.objects.create_user("ann", is_staff=True)
+    user = make_user("ann")
     user.groups.add(group)
     return user
 

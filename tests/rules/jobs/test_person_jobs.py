@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Permission
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError
 from django.db.models.functions import Now
@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from runtime.audit import Actor
 from tests.kit.jobs import job_after, let_pass, run_jobs
 from tests.kit.orders import make_order
-from tests.kit.people import grep
+from tests.kit.people import grep, make_user
 from tests.kit.words import (
     ERASED_ADDRESS,
     BulkJob,
@@ -81,7 +81,7 @@ class TestTheAddress:
 
 class TestTheUser:
     def test_whose_permission_is_taken_away_stops_the_job(self, order):
-        user = User.objects.create_user("op", is_staff=True)
+        user = make_user("op")
         user.user_permissions.set(Permission.objects.filter(codename="erase_person"))
         job = jobs.start_erasure(email=ANN, force=False, by=Actor("x"), user=user)
         user.user_permissions.clear()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db import transaction
 from django.db.models.functions import Now
 from django.test import Client
@@ -16,6 +16,7 @@ from notifications.content.copies import copy_email
 from notifications.suppressions import suppressed_among, suppression_of
 from tests.kit.acts import acts
 from tests.kit.mails import drained, make_mail, sandbox
+from tests.kit.people import client_of, make_user, staff_client
 from tests.kit.providers import provider
 from tests.kit.races import together
 from tests.kit.words import (
@@ -115,11 +116,24 @@ class TestAdmin:
     LIST = "/admin/notifications/suppression/"
 
     def client(self, *permissions: str) -> Client:
-        user = User.objects.create_user("staff", password="x", is_staff=True)
-        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-        client = Client()
-        client.force_login(user)
-        return client
+        return staff_client(*permissions)
+
+    def lifting(self, row: Suppression, **more: str) -> dict[str, Any]:
+        chosen = {"action": "lift", "_selected_action": [str(row.id)]}
+        return chosen | {"confirmed": "yes", "reason": "ok"} | more
+
+    def test_after_a_complaint_an_operator_lifts_it_and_the_page_says_so(self):
+        suppress([SuppressionReason("a@example.com", COMPLAINT, "postmark")])
+        row = Suppression.objects.get()
+        support = client_of(make_user("sue", group="support"))
+        page = support.post(self.LIST, self.lifting(row), follow=True).content.decode()
+        assert "1 after a complaint: left alone." in page and "The group operator has it." in page
+        assert Suppression.objects.exists()
+        operator = client_of(make_user("ole", group="operator"))
+        question = operator.post(self.LIST, self.lifting(row) | {"reason": ""}).content.decode()
+        assert "postmark keeps a list of its own" in question and "Postmark&#x27;s support" in question
+        operator.post(self.LIST, self.lifting(row))
+        assert not Suppression.objects.exists()
 
     def test_lists_finds_by_address_adds_and_lifts(self):
         client = self.client("view_suppression", "add_suppression", "lift_suppression")
@@ -128,8 +142,12 @@ class TestAdmin:
         assert row.reason == "manual"
         assert b"1 suppression" in client.get(self.LIST, {"q": "alice@example.COM"}).content
         assert b"0 suppressions" in client.get(self.LIST, {"q": "bob@example.com"}).content
-        client.post(self.LIST, {"action": "lift", "_selected_action": [str(row.id)]})
-        assert not Suppression.objects.exists()
+        for reason, left in (("", True), ("alice@example.com asked", True), ("she asked by phone", False)):
+            client.post(self.LIST, self.lifting(row, reason=reason))
+            assert Suppression.objects.exists() is left
+        lifted = acts().order_by("id").last()
+        assert lifted is not None
+        assert (lifted.act, lifted.reason) == ("Lifted (manual).", "she asked by phone")
         assert acts().count() == 2
         assert "alice" not in str(list(acts().values())).lower()
 
@@ -138,8 +156,8 @@ class TestAdmin:
         suppress([SuppressionReason("a@example.com", Suppression.Reason.HARD_BOUNCE, provider)])
         client = self.client("view_suppression", "lift_suppression")
         row = Suppression.objects.get()
-        page = client.post(self.LIST, {"action": "lift", "_selected_action": [str(row.id)]}, follow=True)
-        said = "A provider keeps a list of its own: remove the addresses also at postmark"
+        page = client.post(self.LIST, self.lifting(row), follow=True)
+        said = "postmark keeps a list of its own"
         assert (said in page.content.decode()) is named and "1 lifted." in page.content.decode()
 
     def test_an_address_that_a_bounce_suppresses_meanwhile_is_an_error_of_the_form(self, monkeypatch):
@@ -172,4 +190,4 @@ class TestAdmin:
         page = self.client("view_emailnotification").get(
             f"/admin/notifications/emailnotification/{mail.id}/change/"
         )
-        assert b"its owner complained" in page.content
+        assert b"why, and who can lift it" in page.content

@@ -11,12 +11,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db.models.functions import Now
-from django.test import Client
 
 from operations.status import read_status
 from runtime.process.presence import Presence, ProcessState, find_state
+from tests.kit.people import staff_client
 from tests.kit.waiting import until
 from tests.kit.words import Heartbeat
 
@@ -105,11 +104,7 @@ def test_a_successor_takes_the_rows_of_dead_processes_of_its_kind_and_host():
 def test_a_person_who_may_forgets_one(may):
     presence = Presence(kind="worker", host="a", process=1)
     presence.beat()
-    user = User.objects.create_user("ann", password="x", is_staff=True)
-    codes = ["view_heartbeat", *(["delete_heartbeat"] if may else [])]
-    user.user_permissions.set(Permission.objects.filter(codename__in=codes))
-    client = Client()
-    client.force_login(user)
+    client = staff_client("view_heartbeat", *(["delete_heartbeat"] if may else []))
     client.post(
         "/admin/runtime/heartbeat/", {"action": "forget", "_selected_action": [presence.name]}, follow=True
     )

@@ -105,6 +105,32 @@
     picker.classList.remove("hidden");
   }
 
+  // A button that copies a field. Without the script it stays hidden.
+  function copy(button) {
+    const field = document.getElementById(button.dataset.copies);
+    field.select();
+    const done = () => (button.textContent = "Copied");
+    if (navigator.clipboard) navigator.clipboard.writeText(field.value).then(done, () => {});
+    else if (document.execCommand("copy")) done(); // a page without https
+  }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-copies]");
+    if (button) copy(button);
+  });
+
+  function showCopyButtons(part) {
+    for (const button of part.querySelectorAll("button[data-copies]")) button.hidden = false;
+  }
+  showCopyButtons(document);
+
+  // A step that a link or an error leads to is open.
+  function openTarget() {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    if (target instanceof HTMLDetailsElement) target.open = true;
+  }
+  addEventListener("hashchange", openTarget);
+  openTarget();
+
   // A part that has `data-waits` is refreshed until it has it no longer.
   const front = document.querySelector("[data-refresh]");
   if (!front) return;
@@ -113,6 +139,54 @@
   const url = new URL(location.href);
   url.searchParams.set("part", "1");
   let timer;
+
+  // A page with `data-parts` replaces only those of its parts that have changed, keeps what has `data-keep`, and
+  // leaves a part alone in which somebody has typed.
+  const plain = (part) => part.innerHTML.replace(/(csrfmiddlewaretoken" value=")[^"]*/g, "$1");
+  const before = new Map(
+    front.hasAttribute("data-parts") ? [...front.children].map((part) => [part.id, plain(part)]) : []
+  );
+  front.addEventListener("input", (event) => event.target.closest("[data-parts] > *")?.classList.add("typed"));
+
+  function replace(text) {
+    const template = document.createElement("template");
+    template.innerHTML = text;
+    const fresh = [...template.content.children];
+    for (const part of [...front.children]) if (!fresh.some((other) => other.id === part.id)) part.remove();
+    let last = null;
+    for (const part of fresh) {
+      const old = document.getElementById(part.id);
+      const now = plain(part);
+      if (!old) {
+        if (last) last.after(part);
+        else front.prepend(part);
+        showCopyButtons(part);
+      } else if (before.get(part.id) !== now) {
+        const focus = old.contains(document.activeElement) && document.activeElement;
+        // The focus can move to the new part only by an id.
+        if (!old.classList.contains("typed") && (!focus || focus.id)) {
+          swap(old, part);
+          before.set(part.id, now);
+        }
+      }
+      if (!old) before.set(part.id, now);
+      last = document.getElementById(part.id);
+    }
+  }
+
+  function swap(old, part) {
+    const focus = old.contains(document.activeElement) ? document.activeElement.id : "";
+    for (const kept of old.querySelectorAll("[data-keep][id]")) {
+      part.querySelector(`[data-keep]#${CSS.escape(kept.id)}`)?.replaceWith(kept);
+    }
+    for (const step of old.querySelectorAll("details[id]")) {
+      const same = part.querySelector(`#${CSS.escape(step.id)}`);
+      if (same && same.dataset.done === step.dataset.done && step.open) same.open = true;
+    }
+    old.replaceWith(part);
+    showCopyButtons(part);
+    if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
+  }
 
   async function refresh() {
     clearTimeout(timer);
@@ -123,7 +197,8 @@
       if (!answer.ok) throw new Error(answer.status);
       const text = await answer.text();
       const state = front.querySelector("[data-state]")?.textContent;
-      if (!front.contains(document.activeElement)) front.innerHTML = text; // so that the user keeps the focus
+      if (before.size) replace(text);
+      else if (!front.contains(document.activeElement)) front.innerHTML = text; // so that the user keeps the focus
       makeCards();
       const now = front.querySelector("[data-state]")?.textContent;
       told.textContent = now === state ? "" : `Now: ${now}`;

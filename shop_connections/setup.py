@@ -1,0 +1,59 @@
+"""What a platform says to the page of a connection: steps in the shop, its own e-mails, what ours lack."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from shop_connections.models import ShopConnection
+
+
+class Calls(NamedTuple):
+    """The calls of a connection's address within a day that nobody signed, or somebody else."""
+
+    refused: int = 0  # posts with another signature
+    refused_at: dt.datetime | None = None  # the last of them
+    reached_at: dt.datetime | None = None  # the last call of any kind
+
+
+class SetupStep(NamedTuple):
+    """Something to do in the shop, with a template that says how. It gets the context of the page."""
+
+    id: str  # in the page
+    title: str
+    template: str
+    is_done: Callable[[ShopConnection, Calls], bool]
+
+
+class PlatformEmail(NamedTuple):
+    """An e-mail that the platform itself sends to customers."""
+
+    name: str  # as the shop calls it
+    #: The events of ours that take its place. Without one it stays on in the shop.
+    events: tuple[str, ...] = ()
+    #: Further events, which only some shops have.
+    events_if_seen: tuple[str, ...] = ()
+
+    @property
+    def all_events(self) -> tuple[str, ...]:
+        return self.events + self.events_if_seen
+
+
+class Lack(NamedTuple):
+    """What an e-mail of the shop has, and ours cannot have."""
+
+    what: str
+    email: str  # its name
+    advice: str
+
+
+class Setup(NamedTuple):
+    """What a platform's folder tells the page. The steps come before and after the first order."""
+
+    connect: tuple[SetupStep, ...]
+    later: tuple[SetupStep, ...]
+    emails: tuple[PlatformEmail, ...]
+    emails_at: str  # where a person turns them off in the shop
+    #: What ours cannot have of the e-mails about the order in a body. It never raises.
+    find_lacks: Callable[[bytes], Iterable[Lack]]
