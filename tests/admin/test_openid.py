@@ -24,6 +24,7 @@ from tests.kit.openid import (
     provider,
     way_back,
 )
+from tests.kit.people import make_user
 from web.login.rights import NoEntry, read_rights
 
 __all__ = ["one_provider", "provider"]
@@ -161,6 +162,18 @@ class TestLogin:
         provider.claims["preferred_username"] = "boss"
         come(Client(), provider)
         assert User.objects.count() == 2 and SocialAccount.objects.get().user == user
+
+    @pytest.mark.parametrize("group", ["viewer", "support", "operator", "editor"])
+    def test_it_gives_what_a_user_made_here_has(self, provider, settings, group):
+        """Who may see what (tests/admin/test_who_may_see.py) depends on nothing else."""
+        settings.OIDC_GROUP_MAP = {"shop-support": (group, ("own", "tea"))}
+        ours = make_user("bob", group=group, shops=["own", "tea"])
+        come(Client(), provider)
+        theirs = User.objects.get(username="ann")
+        assert theirs.get_all_permissions() == ours.get_all_permissions() != set()
+        assert binding_of(theirs) == binding_of(ours)
+        for name in ("is_staff", "is_superuser", "is_active"):
+            assert getattr(theirs, name) == getattr(ours, name)
 
     def test_another_issuer_has_other_people(self, provider, settings):
         come(Client(), provider)
