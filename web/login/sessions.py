@@ -103,7 +103,7 @@ def _renew(request: HttpRequest) -> HttpResponseBase:
         return HttpResponseRedirect(renewal_url(_page(request)))
     # Only after this middleware, Django would refuse a forged post, whose fields nobody may send on.
     csrf = CsrfViewMiddleware(lambda _: HttpResponse())
-    if refusal := csrf.process_view(request, None, (), {}):
+    if refusal := csrf.process_view(request, _renew, (), {}):
         return refusal
     fields = [
         (name, value)
