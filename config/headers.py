@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponseBase
 
+_IMAGES = "img-src 'self' data:"
 POLICY = "; ".join(
     [
         "default-src 'self'",
-        "img-src 'self' data:",  # Swagger UI's icons
+        _IMAGES,  # Swagger UI's icons
         "style-src 'self' 'unsafe-inline'",  # Swagger UI's, and the admin's widths
         "object-src 'none'",
         "base-uri 'none'",
@@ -29,7 +30,10 @@ def strict_headers(
 ) -> Callable[[HttpRequest], HttpResponseBase]:
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
-        response.headers.setdefault("Content-Security-Policy", POLICY)
+        # The page of texts previews an e-mail in a frame that has this page's policy.
+        origin = request.__dict__.get("image_origin", "")
+        images = f"img-src 'self' data: {origin}" if origin else _IMAGES
+        response.headers.setdefault("Content-Security-Policy", POLICY.replace(_IMAGES, images))
         response.headers.setdefault("Permissions-Policy", PERMISSIONS)
         # Nearly every answer is about one shop's customers. WhiteNoise says how long a file may be kept.
         response.headers.setdefault("Cache-Control", "no-store")

@@ -13,6 +13,7 @@ from typing import Any
 
 from notifications.providers.registry import declarations
 from runtime.personal_data import locals_in
+from web.proxies import BEFORE_SECRET, SECRET_IN_PATH
 
 # The characters of a local part in a log line, without those that separate values, such as = and / in a URL.
 # A quote may only be inside.
@@ -42,6 +43,7 @@ _SECRETS: tuple[tuple[Sequence[str], re.Pattern[str], str], ...] = (
     (["@"], re.compile(r"(://)[^\s/@]+@"), r"\1***@"),  # the user and password of a URL
     (["bearer", "basic"], re.compile(r"\b(bearer|basic)\s+[^\s\"',;]+", re.IGNORECASE), r"\1 ***"),
     (["op_"], re.compile(r"\bop_[\w-]{16,}"), "op_***"),  # API tokens
+    ([BEFORE_SECRET], SECRET_IN_PATH, r"\1***"),
     *(
         (_literals(declared.key_pattern), re.compile(declared.key_pattern), r"\1***")
         for declared in declarations().values()

@@ -9,15 +9,28 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
+from django.db.models import CharField, Q
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from notifications.failure_causes import cause_of_row
 from notifications.models import OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
+from notifications.states.outcomes import Verdict
+from notifications.states.transitions import Status
 from runtime.database import periods
 
 #: Parameters that filter by the value of the column of that name.
 COLUMNS = ("status", "event_type", "provider")
-NAMES = (*COLUMNS, "shop", "cause", "failing", *periods.NAMES)
+NAMES = (*COLUMNS, "delivery", "shop", "cause", "failing", *periods.NAMES)
+#: The outcome of an e-mail's last attempt.
+LAST_OUTCOME = RawSQL("(errors -> -1 ->> 'outcome')", [], output_field=CharField())
+#: What a provider reported of an e-mail, or that it may have taken it (`notifications.conditions`).
+DELIVERIES = {
+    "delivered": Q(delivered_at__isnull=False),
+    "bounced": Q(bounced_at__isnull=False),
+    "held": Q(status=Status.FAILED, next_attempt_at__gt=Now()),
+}
 
 
 def orders() -> Any:
@@ -32,6 +45,11 @@ def narrow(rows: EmailNotificationQuerySet, params: Mapping[str, str]) -> EmailN
     for name in COLUMNS:
         if value := params.get(name):
             rows = rows.filter(**{name: value})
+    delivery = params.get("delivery", "")
+    if delivery in DELIVERIES:
+        rows = rows.filter(DELIVERIES[delivery])
+    if delivery == "held":
+        rows = rows.alias(last_outcome=LAST_OUTCOME).filter(last_outcome=Verdict.AMBIGUOUS)
     if shop := params.get("shop"):
         rows = rows.filter(source="" if shop == OWN_ORDERS else shop)
     if cause := params.get("cause"):

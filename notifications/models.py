@@ -31,6 +31,7 @@ from runtime.database.beginnings import any_case
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 from runtime.models import Heartbeat
+from runtime.personal_data import ERASED_ADDRESS
 
 #: The name that people read for the orders without a source.
 OWN_ORDERS = "own orders"
@@ -71,12 +72,13 @@ WAITS_SINCE = f"""greatest({FIRST_DUE},
 
 
 class EventTimes(NamedTuple):
-    """A provider's times of an e-mail's delivery, bounce and complaint."""
+    """A provider's times of an e-mail's delivery, bounce and complaint, and the text of the bounce."""
 
     id: uuid.UUID
     delivered_at: dt.datetime | None = None
     bounced_at: dt.datetime | None = None
     complained_at: dt.datetime | None = None
+    bounce_text: str = ""
 
 
 class StoredReport(NamedTuple):
@@ -170,7 +172,10 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
             return {address for (address,) in cursor.fetchall()}
 
     def keep_earliest(self, times: Iterable[EventTimes]) -> set[uuid.UUID]:
-        """Write the times that are earlier than the stored ones. Return the ids of the changed rows."""
+        """Write the times that are earlier than the stored ones. Return the ids of the changed rows.
+
+        A bounce's text comes with its time, and an erased row keeps none.
+        """
         news = [time for time in times if any(time[1:])]
         if not news:
             return set()
@@ -181,16 +186,23 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
                     delivered_at = least(row.delivered_at, new.delivered_at),
                     bounced_at = least(row.bounced_at, new.bounced_at),
                     complained_at = least(row.complained_at, new.complained_at),
+                    bounce_text = CASE WHEN new.bounce_text <> '' AND row.recipient_email <> %s
+                            AND (row.bounced_at IS NULL OR new.bounced_at <= row.bounced_at)
+                        THEN new.bounce_text ELSE row.bounce_text END,
                     updated_at = statement_timestamp()
-                FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[])
-                    AS new (id, delivered_at, bounced_at, complained_at)
+                FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[], %s::text[])
+                    AS new (id, delivered_at, bounced_at, complained_at, bounce_text)
                 WHERE row.id = new.id AND row.id = ANY(%s::uuid[])
                   AND (least(row.delivered_at, new.delivered_at), least(row.bounced_at, new.bounced_at),
                        least(row.complained_at, new.complained_at))
                       IS DISTINCT FROM (row.delivered_at, row.bounced_at, row.complained_at)
                 RETURNING row.id
                 """,
-                [*(list(column) for column in zip(*news, strict=True)), [new.id for new in news]],
+                [
+                    ERASED_ADDRESS,
+                    *(list(column) for column in zip(*news, strict=True)),
+                    [new.id for new in news],
+                ],
             )
             return {id for (id,) in cursor.fetchall()}
 
@@ -264,6 +276,8 @@ class EmailNotification(Partitioned):
     delivered_at = models.DateTimeField(null=True, editable=False)
     bounced_at = models.DateTimeField(null=True, editable=False)
     complained_at = models.DateTimeField(null=True, editable=False)
+    # What the recipient's server said of the bounce, without addresses.
+    bounce_text = models.CharField(max_length=300, default="", db_default="", blank=True, editable=False)
 
     in_shops = staticmethod(by_source)
 
@@ -316,6 +330,10 @@ class EmailNotification(Partitioned):
             *(
                 models.Index(fields=["-id"], name=f"emailnotification_{status}", condition=Q(status=status))
                 for status in ("suppressed", "discarded")
+            ),
+            # the list of bounced e-mails, newest first, which are few
+            models.Index(
+                fields=["-id"], name="emailnotification_bounced", condition=Q(bounced_at__isnull=False)
             ),
             # the sums of each minute: e-mails sent, delivered and bounced in it
             BrinIndex(

@@ -32,6 +32,7 @@ EMAIL_RETENTION = RetentionRules(
         "errors": "(SELECT coalesce(jsonb_agg(one || "  # noqa: S608 - only a constant is inserted
         f"jsonb_build_object('text', '{ERASED}') ORDER BY n), '[]')"
         " FROM jsonb_array_elements(errors) WITH ORDINALITY AS each (one, n))",
+        "bounce_text": "''",
         "updated_at": "statement_timestamp()",
     },
 )

@@ -68,6 +68,7 @@ class OperationsConfig(AppConfig):
     name = "operations"
     default = True
     roles = {"viewer": ["admin.view_logentry"], "support": ["admin.view_logentry"]}
+    shop_rights = ("admin.view_logentry",)  # the audit, of which a bound user sees their shops' acts
 
     def ready(self) -> None:
         """Refuse a former database, create the groups after every migrate, and import the declarations."""

@@ -25,6 +25,7 @@ from runtime.charts.sums import MINUTE, Sums, Window, read_window
 from runtime.conditions import DAY, HEARTBEATS, PAUSES, PROCESSES, decide, read_facts
 from runtime.database import server
 from runtime.database.clock import read_database_time
+from runtime.database.parts import has_trigrams
 from runtime.telemetry.release import version
 
 Document = dict[str, Any]
@@ -68,7 +69,7 @@ def read_status() -> Document:
         "processes": list(facts[PROCESSES]),
         "jobs": {name: round(age, 1) for name, age in beats.items()},
         "partitions": [_partitions(table, sizes.tables) for table in facts[PARTITIONS]],
-        "database": {"bytes": sizes.database} | facts[CONNECTIONS]._asdict(),
+        "database": {"bytes": sizes.database, "finds_parts": has_trigrams()} | facts[CONNECTIONS]._asdict(),
     }
 
 

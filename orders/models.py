@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-import uuid
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from django.conf import settings
@@ -13,9 +13,22 @@ from django.db import models
 from django.db.models import Exists, F, Q
 from django.db.models.functions import Now
 
+from runtime.addresses import domain_of
 from runtime.binding import Binding, by_source
-from runtime.database.beginnings import any_case, beginning_with
+from runtime.database.beginnings import LIMIT, any_case, beginning_with
 from runtime.database.ids import new_id
+from runtime.database.parts import (
+    READ,
+    Hits,
+    beginnings_of_words,
+    containing,
+    find_parts,
+    has_trigrams,
+    is_part,
+    join,
+    parts_index,
+    read_hits,
+)
 
 
 class StuckState(NamedTuple):
@@ -45,6 +58,7 @@ STUCK = {
 }
 #: The order of every list. Ids do not give it: other systems choose the ids of their orders.
 NEWEST_FIRST = ("-created_at", "-id")
+NEWEST_FIRST_SQL = "created_at DESC, id DESC"
 #: Many shops never confirm orders, or tell of no parcels here. Theirs are not stuck.
 CONFIRMS = dt.timedelta(days=7)
 SHIPS = dt.timedelta(days=60)
@@ -71,22 +85,81 @@ class OrderQuerySet(models.QuerySet["Order"]):
             return overdue.filter(Exists(shipped))
         return overdue
 
-    def named(self, name: str, *, shops: Binding) -> list[uuid.UUID]:
-        """Return the ids of the shops' orders with this reference, or else of those that begin with it.
+    def search(self, text: str, *, shops: Binding) -> Hits:
+        """Return the shops' orders that a text finds by its reference, customer or parcel.
 
-        Case and a `#` before the reference make no difference. Each beginning finds a limited number.
+        Of more than `LIMIT`, return the newest.
         """
-        if not (name := name.lstrip("#")):
-            return []
-        hits = beginning_with(
+        hits = join(*self._searches(text, shops))
+        if len(hits.ids) <= LIMIT and shops.is_unbound:
+            return hits
+        rows = shops.only(self.filter(id__in=hits.ids)).order_by(*NEWEST_FIRST).values_list("id", flat=True)
+        ids = list(rows[: LIMIT + 1])
+        return Hits(ids[:LIMIT], is_cut=hits.is_cut or len(ids) > LIMIT)
+
+    def _searches(self, text: str, shops: Binding) -> Iterator[Hits]:
+        """Yield what each way to search finds. A whole reference ends the search of parts."""
+        name = text.lstrip("#")
+        begins = beginning_with(
             [name, f"#{name}"],
             table="orders",
             column="reference",
-            newest_first="created_at DESC, id DESC",
+            newest_first=NEWEST_FIRST_SQL,
             shops=shops,
         )
-        exact = [id for id, reference in hits if reference.lstrip("#").upper() == name.upper()]
-        return exact or [id for id, _ in hits]
+        begins = begins if name else []
+        exact = [id for id, reference in begins if reference.lstrip("#").upper() == name.upper()]
+        yield Hits(exact) if exact else Hits([id for id, _ in begins], len(begins) >= LIMIT)
+        yield self._addressed(text, shops)
+        yield self._newest(text, part="" if exact else name)
+        if is_part(text) and has_trigrams():
+            yield find_parts(
+                text,
+                table="shipments",
+                column="tracking_number",
+                newest_first="shipped_at DESC NULLS LAST, id DESC",
+                id="order_id",
+            )
+
+    def _addressed(self, text: str, shops: Binding) -> Hits:
+        """Return the orders whose address has this text before its @, in any case."""
+        if text.startswith("@"):
+            return Hits([])
+        rows = beginning_with(
+            [f"{text.rstrip('@')}@"],
+            table="orders",
+            column="email",
+            newest_first=NEWEST_FIRST_SQL,
+            shops=shops,
+        )
+        return Hits([id for id, _ in rows], len(rows) >= LIMIT)
+
+    def _newest(self, text: str, *, part: str) -> Hits:
+        """Search the newest `READ` orders by words of the name, by domain, and by a part of the reference.
+
+        An index for any of these would make each order dearer than the rest of its row's indexes may.
+        """
+        conditions: list[str] = []
+        values: list[str] = []
+        words = [] if text.startswith("@") else beginnings_of_words(text)
+        if words:
+            conditions.append(f"({' AND '.join(['name ~* %s'] * len(words))})")
+            values += words
+        if domain := domain_of(text.removeprefix("@")):
+            conditions.append("lower(split_part(email, '@', 2)) = lower(%s)")
+            values.append(domain)
+        if is_part(part):
+            conditions.append("upper(reference) LIKE upper(%s)")
+            values.append(containing(part))
+        if not conditions:
+            return Hits([])
+        sql = f"""
+            SELECT id, count(*) OVER () FROM (
+                SELECT id, created_at, name, email, reference FROM orders
+                ORDER BY {NEWEST_FIRST_SQL} LIMIT {READ}
+            ) AS newest WHERE {" OR ".join(conditions)} ORDER BY {NEWEST_FIRST_SQL} LIMIT {LIMIT}
+        """  # noqa: S608 - our names
+        return read_hits(sql, values)
 
 
 class Order(models.Model):
@@ -355,6 +428,8 @@ class Shipment(models.Model):
             models.Index(
                 fields=["untold_since"], name="shipments_untold", condition=Q(untold_since__isnull=False)
             ),
+            # the admin's search by a part of a tracking number
+            parts_index("tracking_number", name="shipments_tracking_parts"),
         ]
 
     def __str__(self) -> str:

@@ -79,6 +79,12 @@ def as_stored(text: str) -> str:
         return text
 
 
+def domain_of(text: str) -> str:
+    """Return a domain that somebody searches for as it is stored, or "" if the text is none."""
+    address = as_stored(f"a@{text}")
+    return address.removeprefix("a@") if is_usable(address) else ""
+
+
 def _to_ascii(domain: str) -> str:
     """Return a domain as `xn--`, by IDNA 2008 after the mapping of UTS 46 (case, width, composition)."""
     try:

@@ -29,12 +29,14 @@ class ConnectionsConfig(AppConfig):
         from notifications.connected import ConnectedShops, register_shops
         from runtime.jobs.work import BackgroundStep, register_work
         from runtime.process.cached_rows import CachedRows, version_of
-        from shop_connections import compare, going_live, process
+        from shop_connections import compare, going_live, process, readings, refresh
         from shop_connections.models import ShopConnection
 
         register_work(
             BackgroundStep(going_live.is_due, going_live.compare_all, waits_for_others=True),
             BackgroundStep(is_waiting=process.is_waiting, do=process.process_some),
+            BackgroundStep(refresh.is_due, refresh.refresh_some, waits_for_others=True),
+            BackgroundStep(readings.is_waiting, readings.read_some, waits_for_others=True),
             BackgroundStep(compare.is_due, compare.compare_all, waits_for_others=True),
         )
         shops = ShopConnection.objects

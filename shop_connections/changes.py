@@ -71,10 +71,14 @@ class Change(NamedTuple):
     details: Mapping[str, Any] = {}  # what its e-mail shows
 
     @property
+    def is_new_parcel(self) -> bool:
+        is_new = self.event == "order.shipped" and not self.is_corrected
+        return is_new and self.parcel is not None and not self.parcel.is_returned
+
+    @property
     def tells_of_parcel(self) -> bool:
         """Whether its e-mail says that a parcel left."""
-        is_new = self.event == "order.shipped" and not self.is_corrected
-        return is_new and self.notify and self.parcel is not None and not self.parcel.is_returned
+        return self.is_new_parcel and self.notify
 
 
 class Differences(NamedTuple):
@@ -104,7 +108,7 @@ def find_changes(
         there = dataclasses.replace(there, silent=there.silent | OF_PARENT)
     order = _complete(there, here, received_at)
     goal = _find_goal(order, here, shop.statuses)
-    if here is not None and _is_late(order, here):
+    if here is not None and is_late(order, here):
         is_other = goal is not None and (goal.status, goal.refunded) != _state_of(here)
         return Differences(order, left_out=LATE if is_other else "")
     if goal is None:
@@ -127,11 +131,12 @@ def due_at(
     """Return when an order can be compared, if that may be later than now.
 
     Of a new parcel it may not be known yet whether the customer is to hear of it. The completion in the same
-    save has one e-mail with it, so the whole order waits.
+    save has one e-mail with it, so the whole order waits. A parcel may be older than the save that sent it.
     """
     stored = {shipment.reference for shipment in here.shipments} if here else set()
     times = [
-        (parcel.shipped_at or received_at) + NOTIFY_WITHIN
+        (max(parcel.shipped_at, there.saved_at or parcel.shipped_at) if parcel.shipped_at else received_at)
+        + NOTIFY_WITHIN
         for parcel in there.parcels
         if parcel.notify is None and reference_of(parcel, source=source, order_id=there.id) not in stored
     ]
@@ -197,9 +202,10 @@ def _state_of(here: Here) -> tuple[str, int]:
     return here.order.status, here.order.refunded_amount
 
 
-def _is_late(order: WholeOrder, here: Here) -> bool:
+def is_late(there: ShopOrder, here: Here) -> bool:
+    """Return whether a later state of the order is stored."""
     newest = here.order.reported_at
-    return newest is not None and order.modified_at is not None and order.modified_at < newest
+    return newest is not None and there.as_of is not None and there.as_of < newest
 
 
 def _find_goal(order: WholeOrder, here: Here | None, statuses: Mapping[str, str]) -> _Goal | None:
@@ -227,12 +233,17 @@ def _find_goal(order: WholeOrder, here: Here | None, statuses: Mapping[str, str]
     if base == S.CANCELLED and here is None and not is_paid and order.may_be_abandoned:
         return None
     goal = _Goal(order, base, here)
-    if here is not None and order.modified_at is not None and here.order.reported_at == order.modified_at:
+    if here is not None and order.as_of is not None and here.order.reported_at == order.as_of:
         status, refunded = _state_of(here)
         has_gone_back = _PROGRESS.index(S(goal.status)) < _PROGRESS.index(S(status))
         if has_gone_back or goal.refunded < refunded:
             return None
     return goal
+
+
+def _tracking(parcel: ShopParcel | Shipment) -> str:
+    """Return by what a parcel can be followed. Some shops have only a link."""
+    return parcel.tracking_number or parcel.tracking_url
 
 
 def _base_of(order: Order) -> str:
@@ -339,6 +350,11 @@ class _Story:
         tracked = {parcel.tracking_url for parcel in self.order.parcels if parcel.tracking_url}
         details: dict[str, Any] = {"tracking_url": tracked.pop()} if len(tracked) == 1 else {}
         left = [place for place, change in enumerate(self.changes) if change.tells_of_parcel]
+        if self._is_silenced():
+            is_news = self._is_news(at or self.changed_at, is_dated=at is not None)
+            if is_news and "order.completed" not in self.order.silent:
+                self._add(Change("order.completed", status, refunded, at or self.changed_at, notify=False))
+            return
         if self._is_sent("order.completed", at or self.changed_at, is_dated=at is not None):
             parcels = self._take_parcels(left)
             if details and len(parcels) == 1:
@@ -348,6 +364,11 @@ class _Story:
             others = self._take_parcels(left[:-1])
             self.changes[left[-1]] = self.changes[left[-1]]._replace(details={"parcels": others})
         self._tell("order.completed", status, at=at, refunded=refunded, details=details)
+
+    def _is_silenced(self) -> bool:
+        """Return whether the shop wants the customer not to hear of the parcels with which it completes."""
+        wishes = [change.parcel.notify for change in self.changes if change.parcel and change.is_new_parcel]
+        return bool(wishes) and all(wish is False for wish in wishes)
 
     def _take_parcels(self, places: Sequence[int]) -> list[dict[str, str]]:
         """Have changes send no e-mail of their own, and return the tracking of their parcels."""
@@ -381,11 +402,11 @@ class _Story:
             if shipment is None or shipment.shipped_at is None:
                 self._tell_parcel(parcel, status, reference=shipment.reference if shipment else None)
                 continue
-            number, is_erased = shipment.tracking_number, self._is_erased()
+            before, now, is_erased = _tracking(shipment), _tracking(parcel), self._is_erased()
             is_back = shipment.returned_at is not None
             if parcel.is_delivered and shipment.delivered_at is None and not is_back:
                 self._tell_parcel(parcel, status, reference=shipment.reference)
-            elif not is_erased and number and number != parcel.tracking_number and not is_back:
+            elif not is_erased and now and before != now and not is_back:
                 self._tell_parcel(parcel, status, reference=shipment.reference, is_corrected=True)
             elif not is_back and (parcel.is_returned or (not is_erased and self._differs(parcel, shipment))):
                 self._tell_parcel(parcel, status, reference=shipment.reference, notify=False)
@@ -408,6 +429,8 @@ class _Story:
         for shipment in stored:
             if parcel := references.get(shipment.reference or ""):
                 matched[parcel.id] = shipment
+        if self.order.parcels_keep_ids:
+            return matched
         numbers = {shipment.tracking_number: shipment for shipment in stored if shipment.tracking_number}
         for place, parcel in enumerate(parcels):
             if parcel.id in matched:

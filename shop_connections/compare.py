@@ -114,7 +114,9 @@ def compare_shop(
     unfinished_at = None
     try:
         seconds = ends_at - time.monotonic()
-        orders = _read(shop, since - offset, began_at - YOUNGEST - offset, sleep, seconds, place)
+        orders = _read(
+            shop, since - offset, began_at - YOUNGEST - offset, sleep, seconds, place, offset=offset
+        )
         for body, at in orders:
             read += 1
             if read % TELL_EVERY == 0:
@@ -265,6 +267,8 @@ def _read(
     sleep: Callable[[float], object] | None,
     seconds: float,
     place: Any = None,
+    *,
+    offset: dt.timedelta = dt.timedelta(),
 ) -> Iterable[ReadOrder]:
     if not shop.api_key:
         raise ShopUnreachable(
@@ -284,6 +288,8 @@ def _read(
         is_private_allowed=settings.CONNECTIONS_PRIVATE,
         seconds=seconds,
         place=place,
+        offset=offset,
+        installation=shop.installation,
         **more,
     )
 
@@ -321,7 +327,7 @@ def catch_up(shop: ShopConnection, *, seconds: float) -> None:
             row.update(state=PostState.WAITING, is_history=True)
     since = shop.checked_at - OVERLAP if shop.checked_at else shop.created_at
     left = ends_at - time.monotonic()
-    for body, _ in _read(shop, since - offset, live_at - offset, None, left):
+    for body, _ in _read(shop, since - offset, live_at - offset, None, left, offset=offset):
         if time.monotonic() > ends_at:
             raise OutOfTime("The time is over.")
         if body and not _judge(shop, body, now, {}, offset, history_before=live_at):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import json
 import math
 import queue
 import socket
@@ -21,7 +22,7 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.auth import HTTPBasicAuth
+from requests.auth import AuthBase, HTTPBasicAuth
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
@@ -32,6 +33,7 @@ from web.proxies import inner_ipv4
 MOST_BYTES = 16_000_000  # of an answer, also of what gzip makes of it
 ANSWER_SECONDS = 60.0
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
+_REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _MOST_REDIRECTS = 3
 _MOST_PAUSES = 3
 _LONGEST_PAUSE_SECONDS = 60.0
@@ -75,35 +77,49 @@ class ShopAnswer(NamedTuple):
 
 
 class ShopApi:
-    """Sends requests with a key, until the time for all of them is over."""
+    """Sends requests with a key and its secret, or with a token, until the time for all of them is over."""
 
     def __init__(
         self,
         *,
-        key: str,
-        secret: str,
+        key: str = "",
+        secret: str = "",
+        token: str = "",
         is_private_allowed: bool,
         seconds: float,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self._auth = HTTPBasicAuth(key.encode(), secret.encode())
+        self._auth: AuthBase = HTTPBasicAuth(key.encode(), secret.encode()) if key else _Bearer(token)
         self._is_private_allowed, self._sleep = is_private_allowed, sleep
         self._seconds, self._ends_at = seconds, time.monotonic() + seconds
 
     def get(self, url: str) -> ShopAnswer:
         """Return the shop's answer. Follow redirects on the host, and wait if the shop asks for it."""
-        redirects = pauses = 0
+        redirects = 0
+        while True:
+            answer = self._ask_patiently(url)
+            if answer.status not in _REDIRECTS or redirects >= _MOST_REDIRECTS:
+                return answer
+            redirects += 1
+            url = _follow(url, answer.headers.get("Location", ""))
+
+    def post(self, url: str, document: Mapping[str, Any]) -> ShopAnswer:
+        """Return the shop's answer to a question in JSON. It changes nothing there, so it may be repeated."""
+        answer = self._ask_patiently(url, json.dumps(document).encode())
+        if answer.status in _REDIRECTS:
+            host = urlsplit(answer.headers.get("Location", "")).hostname or "another address"
+            raise ShopUnreachable(f"The shop redirects to {host[:100]}. Enter the address of its API.")
+        return answer
+
+    def _ask_patiently(self, url: str, body: bytes | None = None) -> ShopAnswer:
+        pauses = 0
         while True:
             self._check(url)
-            answer = self._ask(url)
-            if answer.status in (301, 302, 303, 307, 308) and redirects < _MOST_REDIRECTS:
-                redirects += 1
-                url = _follow(url, answer.headers.get("Location", ""))
-            elif answer.status in (429, 503) and pauses < _MOST_PAUSES:
-                pauses += 1
-                self._pause(answer.headers.get("Retry-After", ""))
-            else:
+            answer = self._ask(url, body)
+            if answer.status not in (429, 503) or pauses >= _MOST_PAUSES:
                 return answer
+            pauses += 1
+            self._pause(answer.headers.get("Retry-After", ""))
 
     def _check(self, url: str) -> None:
         try:
@@ -122,14 +138,16 @@ class ShopApi:
             raise ShopUnreachable(f"The shop asks to wait {math.ceil(seconds)} s.")
         self._sleep(seconds)
 
-    def _ask(self, url: str) -> ShopAnswer:
+    def _ask(self, url: str, body: bytes | None) -> ShopAnswer:
         seconds = min(ANSWER_SECONDS, self._ends_at - time.monotonic())
         if seconds <= 0:
             raise OutOfTime(f"The shop took longer than {self._seconds:.0f} s for all its orders.")
         adapter = _ShopAdapter(is_private_allowed=self._is_private_allowed)
         ends: queue.SimpleQueue[ShopAnswer | Exception] = queue.SimpleQueue()
         # In a thread, because the C library looks a name up for as long as it likes.
-        threading.Thread(target=lambda: ends.put(_exchange(url, self._auth, adapter)), daemon=True).start()
+        threading.Thread(
+            target=lambda: ends.put(_exchange(url, body, self._auth, adapter)), daemon=True
+        ).start()
         try:
             end = ends.get(timeout=seconds)
         except queue.Empty:
@@ -142,8 +160,22 @@ class ShopApi:
         return end
 
 
-def _exchange(url: str, auth: HTTPBasicAuth, adapter: _ShopAdapter) -> ShopAnswer | Exception:
+class _Bearer(AuthBase):
+    """Authorizes requests with a token, or not at all."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def _exchange(url: str, body: bytes | None, auth: AuthBase, adapter: _ShopAdapter) -> ShopAnswer | Exception:
     """Return the answer to a request, or why there is none."""
+    method = "GET" if body is None else "POST"
+    headers = _HEADERS if body is None else {**_HEADERS, "Content-Type": "application/json"}
     session = _ShopSession()
     session.trust_env = False
     for scheme in _PORTS:
@@ -151,7 +183,16 @@ def _exchange(url: str, auth: HTTPBasicAuth, adapter: _ShopAdapter) -> ShopAnswe
     try:
         with (
             session,
-            session.get(url, auth=auth, headers=_HEADERS, stream=True, timeout=_READ_SECONDS) as answer,
+            session.request(
+                method,
+                url,
+                data=body,
+                auth=auth,
+                headers=headers,
+                stream=True,
+                timeout=_READ_SECONDS,
+                allow_redirects=False,
+            ) as answer,
         ):
             return ShopAnswer(answer.status_code, answer.headers, _read(answer.raw))
     except (OSError, ValueError, zlib.error, HTTPError) as error:

@@ -33,6 +33,7 @@ class ShopConnection(models.Model):
 
     class Platform(models.TextChoices):
         WOOCOMMERCE = "woocommerce", "WooCommerce"
+        SALEOR = "saleor", "Saleor"
 
     class State(models.TextChoices):
         WAITING = "waiting", "waits for the first post"
@@ -49,7 +50,8 @@ class ShopConnection(models.Model):
     # out.
     addresses = models.JSONField(default=list, db_default=[], editable=False)
     copies = models.JSONField(default=list, db_default=[], editable=False)
-    # Encrypted (`encryption`): the webhook's secret, and the API's key and secret, empty for none.
+    # Encrypted (`encryption`): the secret of the webhook or of its address, and the API's key and secret,
+    # empty for none.
     secret = models.TextField(editable=False)
     api_key = models.TextField(default="", db_default="", editable=False)
     api_secret = models.TextField(default="", db_default="", editable=False)
@@ -79,6 +81,10 @@ class ShopConnection(models.Model):
     left_on = models.JSONField(null=True, editable=False)
     # The first change since going live about which nobody sent an e-mail: {event, reference}.
     unmailed = models.JSONField(null=True, editable=False)
+    # What the platform keeps of its installation in the shop, without secrets. Its folder knows the members.
+    installation = models.JSONField(default=dict, db_default={}, editable=False)
+    # When a worker asks the shop for it anew (`refresh`), if the platform has something to ask for.
+    refresh_at = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -164,6 +170,14 @@ class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
         return self.filter(state=PostState.WAITING)
 
     def due(self) -> ConnectionPostQuerySet:
+        """Return the waiting posts that can be processed now."""
+        return self._now().filter(failed_readings=None)
+
+    def to_read(self) -> ConnectionPostQuerySet:
+        """Return the waiting posts whose order is to be read from the shop's API now."""
+        return self._now().filter(failed_readings__isnull=False)
+
+    def _now(self) -> ConnectionPostQuerySet:
         return self.waiting().filter(Q(due_at=None) | Q(due_at__lte=Now()))
 
     def unusable(self) -> ConnectionPostQuerySet:
@@ -203,8 +217,11 @@ class ConnectionPost(models.Model):
     state = models.CharField(
         max_length=20, choices=PostState, default=PostState.WAITING, db_default="waiting", editable=False
     )
-    # When a post is processed again that has a parcel of which another post may say more.
+    # When a post is processed again that has a parcel of which another post may say more, or when its order
+    # is read again.
     due_at = models.DateTimeField(null=True, editable=False)
+    # How often its order could not be read from the shop's API. None if the body tells the order.
+    failed_readings = models.PositiveSmallIntegerField(null=True, editable=False)
     # Our id of the order, and the keyed hash of each address in the body.
     order_id = models.UUIDField(null=True, editable=False)
     address_hashes = models.JSONField(default=list, db_default=[], editable=False)

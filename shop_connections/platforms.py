@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 
 from shop_connections.models import ShopConnection
+from shop_connections.saleor import client as saleor_client
+from shop_connections.saleor import install as saleor_install
+from shop_connections.saleor import read as saleor_read
+from shop_connections.saleor import signature as saleor_signature
+from shop_connections.saleor.setup import SETUP as SALEOR_SETUP
 from shop_connections.setup import Setup
 from shop_connections.shop_order import ReadOrder, ShopHead, ShopOrder
 from shop_connections.woocommerce import client, read, signature
@@ -39,11 +44,18 @@ class Platform(NamedTuple):
     read: Callable[..., ShopOrder | None]
     #: A status as the platform writes it, of a person's words; "" if it can be none.
     read_status: Callable[[str], str]
-    #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=, place=): orders for
-    #: `read`.
+    #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=, place=, offset=,
+    #: installation=): orders for `read`. `offset` is what to add to the shop's times to have ours.
     read_orders: Callable[..., Iterable[ReadOrder]]
     #: What the page of a connection says of the platform.
     setup: Setup
+    #: read_again(connection, body=, offset=, seconds=): the order in a body as the shop's API has it now, for
+    #: `read`, with what only the body tells; None if the shop no longer has it. A worker calls it for a post
+    #: that came late or does not tell its order. Raises `ShopUnreachable`. None: such a post changes nothing.
+    read_again: Callable[..., bytes | None] | None = None
+    #: refresh(connection, seconds=): what to keep as its `installation`. A worker calls it by the hour, and
+    #: soon after a post whose signature was not known yet. Raises `ShopUnreachable`.
+    refresh: Callable[..., Mapping[str, Any]] | None = None
 
 
 #: By `ShopConnection.platform`.
@@ -56,9 +68,22 @@ PLATFORMS: dict[str, Platform] = {
         read_head=read.read_head,
         read=read.read_order,
         read_status=read.read_status,
-        read_orders=client.read_orders,
+        read_orders=lambda offset, installation, **rest: client.read_orders(**rest),
         setup=SETUP,
-    )
+    ),
+    ShopConnection.Platform.SALEOR: Platform(
+        route=saleor_install.route,
+        is_ping=lambda **_: False,
+        may_be_signed=saleor_signature.may_be_signed,
+        is_authentic=saleor_signature.is_authentic,
+        read_head=saleor_read.read_head,
+        read=saleor_read.read_order,
+        read_status=saleor_read.read_status,
+        read_orders=saleor_client.read_orders,
+        setup=SALEOR_SETUP,
+        read_again=saleor_client.read_again,
+        refresh=saleor_install.refresh,
+    ),
 }
 
 

@@ -38,7 +38,7 @@ from runtime.telemetry import context
 from runtime.texts import make_storable
 from shop_connections import metrics
 from shop_connections.apply import TooSlow, read_here, save_changes
-from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, due_at, find_changes
+from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, due_at, find_changes, is_late
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
@@ -59,7 +59,7 @@ MOST_SEEN = 10
 MOST_FOREIGN = 10
 #: When a worker looks again that met another one at work.
 AGAIN_SECONDS = 1.0
-_WRITTEN = ("state", "done_at", "due_at", "reason", "order_id", "reference", "address")
+_WRITTEN = ("state", "done_at", "due_at", "failed_readings", "reason", "order_id", "reference", "address")
 #: What became of a post, or why there was none.
 Step = Literal["done", "later", "unusable", "none", "busy"]
 
@@ -69,6 +69,10 @@ _RESULTS: dict[PostState, Step] = {
     PostState.WAITING: "later",
     PostState.UNUSABLE: "unusable",
 }
+
+
+class MustBeRead(Exception):
+    """A post does not tell its order as it is, which a worker must read from the shop's API."""
 
 
 def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
@@ -138,6 +142,9 @@ def process_next(source: str) -> Step:
             if post.due_at is None or post.due_at <= timezone.now():
                 post.state, post.done_at = PostState.DONE, Now()
             _end_older(turn.older)
+        except MustBeRead:
+            post.failed_readings, post.due_at = 0, None
+            after_commit(wake)
         except Exception as error:
             if isinstance(error, OperationalError | InterfaceError) or is_refusing(error):
                 raise  # the database's own state
@@ -185,8 +192,11 @@ def _find_turn(post: ConnectionPost, shop: ShopConnection) -> _Turn:
     """Return the newest waiting post of an order whose oldest is `post`, since each has the whole order.
 
     It must be as certain as that of `post` what the shop had told: saves before going live are apart from
-    those since then. A save that lies ahead of its post's arrival is not known to be the newest.
+    those since then. A save that lies ahead of its post's arrival is not known to be the newest. If a late
+    post is read again, the time of a post says too little for any to be needless.
     """
+    if platform_of(shop).read_again is not None:
+        return _Turn(post.id, [])
     offset = clock_offset(shop, also=post)
     live_at = shop.live_at if shop.state == ShopConnection.State.LIVE else None
 
@@ -297,14 +307,20 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         return
     if not shop.has_address(head.address):
         raise Rejected(f"this post is from {head.address}, which the connection's page asks about")
+    if head.must_be_read:
+        raise MustBeRead
     there = platform.read(body, locale=default_locale(source=shop.source))
     assert there is not None
-    there = there.on_our_clock(clock_offset(shop, also=post), received_at=post.received_at)
+    offset = clock_offset(shop, also=post)
+    there = there.on_our_clock(offset, received_at=post.received_at)
     with write_once(Order, id) as held, context.working_for(context.Context(post.id.hex)):
         order, _ = lock_row(Order, id)
         if order is not None and order.source != shop.source:
             raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {shop.source}")
         here = read_here(order) if order is not None else None
+        is_old = platform.read_again is not None and here is not None and is_late(there, here)
+        if is_old and _may_be_news(post, cast("Here", here), offset):
+            raise MustBeRead
         post.due_at = due_at(here, there, source=shop.source, received_at=post.received_at)
         if post.due_at is not None and post.due_at > timezone.now():
             return
@@ -333,8 +349,13 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         order = cast("Order | None", held.row)
         if order is not None:
             order.shop_key = order.shop_key or head.key
-            newest = filter(None, [order.reported_at, differences.order.modified_at])
+            newest = filter(None, [order.reported_at, differences.order.as_of])
             order.reported_at = max(newest, default=NEVER)
+
+
+def _may_be_news(post: ConnectionPost, here: Here, offset: dt.timedelta) -> bool:
+    """Return whether a late post may tell more than is stored: it came after that was read in the shop."""
+    return here.order.reported_at is None or post.received_at - offset > here.order.reported_at
 
 
 def _note_parent(shop: ShopConnection, reference: str) -> None:

@@ -30,7 +30,7 @@ from runtime.database.ids import new_id
 from runtime.personal_data import hashes_in
 from runtime.process.cached_rows import CachedRows
 from runtime.texts import make_storable
-from shop_connections import metrics, process
+from shop_connections import metrics, process, refresh
 from shop_connections.calls import note_call
 from shop_connections.encryption import Unreadable
 from shop_connections.models import ShopConnection
@@ -99,7 +99,10 @@ def receive(request: HttpRequest, source: str, rest: str = "") -> HttpResponse:
         if not is_known(connection):
             detail = "This release does not know the shop's platform."
             raise refusal(UNAVAILABLE, detail, **{"Retry-After": "60"})
-        view = platform_of(connection).route(connection, rest)
+        try:
+            view = platform_of(connection).route(connection, rest)
+        except Unreadable as error:
+            raise _unreadable(error) from error
         if view is None:
             return unknown_path(request)
         if view != "posts":
@@ -124,8 +127,9 @@ def _take(request: HttpRequest, connection: ShopConnection, rest: str) -> HttpRe
     try:
         verdict = platform.is_authentic(connection, body=body, headers=request.headers)
     except Unreadable as error:
-        raise refusal(UNREADABLE, str(error), **{"Retry-After": "60"}) from error
+        raise _unreadable(error) from error
     if verdict == "later":
+        refresh.ask_soon(connection)
         detail = "The key of this signature is not known here yet. Nothing was stored."
         raise refusal(UNAVAILABLE, detail, **{"Retry-After": "60"})
     if verdict == "other":
@@ -145,6 +149,10 @@ def _take(request: HttpRequest, connection: ShopConnection, rest: str) -> HttpRe
     metrics.POSTS.labels(connection.source, "stored").inc()
     process.wake()
     return HttpResponse(status=202)
+
+
+def _unreadable(error: Unreadable) -> Exception:
+    return refusal(UNREADABLE, str(error), **{"Retry-After": "60"})
 
 
 def _note_refusal(connection: ShopConnection) -> None:

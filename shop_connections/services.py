@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 
 State = ShopConnection.State
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_CHANNEL = re.compile(r"[\w-]{0,255}")
 #: The form of a page gives minutes, and a person needs some of them.
 JUST_NOW = dt.timedelta(minutes=2)
 
@@ -130,6 +131,17 @@ def save_key(*, id: uuid.UUID, key: str, secret: str) -> ShopConnection:
     shop.api_key, shop.api_secret, shop.updated_at = encrypt(key), encrypt(secret), Now()
     shop.save(update_fields=["api_key", "api_secret", "updated_at"])
     return shop
+
+
+def choose_channel(*, id: uuid.UUID, channel: str) -> None:
+    """Take only orders of one sales channel of the shop, or of all for "". Raise `ShopRefusal`."""
+    if not _CHANNEL.fullmatch(channel):
+        raise ShopRefusal("Enter the channel's slug, such as default-channel, or nothing for all channels.")
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        shop.installation, shop.updated_at = {**shop.installation, "channel": channel}, Now()
+        shop.save(update_fields=["installation", "updated_at"])
+    after_commit(lambda: log.info("connection changed", source=shop.source, channel=channel))
 
 
 def has_sender(source: str) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from shop_connections.models import ShopConnection
 
@@ -57,3 +57,6 @@ class Setup(NamedTuple):
     emails_at: str  # where a person turns them off in the shop
     #: What ours cannot have of the e-mails about the order in a body. It never raises.
     find_lacks: Callable[[bytes], Iterable[Lack]]
+    #: values(connection, address): what the templates of the steps get as `own`, for a person who may change
+    #: the connection. `address` is the connection's.
+    values: Callable[[ShopConnection, str], Mapping[str, Any]] = lambda *_: {}

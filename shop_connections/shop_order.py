@@ -57,6 +57,8 @@ class ShopHead(NamedTuple):
     #: By the shop's clock. None for a post that must not be left out for a newer one of the same order,
     #: because it says more than the order as it is now.
     modified_at: dt.datetime | None = None
+    #: The body does not tell the order, which must be read from the shop's API.
+    must_be_read: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,8 @@ class ShopOrder:
     total: int | None = None
     created_at: dt.datetime | None = None
     modified_at: dt.datetime | None = None  # of the last save, always by the shop's clock
+    #: When the shop's API told it, by the shop's clock, if that says nothing of how new a save is.
+    read_at: dt.datetime | None = None
     saved_at: dt.datetime | None = None  # the same by our clock
     paid_at: dt.datetime | None = None
     completed_at: dt.datetime | None = None
@@ -88,10 +92,17 @@ class ShopOrder:
     refunds: tuple[ShopRefund, ...] | None = None  # oldest first
     has_all_refunds: bool = True  # or else some could not be read
     parcels: tuple[ShopParcel, ...] = ()
+    #: A parcel with another id is another parcel, and not one that was entered again.
+    parcels_keep_ids: bool = False
     parent: str = ""  # the id of the order that it is a part of, or was split from
     is_import: bool = False
     silent: frozenset[str] = frozenset()  # the e-mails that nobody gets about this order
     doubts: tuple[str, ...] = ()  # lines for the timeline, without personal data
+
+    @property
+    def as_of(self) -> dt.datetime | None:
+        """The time, by the shop's clock, of which this is its state: a later one replaces it."""
+        return self.read_at or self.modified_at
 
     def on_our_clock(self, offset: dt.timedelta = dt.timedelta(), *, received_at: dt.datetime) -> ShopOrder:
         """Return the order with its times by our clock, of which none is later than the post's arrival.

@@ -78,6 +78,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                     "sent_at",
                     "delivered_at",
                     "bounced_at",
+                    "bounce_text",
                     "complained_at",
                 ]
             },

@@ -8,54 +8,76 @@ from typing import Any, cast
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.templatetags.admin_urls import admin_urlname
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Case, OuterRef, Q, QuerySet, Subquery, TextField, When
+from django.db.models.functions import Cast
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from notifications import filters
-from notifications.admin.email_state import state_pill
+from notifications.admin.email_state import describe_copy, state_pill
 from notifications.connected import order_sources
 from notifications.content.template_files import event_types
 from notifications.filters import orders
 from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
-from runtime.binding import Binding
-from runtime.database.beginnings import beginning_with
+from runtime.database.beginnings import LIMIT, beginning_with
+from runtime.models import AuditRow
 from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter
 from web.admin.rights import shops_of
-from web.admin.search import HELP, Term
+from web.admin.search import HELP, Term, note_cut
 
 
-def addressed_to(term: Term, shops: Binding) -> Q:
+def addressed_to(request: HttpRequest, term: Term) -> Q:
     """Return the condition of the shops' e-mails to an address or its beginning, or with an id."""
     if term.address:
         return Q(recipient_email__iexact=term.address)
     if term.id:
         return Q(id=term.id)
+    if not term.address_begins:
+        return Q(id__in=[])
     rows = beginning_with(
         [term.address_begins],
         table="email_notifications",
         column="recipient_email",
         newest_first="id DESC",
-        shops=shops,
+        shops=shops_of(request),
     )
+    if len(rows) >= LIMIT:
+        note_cut(request)
     return Q(id__in=[id for id, _ in rows])
 
 
-def of_orders(term: Term, shops: Binding) -> Q:
-    """Return the condition of the e-mails of the shops' orders with this id or reference."""
-    return Q(order_id=term.id) if term.id else Q(order_id__in=orders().named(term.text, shops=shops))
+def of_orders(request: HttpRequest, term: Term) -> Q:
+    """Return the condition of the e-mails of an order with this id, or of those that a text finds."""
+    if term.id:
+        return Q(order_id=term.id)
+    hits = orders().search(term.text, shops=shops_of(request))
+    if hits.is_cut:
+        note_cut(request)
+    return Q(order_id__in=hits.ids)
 
 
 def with_order(rows: EmailNotificationQuerySet) -> EmailNotificationQuerySet:
     """Read each row's reference and shop from its order, which may have been deleted."""
     order = orders().filter(id=OuterRef("order_id"))
-    return rows.annotate(
+    return with_sender(rows).annotate(
         reference=Subquery(order.values("reference")[:1]), shop=Subquery(order.values("source")[:1])
     )
+
+
+def with_sender(rows: EmailNotificationQuerySet) -> EmailNotificationQuerySet:
+    """Read who sent each copy, from the audit of its order."""
+    id = Cast(OuterRef("id"), TextField())
+    acts = AuditRow.objects.filter(
+        Q(subject_id=id) | Q(act__contains=id),
+        order_id=OuterRef("order_id"),
+        kind__in=[AuditRow.Kind.COPY, AuditRow.Kind.ADDRESS],
+    )
+    who = Subquery(acts.order_by("id").values("who")[:1])
+    return rows.annotate(sent_by=Case(When(resend_of__isnull=False, then=who)))
 
 
 class ShopFilter(ChoiceFilter):
@@ -89,6 +111,13 @@ class EmailStatusFilter(ParameterFilter):
 
     def choices_of(self) -> Iterable[str]:
         return LABELS
+
+
+class DeliveryFilter(ParameterFilter):
+    title, parameter_name = "delivery", "delivery"
+
+    def choices_of(self) -> Iterable[str]:
+        return filters.DELIVERIES
 
 
 class EmailShopFilter(ShopFilter, ParameterFilter):
@@ -132,6 +161,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     list_filter = [
         EmailShopFilter,
         EmailStatusFilter,
+        DeliveryFilter,
         CauseFilter,
         ChosenFilter,
         FailingFilter,
@@ -163,7 +193,8 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="subject")
     def title(self, email: EmailNotification) -> str:
-        return f"{email.subject} (shop copy)" if email.shop_copy_of else email.subject
+        copy = describe_copy(email)
+        return f"{email.subject} ({copy})" if copy else email.subject
 
     @admin.display(description="recipient")
     def recipient(self, email: EmailNotification) -> str:
@@ -237,6 +268,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
             return queryset, False
         if term.id and queryset.filter(id=term.id).exists():
             return queryset.filter(id=term.id), False
-        shops = shops_of(request)
-        named = addressed_to(term, shops)
-        return queryset.filter(named if term.address else named | of_orders(term, shops)), False
+        named = addressed_to(request, term)
+        if not term.address:
+            named |= of_orders(request, term)
+        return queryset.filter(named), False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from email.message import Message
 from email.utils import format_datetime
+from urllib.parse import urlsplit
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -48,6 +49,14 @@ def mime_of(email: EmailNotification) -> Message:
     del message["Date"]
     message["Date"] = format_datetime(email.sent_at or email.created_at)
     return message
+
+
+def allow_origin(request: HttpRequest, url: str) -> None:
+    """Let the page of a request, which previews e-mails, load images of the origin of a profile's logo."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.netloc:
+        origin = f"https://{parts.netloc}".replace(";", "%3B").replace(",", "%2C")
+        request.__dict__["image_origin"] = origin
 
 
 def framed(html: str, *, image: str = "") -> HttpResponse:

@@ -8,20 +8,23 @@ from collections.abc import Collection, Sequence
 
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
+from django.utils.text import get_text_list
 
 from notifications import services
 from notifications.bulk_actions import RESEND
 from notifications.changes.manual_actions import Refusal, why_not
 from notifications.changes.turns import seconds_to_wait
 from notifications.content.copies import why_not_copied
-from notifications.models import EmailNotification
+from notifications.models import EmailNotification, Suppression
 from notifications.providers.causes import explain_email
 from notifications.providers.explanations import MALFORMED_ADDRESS, NO_ADDRESS, NO_SUCH_ADDRESS, Explanation
 from notifications.states import transitions
 from notifications.states.errors import entries_since
 from notifications.states.transitions import DUE_STATES, LABELS, EndedBy, Status
-from runtime.models import Pause
+from notifications.suppressions import suppression_of
+from runtime.models import AuditRow, Pause
 from web.admin.base import format_time, pill
+from web.admin.rights import shops_of
 
 #: The state of an e-mail that a worker may still change.
 WAITING = (*DUE_STATES, Status.PROCESSING)
@@ -40,6 +43,9 @@ class EmailState:
     resend: str
     may_copy: bool
     resend_refusal: Refusal | None
+    copy: str  # what kind of copy it is, and who sent it, or ""
+    suppression: str  # who suppressed its address, when and why, or ""
+    may_lift: bool  # whether the user may lift that and resend it
 
     @property
     def is_copy_better(self) -> bool:
@@ -60,6 +66,11 @@ def read_states(
     pause = Pause.objects.filter(part=Pause.Part.DELIVERY).first() if waits else None
     may_resend = request.user.has_perm(RESEND.permission)
     may_copy = request.user.has_perm("notifications.copy_emailnotification")
+    suppressed = {
+        email.id: suppression_of(email.recipient_email)
+        for email in emails
+        if email.status == Status.SUPPRESSED and email.id in refusals
+    }
     return [
         EmailState(
             email=email,
@@ -69,9 +80,85 @@ def read_states(
             resend=_label(email) if may_resend and email.id not in refusals else "",
             may_copy=may_copy and not why_not_copied(email=email),
             resend_refusal=refusals.get(email.id),
+            copy=describe_copy(email),
+            suppression=_describe_to(request, suppressed.get(email.id)),
+            may_lift=may_resend and may_lift(request, suppressed.get(email.id)),
         )
         for email in emails
     ]
+
+
+def describe_copy(email: EmailNotification) -> str:
+    """Say that an e-mail is a copy, and who sent it, or that it is the shop's. Return "" for others."""
+    words = ["shop copy"] if email.shop_copy_of else []
+    if email.resend_of:
+        who = getattr(email, "sent_by", None)
+        words.append(f"copy, sent by {who}" if who else "copy")
+    return ", ".join(words)
+
+
+def may_lift(request: HttpRequest, suppression: Suppression | None) -> bool:
+    """Return whether the user may lift a suppression."""
+    if suppression is None or not request.user.has_perm("notifications.lift_suppression"):
+        return False
+    is_complaint = suppression.reason == Suppression.Reason.COMPLAINT
+    return not is_complaint or request.user.has_perm("notifications.lift_complaint")
+
+
+def _describe_to(request: HttpRequest, suppression: Suppression | None) -> str:
+    """Describe a suppression to a user, but not why another shop's e-mail caused it."""
+    if suppression is None:
+        return ""
+    visible = shops_of(request).only(Suppression.objects.filter(id=suppression.id))
+    return describe_suppression(suppression) if visible.exists() else "The address is suppressed."
+
+
+def describe_suppression(suppression: Suppression | None) -> str:
+    """Say who suppressed an address, when and why, or "" for none."""
+    if suppression is None:
+        return ""
+    when, why = format_time(suppression.created_at), suppression.get_reason_display()
+    if suppression.reason == Suppression.Reason.MANUAL:
+        act = AuditRow.objects.filter(subject_id=str(suppression.id)).order_by("id").first()
+        said = f": “{act.reason}”" if act and act.reason else ""
+        return f"{act.who if act else 'Somebody'} suppressed the address at {when}{said}."
+    id = suppression.notification_id
+    email = EmailNotification.objects.only("bounce_text").filter(id=id).first() if id else None
+    said = f" Its server said: “{email.bounce_text}”" if email and email.bounce_text else ""
+    by = f", as {suppression.provider} reported" if suppression.provider else ""
+    return f"The address is suppressed since {when}, because {why}{by}.{said}"
+
+
+def explain_several(emails: Sequence[EmailNotification]) -> str:
+    """Say in one sentence why an order has several e-mails, or "" if it does not."""
+    if len(emails) < 2:
+        return ""
+    copies = [email for email in emails if email.resend_of]
+    to_shop = [email for email in emails if email.shop_copy_of and not email.resend_of]
+    own = [email for email in emails if not (email.resend_of or email.shop_copy_of)]
+    resent = [email for email in emails if email.resent_at]
+    lost = [email for email in emails if any(entry.get("outcome") == "ambiguous" for entry in email.errors)]
+    parts = []
+    if own:
+        changes = "different changes" if len(own) > 1 else "a change"
+        parts.append(f"{len(own)} {_are(own)} about {changes} of the order")
+    if copies:
+        senders = sorted({who for email in copies if (who := getattr(email, "sent_by", None))})
+        what = "a copy" if len(copies) == 1 else "copies"
+        parts.append(
+            f"{len(copies)} {_are(copies)} {what} that {get_text_list(senders, 'and') or 'somebody'} sent"
+        )
+    if to_shop:
+        parts.append(f"{len(to_shop)} went to the shop itself")
+    if resent:
+        parts.append(f"{len(resent)} {'was' if len(resent) == 1 else 'were'} resent")
+    if lost:
+        parts.append(f"{len(lost)} may have arrived twice, because the provider's answer was lost")
+    return f"Why {len(emails)} e-mails? {get_text_list(parts, 'and')}."
+
+
+def _are(emails: Sequence[EmailNotification]) -> str:
+    return "is" if len(emails) == 1 else "are"
 
 
 def state_pill(email: EmailNotification) -> SafeString:
@@ -154,7 +241,8 @@ def _delivery(email: EmailNotification) -> str:
         (email.sent_at, f"{provider[0].upper()}{provider[1:]} accepted it"),
     ):
         if at is not None:
-            return f"{words} at {format_time(at)}."
+            said = f" It said: “{email.bounce_text}”" if at == email.bounced_at and email.bounce_text else ""
+            return f"{words} at {format_time(at)}.{said}"
     return ""
 
 

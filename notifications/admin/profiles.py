@@ -174,10 +174,11 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
             raise PermissionDenied
         event = request.POST.get("preview_event", "")
         event = event if event in event_types() else default_event()
+        scheme = "dark" if request.POST.get("preview_dark") else "light"
         if request.method == "POST":
             form = ProfileForm(request.POST, instance=row)
             if not form.is_valid():
-                return framed(_listed(form))
+                return framed(_listed(form, scheme))
             row = form.instance
         profile = profile_of(row)
         email = render_email(
@@ -186,14 +187,20 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
             context=sample_orders.order_for(event),
             profile=profile,
         )
-        return framed(email.body_html, image=profile.logo_url)
+        html = f"{email.body_html}<style>:root{{color-scheme:{scheme}!important}}</style>"
+        return framed(html, image=profile.logo_url)
 
 
-def _listed(form: ProfileForm) -> SafeString:
-    """Return the errors of a form as a page."""
+def _listed(form: ProfileForm, scheme: str) -> SafeString:
+    """Return a page that says why there is no preview: the errors of a form."""
     errors = (
         (form[name].label if name in form.fields else "", error)
         for name, some in form.errors.items()
         for error in some
     )
-    return format_html("<ul>{}</ul>", format_html_join("", "<li>{} {}</li>", errors))
+    return format_html(
+        '<meta charset="utf-8"><style>:root{{color-scheme:{}}}body{{font:16px sans-serif}}</style>'
+        "<p><b>No preview: correct these fields first.</b></p><ul>{}</ul>",
+        scheme,
+        format_html_join("", "<li><b>{}</b>: {}</li>", errors),
+    )

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from notifications.admin.email_list import addressed_to, with_order
-from notifications.admin.email_state import state_pill
+from notifications.admin.email_state import describe_copy, state_pill
 from notifications.models import EmailNotification
 from web.admin.rights import shops_of
 from web.admin.search import SHOWN, Hit, Term, searches
@@ -24,12 +24,12 @@ def emails(request: HttpRequest, term: Term) -> Iterator[Hit]:
     if not request.user.has_perm("notifications.view_emailnotification"):
         return
     shops = shops_of(request)
-    named = addressed_to(term, shops) | Q(provider_message_id=term.text) | Q(correlation_id=term.text)
+    named = addressed_to(request, term) | Q(provider_message_id=term.text) | Q(correlation_id=term.text)
     rows = with_order(EmailNotification.objects.filter(named).defer("body", "body_text", "errors"))
-    for email in shops.only(rows).order_by("-id")[:SHOWN]:
+    for email in shops.only(rows).order_by("-id")[: SHOWN + 1]:
         yield Hit(
             key=f"mail {email.id}",
-            kind="shop copy" if email.shop_copy_of else "e-mail",
+            kind=describe_copy(email) or "e-mail",
             title=f"{email.subject} to {email.recipient_email}",
             reference=getattr(email, "reference", None) or "",
             at=email.created_at,

@@ -176,4 +176,5 @@ def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:
         delivered_at=earliest(fact.delivered_at for fact in facts),
         bounced_at=earliest(fact.bounced_at for fact in facts),
         complained_at=earliest(fact.complained_at for fact in facts),
+        bounce_text=next((fact.bounce_text for fact in facts if fact.bounce_text), ""),
     )

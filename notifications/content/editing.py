@@ -1,7 +1,9 @@
-"""Check, save, publish, restore and withdraw the own sentences of e-mails."""
+"""Check, save, publish and withdraw the own sentences of e-mails, and compare their versions."""
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
@@ -60,6 +62,38 @@ def read_entries(
         except own_text.Mistake as mistake:
             mistakes[key] = str(mistake)
     return own, mistakes
+
+
+def find_typed_mistakes(texts: Mapping[Key, str]) -> dict[Key, str]:
+    """Return what is wrong in typed texts, although a published one would be used."""
+    mistakes = {}
+    for key, text in texts.items():
+        try:
+            own_text.refuse_other_variables(text)
+        except own_text.Mistake as mistake:
+            mistakes[key] = str(mistake)
+    return mistakes
+
+
+def find_doubts(texts: Mapping[Key, str]) -> dict[Key, str]:
+    """Return by key what to ask before texts are published."""
+    return {key: doubt for key, text in texts.items() if (doubt := own_text.find_doubt(text))}
+
+
+def compare_words(before: str, after: str) -> list[tuple[str, str]]:
+    """Return the pieces of two texts in order, each with "del", "ins", or "" for what both have.
+
+    >>> compare_words("Your order is paid", "Your order was paid")
+    [('', 'Your order '), ('del', 'is'), ('ins', 'was'), ('', ' paid')]
+    """
+    old, new = (re.findall(r"\s+|[^\s]+", text) for text in (before, after))
+    pieces = []
+    for what, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            pieces.append(("", "".join(old[a:b])))
+            continue
+        pieces += [(word, "".join(words)) for word, words in (("del", old[a:b]), ("ins", new[c:d])) if words]
+    return pieces
 
 
 def find_troubles(entries: Iterable[TextEntry], *, event_type: str, language: str) -> Sequence[Trouble]:
@@ -121,19 +155,18 @@ def publish(
     entries: Sequence[TextEntry],
     username: str,
     seen_at: str,
-    restored_from: int | None = None,
 ) -> EmailTextVersion:
     """Make a version of the entries, which also become the draft. Raise `HasMistakes`, or as `save_draft`."""
     _, mistakes = read_entries(entries, event_type=event_type, language=language)
-    if mistakes:
-        raise HasMistakes(mistakes)
     texts = {key_of(entry): entry["text"] for entry in entries}
+    if mistakes := find_typed_mistakes(texts) | mistakes:
+        raise HasMistakes(mistakes)
     entries = [entry_of(key, text, original(key, language)) for key, text in texts.items()]
     with transaction.atomic():
         text = _lock(source, event_type, language, username, seen_at)
         last = text.versions.aggregate(last=Max("number"))["last"] or 0
         version = EmailTextVersion.objects.create(
-            text=text, number=last + 1, sentences=entries, restored_from=restored_from, published_by=username
+            text=text, number=last + 1, sentences=entries, published_by=username
         )
         EmailText.objects.filter(id=text.id).update(
             sentences=entries, published=version.number, edited_by=username, edited_at=Now()

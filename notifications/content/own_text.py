@@ -8,7 +8,6 @@ and never parses them. A sentence that is no paragraph of the e-mail has the tex
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -19,10 +18,22 @@ from markupsafe import Markup, escape
 LIMIT, VARIABLES_LIMIT = 2000, 20
 _VARIABLE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 _MARKUP = re.compile(r"(\*\*)|\[([^\[\]\n]+)\]\(([^()\s]*)\)")
-#: Controls, private and unassigned characters, and line separators. `Cf` has what reverses or hides text.
-_REFUSED = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-#: A soft hyphen, and what joins and separates letters and emoji.
-_JOINERS = frozenset("\u00ad\u200c\u200d")
+#: Controls, line separators, what reverses or hides text, private characters, and what is none. All else is
+#: taken, also emoji of later years, so that no text depends on the Unicode of one Python. So are marks of
+#: direction (U+200E, U+200F, U+061C), joiners, and the tags of a flag such as that of Scotland. Those are the
+#: group.
+_REFUSED = re.compile(
+    "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
+    r"|[\x00-\x09\x0b-\x1f\x7f-\x9f\u180e\u200b\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb\ufffe\uffff"
+    r"\ud800-\udfff\ue000-\uf8ff\ufdd0-\ufdef\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e00ff\U000e01f0-\U000e0fff\U000f0000-\U0010ffff]"
+)
+#: What a person types who knows another way to write variables, and how it is written here.
+_OTHER_VARIABLE = re.compile(r"%\((\w+)\)[sd]?")
+_OTHER_BRACES = re.compile("[\uff5b\uff5d\ufe5b\ufe5c]")
+_HTML = re.compile(r"</?[a-zA-Z][^<>]*>")
+#: A longer text is published only after a question.
+LONG = 1000
 
 
 class Mistake(ValueError):
@@ -48,9 +59,9 @@ def clean(text: str) -> str:
     text = re.sub(r"\r\n?", "\n", text).replace("\t", " ").strip()
     if len(text) > LIMIT:
         raise NotStorable(f"It has {len(text):,} characters. Write at most {LIMIT:,}.")
-    for char in text:
-        if char != "\n" and unicodedata.category(char) in _REFUSED and char not in _JOINERS:
-            raise NotStorable(f"It contains the invisible character U+{ord(char):04X}. Remove it.")
+    refused = next((hit[0] for hit in _REFUSED.finditer(text) if not hit[1]), "")
+    if refused:
+        raise NotStorable(f"It contains the invisible character U+{ord(refused):04X}. Remove it.")
     return text
 
 
@@ -73,6 +84,26 @@ def read(text: str, *, variables: Collection[str] | None = None) -> ShopText:
         own.paragraphs.append(Markup().join(_as_html(*piece) for piece in pieces))
     own.text, own.line_html = "\n\n".join(texts), escape(" ".join(lines))
     return own
+
+
+def refuse_other_variables(text: str) -> None:
+    """Raise `Mistake` for variables as other programs write them, which customers would read.
+
+    Only what is typed now is checked: a published text stays in use.
+    """
+    if other := _OTHER_VARIABLE.search(text):
+        raise Mistake(f"Write {{{other[1]}}}, and not {other[0]}.")
+    if other := _OTHER_BRACES.search(text):
+        raise Mistake(f"Write {{ and }} around a variable, and not {other[0]}, which is another character.")
+
+
+def find_doubt(text: str) -> str:
+    """Return the question that is asked before a text is published, or ""."""
+    if tag := _HTML.search(text):
+        return f"Customers will read {tag[0][:40]} as it stands, because HTML is no markup here."
+    if len(text) > LONG:
+        return f"It has {len(text):,} characters, which is long for an e-mail about an order."
+    return ""
 
 
 def _pieces(source: str) -> Iterator[tuple[str, str, str]]:

@@ -42,6 +42,7 @@ from django.http import HttpRequest
 from notifications.models import Suppression
 from notifications.states.outcomes import MESSAGE_ID_LIMIT
 from runtime.addresses import LONGEST
+from runtime.personal_data import without_addresses
 from runtime.texts import make_storable
 
 #: The errors that parsing any body can raise.
@@ -50,6 +51,8 @@ UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticErro
 TOLERANCE_SECONDS = 300.0
 #: Providers send up to a thousand events at once. A body of the allowed size has no more real ones than this.
 MOST_EVENTS = 5000
+#: Of a server's answer so much is read, and so much is kept.
+LONGEST_REPLY, LONGEST_BOUNCE_TEXT = 2000, 300
 _PROVES_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
 #: A reply's code at the start of a text, or an enhanced code anywhere, but no part of an IP address.
 _OTHER_CODE = re.compile(r"^\s*(4\d\d|552)\b|(?<![\d.])(4\.\d{1,3}|5\.2\.2|5\.[3-7])(\.\d{1,3})?(?![\d.])")
@@ -91,6 +94,7 @@ class Evidence:
     suppress         the reason to suppress the address, or None
     bounced_address  the address of a verified hard bounce without metadata, which is not the event of another
                      sender at the same provider
+    bounce_text      what the recipient's server said of a bounce, without addresses
     """
 
     id: uuid.UUID | None
@@ -102,6 +106,7 @@ class Evidence:
     delivered_at: dt.datetime | None = None
     bounced_at: dt.datetime | None = None
     complained_at: dt.datetime | None = None
+    bounce_text: str = ""
     suppress: Suppression.Reason | None = None
 
 
@@ -217,7 +222,7 @@ class Webhook(ABC):
             return dataclasses.replace(fact, complained_at=at, suppress=self.why_suppressed(event))
         if kind == EventType.REJECTED or (kind == EventType.BOUNCED and self.is_permanent(event)):
             why = self.why_suppressed(event)
-            fact = dataclasses.replace(fact, bounced_at=at, suppress=why)
+            fact = dataclasses.replace(fact, bounced_at=at, suppress=why, bounce_text=bounce_text(event))
             if self.key and why == Suppression.Reason.HARD_BOUNCE and not metadata:
                 address = make_storable(str(event.recipient or ""))[:LONGEST]
                 return dataclasses.replace(fact, bounced_address=address)
@@ -290,6 +295,14 @@ def check_time(sent_at: float, *, retried_for_seconds: float = 0.0) -> None:
     age = time.time() - sent_at
     if not -TOLERANCE_SECONDS <= age <= retried_for_seconds + TOLERANCE_SECONDS:  # refuses NaN, too
         raise Unsigned
+
+
+def bounce_text(event: AnymailTrackingEvent) -> str:
+    """Return the server's answer, or else the provider's words, in one line and without addresses."""
+    said = event.mta_response or event.description or ""
+    # Masked before the cut, which might leave a part of an address.
+    text = without_addresses(" ".join(make_storable(str(said))[:LONGEST_REPLY].split()))
+    return text[:LONGEST_BOUNCE_TEXT]
 
 
 def _as_id(text: Any) -> uuid.UUID | None:

@@ -56,7 +56,7 @@ class AuditAdmin(TriageAdmin[AuditRow]):
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
 
-    @admin.display(description="time (UTC)")
+    @admin.display(description="time")
     def when(self, row: AuditRow) -> str:
         return format_time(row.at)
 

@@ -8,6 +8,7 @@ from django.urls import URLPattern, path, reverse
 from orders.admin import attention, email_texts, search
 from orders.admin.addresses import AddressPage
 from orders.admin.copies import CopyPage
+from orders.admin.lift import LiftPage
 from orders.admin.order_page import OrderPage
 from orders.admin.previews import PreviewPages
 from orders.admin.privacy_actions import PrivacyActions
@@ -33,7 +34,14 @@ show_series(
 
 @admin.register(Order)
 class OrderAdmin(
-    OrderPage, PrivacyActions, UnexpectedPayments, CopyPage, AddressPage, PreviewPages, TriageAdmin[Order]
+    OrderPage,
+    PrivacyActions,
+    UnexpectedPayments,
+    LiftPage,
+    CopyPage,
+    AddressPage,
+    PreviewPages,
+    TriageAdmin[Order],
 ):
     menu = MenuItem(10, "Orders")
     empty_text = "A shop places orders by POST /api/v1/orders. manage.py demo places sample orders."
@@ -44,6 +52,7 @@ class OrderAdmin(
             path("copies/<uuid:email_id>/", view(self.copy_view), name="orders_order_copy"),
             path("<uuid:id>/address/", view(self.address_view), name="orders_order_address"),
             path("<uuid:id>/returned/", view(self.returned_view), name="orders_order_returned"),
+            path("<uuid:id>/lift/", view(self.lift_view), name="orders_order_lift"),
             path("<uuid:id>/emails/", view(self.preview_view), name="orders_order_emails"),
             path("<uuid:id>/emails/body/", view(self.preview_body), name="orders_order_email_body"),
             *super().get_urls(),

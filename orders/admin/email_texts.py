@@ -19,6 +19,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.http import urlencode
 
+from notifications.admin.email_preview import allow_origin
 from notifications.content import editing, shop_texts
 from notifications.content.editing import Trouble
 from notifications.content.own_text import LIMIT
@@ -94,6 +95,7 @@ class Field:
     variables: Sequence[str]
     text: str = ""
     mistake: str = ""
+    is_first_mistake: bool = False
     name: str = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
@@ -198,6 +200,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             require_unbound(request)
         fields = make_fields(page, _typed(request, page), {})
         email, _, mistakes = _preview(request, page, fields)
+        mistakes = editing.find_typed_mistakes({field.key: field.text for field in fields}) | dict(mistakes)
         names = {field.name: mistakes.get(field.key, "") for field in fields}
         answer = {"subject": email.subject, "html": email.body_html, "text": email.body_text}
         return JsonResponse({**answer, "mistakes": names})
@@ -215,43 +218,39 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
                     self.log_change(request, row, f"Withdrew version {number}.")
             return self._done(request, page, said)
         texts = _typed(request, page)
-        restored = None
         if act == "restore":
-            restored = get_object_or_404(
+            version = get_object_or_404(
                 EmailTextVersion, text=row, number=_number(request.POST.get("number", ""))
             )
-            texts = {key_of(entry): entry["text"] for entry in restored.sentences}
+            texts = {key_of(entry): entry["text"] for entry in version.sentences}
         mistakes: Mapping[Key, str] = {}
+        doubts: Mapping[Key, str] = {}
         try:
             entries = editing.make_entries(texts, language=page.language)
-            if act in ("publish", "restore"):
-                number = restored.number if restored else None
+            if act == "restore":
+                self._save(request, page, row, entries, seen_at)
+                said = f"Version {version.number} is in the draft. Customers get it when you publish it."
+                return self._done(request, page, said)
+            doubts = editing.find_doubts(texts) if act == "publish" else {}
+            if doubts and request.POST.get("sure") != _digest(doubts):
+                said = "It is not published yet. Read the questions at the texts, and publish all the same."
+                self.message_user(request, said, messages.WARNING)
+            elif act == "publish":
                 was = row.published if row else None
                 try:
                     with transaction.atomic():
                         version = editing.publish(
-                            **page.keys,
-                            entries=entries,
-                            username=username,
-                            seen_at=seen_at,
-                            restored_from=number,
+                            **page.keys, entries=entries, username=username, seen_at=seen_at
                         )
                         logged = f"Published version {version.number} (was {was or 'the original'})."
-                        if restored:
-                            logged = f"Restored version {number} as version {version.number} (was {was})."
                         self.log_change(request, version.text, logged)
                 except editing.HasMistakes:
-                    if restored is None:
-                        self._save(request, page, row, entries, seen_at)
-                        self.message_user(request, "The draft is saved, but not published.", messages.ERROR)
-                        row = page.row()
-                        seen_at = row.edited_at.isoformat() if row else ""
-                    else:
-                        self.message_user(request, f"Version {number} was not restored.", messages.ERROR)
+                    self._save(request, page, row, entries, seen_at)
+                    self.message_user(request, "The draft is saved, but not published.", messages.ERROR)
+                    row = page.row()
+                    seen_at = row.edited_at.isoformat() if row else ""
                     raise
                 said = f"Version {version.number} is published. New e-mails have it within 10 seconds."
-                if restored:
-                    said = f"Restored version {number} as version {version.number}."
                 return self._done(request, page, said)
             if act == "save":
                 self._save(request, page, row, entries, seen_at)
@@ -262,7 +261,9 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             self.message_user(request, f"{error} Copy your texts, and open the page again.", messages.ERROR)
         if act == "send" and not mistakes:
             self._send(request, page, texts)
-        return self._show(request, page, row, texts, mistakes=mistakes, seen_at=seen_at)
+        shown = {**doubts, **mistakes}
+        sure = _digest(doubts) if doubts and not mistakes else ""
+        return self._show(request, page, row, texts, mistakes=shown, seen_at=seen_at, sure=sure)
 
     def _save(
         self,
@@ -312,8 +313,12 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         mistakes: Mapping[Key, str] | None = None,
         seen_at: str | None = None,
         number: int = 0,
+        sure: str = "",
     ) -> HttpResponse:
-        """Show texts and their preview. `seen_at` is the time of the draft that they began as."""
+        """Show texts and their preview. `seen_at` is the time of the draft that they began as.
+
+        With `sure`, the button publishes in spite of the questions that have this digest.
+        """
         fields = make_fields(page, texts, mistakes or {})
         email, order, render_mistakes = _preview(request, page, fields)
         for field in fields:
@@ -321,7 +326,9 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         may_edit = request.user.has_perm(EDIT) and (bool(page.source) or shops_of(request).is_unbound)
         if seen_at is None:
             seen_at = row.edited_at.isoformat() if row else ""
-        versions = row.versions.order_by("-number").defer("sentences")[:VERSIONS] if row else []
+        wrong = [field for field in fields if field.mistake]
+        if wrong and request.method == "POST":
+            wrong[0].is_first_mistake = True  # the page goes there
         is_layout = page.event_type == LAYOUT
         context = {
             "title": f"Texts of {'all e-mails' if is_layout else page.event_type}",
@@ -334,7 +341,8 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             "may_edit": may_edit and not number,
             "may_restore": may_edit,
             "number": number,
-            "versions": [(version, show_time(version.published_at)) for version in versions],
+            "versions": _versions(row, fields),
+            "sure": sure,
             "troubles": _troubles(row),
             "lacks_extras": not is_layout and len(sentences_of(page.event_type).extras) < len(EXTRAS),
             "events": EMAILS if is_layout else (),
@@ -343,6 +351,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             "order": (order.reference or str(order.id)) if order else "",
             "preview_url": page.url("preview"),
         }
+        allow_origin(request, find_profile(page.source or (order.source if order else "")).logo_url)
         return self._render(request, "page", context | _choices(request, page.source, page.language))
 
     def _render(self, request: HttpRequest, name: str, context: Mapping[str, Any]) -> HttpResponse:
@@ -415,6 +424,29 @@ def _preview(
         words=words,
     )
     return email, order, mistakes
+
+
+def _versions(row: EmailText | None, fields: Sequence[Field]) -> list[dict[str, Any]]:
+    """Return the newest versions, each with the words that it changed in the one before it."""
+    rows = list(row.versions.order_by("-number")[: VERSIONS + 1]) if row else []
+    labels = {field.key: field.label for field in fields}
+    shown = []
+    for place, version in enumerate(rows[:VERSIONS]):
+        texts = {key_of(entry): entry["text"] for entry in version.sentences}
+        before = (
+            {key_of(entry): entry["text"] for entry in rows[place + 1].sentences} if rows[place + 1 :] else {}
+        )
+        changes = [
+            (labels.get(key, NOT_IN_SAMPLES), editing.compare_words(before.get(key, ""), texts.get(key, "")))
+            for key in {**before, **texts}
+            if before.get(key) != texts.get(key)
+        ]
+        shown.append({"row": version, "when": show_time(version.published_at), "changes": changes})
+    return shown
+
+
+def _digest(doubts: Mapping[Key, str]) -> str:
+    return hashlib.sha256(repr(sorted(doubts.items())).encode()).hexdigest()[:16]
 
 
 def _event(request: HttpRequest, page: TextsPage) -> str:

@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from notifications.admin.email_list import ShopFilter
-from notifications.admin.email_state import EmailState, read_states
+from notifications.admin.email_detail import REFRESH_SECONDS
+from notifications.admin.email_list import ShopFilter, with_sender
+from notifications.admin.email_state import WAITING, EmailState, explain_several, read_states
 from notifications.admin.timeline import lines_of
 from notifications.content.rendering import format_amount
 from notifications.models import OWN_ORDERS, EmailNotification
@@ -24,9 +27,9 @@ from orders.models import NEWEST_FIRST, STUCK, Order, UnexpectedPayment
 from orders.parcels import count_left, read_shipments
 from orders.timeline import name_lines, read_timeline, say_money
 from runtime.database.clock import read_database_time
+from runtime.database.ids import parse_uuid
 from web.admin.base import AgeFilter, ChoiceFilter, pill, show_time
 from web.admin.period import PeriodFilter
-from web.admin.rights import shops_of
 from web.admin.search import HELP, Term
 
 
@@ -74,6 +77,7 @@ class PlacedPeriod(PeriodFilter):
     column = "created_at"
 
 
+PART = "admin/orders/order/_emails.html"
 #: An order's page shows at most so many e-mails.
 MOST_EMAILS = 50
 #: The columns that a method of `OrderPage` shows.
@@ -100,9 +104,25 @@ def _name(row: Row) -> str:
 
 def _emails(request: HttpRequest, order: Order) -> list[EmailState]:
     """Return the states of the order's newest e-mails that are not archived, the newest first."""
-    rows = EmailNotification.objects.filter(order_id=order.id).defer("body", "body_text")
+    rows = with_sender(EmailNotification.objects.filter(order_id=order.id)).defer("body", "body_text")
     emails = list(rows.order_by("-id")[:MOST_EMAILS])
     return read_states(request, emails, now=read_database_time(), siblings=emails) if emails else []
+
+
+def _read_emails(request: HttpRequest, order: Order) -> dict[str, Any]:
+    """Return what the refreshed part of the page shows."""
+    may_view = request.user.has_perm("notifications.view_emailnotification")
+    emails = _emails(request, order) if may_view else []
+    return {
+        "original": order,
+        "may_view_emails": may_view,
+        "emails": emails,
+        "why_several": explain_several([state.email for state in emails]),
+        "is_waiting": any(state.email.status in WAITING for state in emails),
+        "needs_address": any(state.resend and state.is_copy_better for state in emails),
+        "may_correct": may_correct(request, order),
+        "payments": _owed_payments(order),
+    }
 
 
 def _parcels(order: Order) -> dict[str, Any]:
@@ -212,6 +232,24 @@ class OrderPage(admin.ModelAdmin[Order]):
         )
         return format_html_join("", "{}: {}<br>", lines) or "none"
 
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
+        id = parse_uuid(object_id)
+        if "part" not in request.GET or id is None:
+            return super().change_view(request, object_id, form_url, extra_context)
+        order = self.get_object(request, str(id))
+        if order is None:
+            raise Http404
+        if not self.has_view_permission(request, order):
+            raise PermissionDenied
+        return TemplateResponse(request, PART, _read_emails(request, order))
+
     def render_change_form(
         self,
         request: HttpRequest,
@@ -223,17 +261,12 @@ class OrderPage(admin.ModelAdmin[Order]):
     ) -> HttpResponse:
         """Add the order's e-mails with what to do about each, and its timeline."""
         if obj is not None:
-            may_view = request.user.has_perm("notifications.view_emailnotification")
-            emails = _emails(request, obj) if may_view else []
             context |= {
                 "title": f"Order {self.shown(obj)}",
                 "subtitle": None,
-                "may_view_emails": may_view,
-                "emails": emails,
-                "needs_address": any(state.resend and state.is_copy_better for state in emails),
-                "may_correct": may_correct(request, obj),
+                "refresh_seconds": REFRESH_SECONDS,
+                **_read_emails(request, obj),
                 **_parcels(obj),
-                "payments": _owed_payments(obj),
                 "lines": lines_of(read_timeline(order=obj)),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
@@ -242,4 +275,4 @@ class OrderPage(admin.ModelAdmin[Order]):
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str
     ) -> tuple[QuerySet[Order], bool]:
         term = Term.of(search_term)
-        return queryset.filter(orders_of(term, shops_of(request))) if term.text else queryset, False
+        return queryset.filter(orders_of(request, term)) if term.text else queryset, False

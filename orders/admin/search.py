@@ -9,41 +9,35 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from orders.models import NEWEST_FIRST, Order
-from runtime.binding import Binding
-from runtime.database.beginnings import beginning_with
 from web.admin.base import pill
 from web.admin.rights import shops_of
-from web.admin.search import SHOWN, Hit, Term, searches
+from web.admin.search import SHOWN, Hit, Term, note_cut, searches
 
 
-def orders_of(term: Term, shops: Binding) -> Q:
-    """Return the condition of the shops' orders that a search finds, by indexes."""
+def orders_of(request: HttpRequest, term: Term) -> Q:
+    """Return the condition of the shops' orders that a search finds, and note whether more match."""
     if term.address:
         return Q(email__iexact=term.address)
     if term.id:
         return Q(id=term.id)
-    addressed = beginning_with(
-        [term.address_begins],
-        table="orders",
-        column="email",
-        newest_first="created_at DESC, id DESC",
-        shops=shops,
-    )
-    return Q(id__in=[*Order.objects.named(term.text, shops=shops), *(id for id, _ in addressed)])
+    hits = Order.objects.search(term.text, shops=shops_of(request))
+    if hits.is_cut:
+        note_cut(request)
+    return Q(id__in=hits.ids)
 
 
 @searches(10)
 def orders(request: HttpRequest, term: Term) -> Iterator[Hit]:
-    """Find orders by address, id, reference or correlation id. One statement uses an index for each."""
+    """Find orders by what `orders_of` searches, or by correlation id. Each statement uses an index."""
     if not request.user.has_perm("orders.view_order"):
         return
     shops = shops_of(request)
-    rows = Order.objects.filter(orders_of(term, shops) | Q(correlation_id=term.text))
-    for order in shops.only(rows).order_by(*NEWEST_FIRST)[:SHOWN]:
+    rows = Order.objects.filter(orders_of(request, term) | Q(correlation_id=term.text))
+    for order in shops.only(rows).order_by(*NEWEST_FIRST)[: SHOWN + 1]:
         yield Hit(
             key=f"order {order.id}",
             kind="order",
-            title=f"{order.reference or order.id} of {order.email}",
+            title=f"{order.reference or order.id} of {', '.join(filter(None, (order.name, order.email)))}",
             reference=order.reference,
             at=order.created_at,
             state=pill(order.status),

@@ -9,6 +9,8 @@ from django.apps import apps
 from django.conf import settings
 from django.db import models
 
+from runtime.database.parts import HAS_TRIGRAMS, is_of_parts
+
 
 def declared() -> Iterator[tuple[type[models.Model], models.Index]]:
     """Yield each index of our models, but not those that belong to keys and constraints."""
@@ -22,14 +24,18 @@ def declared() -> Iterator[tuple[type[models.Model], models.Index]]:
 def select_missing() -> str:
     """Return the SELECT of the indexes that are missing, or invalid after a build that failed.
 
-    Leave out those of a table of which one is being built now.
+    Leave out those of a table of which one is being built now, and those for which an extension is missing.
     """
-    names = ", ".join(f"('{index.name}', '{model._meta.db_table}')" for model, index in declared())
+    names = ", ".join(
+        f"('{index.name}', '{model._meta.db_table}', {not is_of_parts(index)})" for model, index in declared()
+    )
     return f"""
         SELECT index.name, indexrelid IS NOT NULL AS is_there
-        FROM (VALUES {names}) AS index (name, of_table)
+        FROM (VALUES {names}) AS index (name, of_table, is_plain)
             LEFT JOIN pg_index ON indexrelid = to_regclass(index.name)
-        WHERE (indexrelid IS NULL OR NOT indisvalid OR NOT indisready) AND NOT EXISTS (
+        WHERE (is_plain OR {HAS_TRIGRAMS})
+            AND (indexrelid IS NULL OR NOT indisvalid OR NOT indisready)
+            AND NOT EXISTS (
             SELECT FROM pg_stat_progress_create_index AS build
                 LEFT JOIN pg_inherits AS part ON part.inhrelid = build.relid
             WHERE to_regclass(of_table) IN (build.relid, part.inhparent)

@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from runtime.binding import by_source
 from runtime.database.ids import new_id
 from runtime.database.purge_rules import PurgeRule
 
@@ -68,6 +69,7 @@ class AuditRow(models.Model):
     changes = models.JSONField(null=True)  # {"shop_name": ["Tea", "Tea & Co"]}: from what, to what
     reason = models.TextField(default="", db_default="")
 
+    in_shops = staticmethod(by_source)
     purge_rules = (
         PurgeRule("at", lambda: settings.ARCHIVE_YEARS * LONGEST_YEAR_DAYS),
         PurgeRule("at", ADDRESS_DAYS, keep=f"NOT ({_WHOLE_ADDRESS})", erased={"address": _NETWORK}),

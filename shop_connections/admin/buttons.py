@@ -19,6 +19,7 @@ from shop_connections.services import (
     answer_parents,
     ask_comparison,
     change_state,
+    choose_channel,
     replace_secret,
     save_key,
     set_statuses,
@@ -46,6 +47,12 @@ def try_new_key(request: HttpRequest, shop: ShopConnection) -> None:
         messages.warning(request, f"The key is saved, but there is a problem. {problem}")
     else:
         messages.success(request, "It works: the shop's orders can be read.")
+
+
+def _choose_channel(request: HttpRequest, shop: ShopConnection) -> str:
+    channel = request.POST.get("channel", "").strip()
+    choose_channel(id=shop.id, channel=channel)
+    return f"Only orders of the channel {channel} count." if channel else "Orders of all channels count."
 
 
 def _save_statuses(request: HttpRequest, shop: ShopConnection) -> str:
@@ -102,6 +109,7 @@ def _change_state(request: HttpRequest, shop: ShopConnection) -> str:
 #: By the value of the pressed button.
 ACTS: Mapping[str, Act] = {
     "secret": make_another_secret,
+    "channel": _choose_channel,
     "key": save_new_key,
     "statuses": _save_statuses,
     "compare": _compare,

@@ -96,6 +96,8 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
         "refresh_seconds": REFRESH_SECONDS,
         **_count(rows),
     }
+    if context["may_change"]:
+        context["own"] = platform_of(shop).setup.values(shop, context["address"])
     steps = _list_steps(shop, context, has_question=has_question)
     context["has_question"] = has_question
     context |= {"steps": steps, "is_set_up": all(step.is_done for step in steps)}

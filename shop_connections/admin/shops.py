@@ -126,7 +126,8 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         written = ["address", "updated_at"]
         if obj.api_key and _host(obj.address) != _host(form.initial["address"]):
             obj.api_key, obj.api_secret = "", ""
-            written += ["api_key", "api_secret"]
+            obj.refresh_at = obj.refresh_at and Now()  # another shop has other keys of signatures
+            written += ["api_key", "api_secret", "refresh_at"]
             messages.warning(
                 request,
                 "The stored key goes to no other host, so it was forgotten. Enter the key of this one.",

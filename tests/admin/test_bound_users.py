@@ -20,6 +20,7 @@ from config.validation import names_of_systems
 from notifications.models import MailProfile
 from notifications.suppressions import ELSEWHERE, suppressed_among
 from orders.privacy import jobs
+from runtime.audit import Actor
 from runtime.binding import UNBOUND, Binding
 from runtime.models import UserBinding
 from runtime.models.bindings import binding_of
@@ -123,7 +124,7 @@ def test_an_export_has_these_shops_alone_and_says_so():
     listed = text_of(client_of(support).get(ORDERS))
     assert "“Can erase a person's data” reaches over all shops, and you are bound to shop-a." in listed
     with small_batches(rows=10):
-        job = job_after(jobs.start_export(email="ann@example.com", user=support))
+        job = job_after(jobs.start_export(email="ann@example.com", by=Actor("ann"), user=support))
     document = json.loads(gzip.decompress(job.result or b""))
     assert document["only_of_shops"] == A
     assert [order["source"] for order in document["orders"]] == A

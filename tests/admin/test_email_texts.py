@@ -194,37 +194,53 @@ def test_an_editor_sends_the_preview_to_the_own_address_alone(admin_client, monk
     assert told(answer) == ["Sent to ada@example.com."]
     assert field(answer, SUBJECT).text == "Own {reference}" and not EmailText.objects.exists()
     assert (sent[0]["email"].subject, sent[0]["recipient_email"]) == ("Own A-10234", "ada@example.com")
-    entry = acts().get()
-    assert "event=order.paid locale=en to=hash:" in entry.act
+    assert "event=order.paid locale=en to=hash:" in acts().get().act
     answer = press(admin_client, PAID, "send", {SUBJECT: "{lost}"})
     assert told(answer) == ["Nothing was sent. Correct the texts first."] and len(sent) == 1
 
 
-def test_an_old_version_is_shown_and_restored_as_a_new_one(admin_client):
-    for text in ("one", "two"):
+def test_an_old_version_is_shown_and_loaded_into_the_draft(admin_client):
+    for text in ("one for you", "two for you"):
         press(admin_client, PAID, "publish", {SUBJECT: text})
     page = admin_client.get(f"{PAID}?version=1")
-    assert field(page, SUBJECT).text == "one" and not page.context["may_edit"]
+    assert field(page, SUBJECT).text == "one for you" and not page.context["may_edit"]
     assert "Save the draft" not in page.content.decode()
+    assert "<del>one</del><ins>two</ins> for you" in admin_client.get(PAID).content.decode()
     answer = press(admin_client, PAID, "restore", number="1")
-    assert told(answer) == ["Restored version 1 as version 3."]
-    version = EmailTextVersion.objects.get(number=3)
-    assert (version.sentences[0]["text"], version.restored_from, version.text.published) == ("one", 1, 3)
-    assert version.text.sentences == version.sentences
-    assert pay_and_read().text_versions == [str(version.id)]
-    assert told_acts()[-1] == "Restored version 1 as version 3 (was 2)."
+    assert told(answer) == ["Version 1 is in the draft. Customers get it when you publish it."]
+    text = EmailText.objects.get()
+    assert (text.sentences[0]["text"], text.published, text.versions.count()) == ("one for you", 2, 2)
     assert press(admin_client, PAID, "restore", number="9").status_code == 404
     for number in ("x", "9", "", "1" * 5000):
         assert admin_client.get(PAID, {"version": number}).status_code == 404
 
 
-def test_a_version_whose_variables_are_gone_is_not_restored(admin_client):
-    publish_texts({SUBJECT: "{lost}"})
-    publish_texts({SUBJECT: "fine"})
-    answer = press(admin_client, PAID, "restore", number="1")
-    assert told(answer) == ["Version 1 was not restored."]
-    assert field(answer, SUBJECT).mistake.startswith("{lost} is no variable")
-    assert EmailTextVersion.objects.count() == 2
+def test_a_doubtful_text_is_published_after_a_question(admin_client):
+    for text, doubt in (("<b>Thanks</b>", "Customers will read <b>"), ("long " * 300, "It has 1,499 char")):
+        answer = press(admin_client, PAID, "publish", {READY: text})
+        assert field(answer, READY).mistake.startswith(doubt) and field(answer, READY).is_first_mistake
+        assert "Publish all the same" in answer.content.decode()
+        assert not EmailTextVersion.objects.filter(sentences__0__text=text.strip()).exists()
+        other = press(admin_client, PAID, "publish", {READY: f"{text} <i>"}, sure="0" * 16)
+        assert told(other)[0].startswith("It is not published yet.")
+        press(admin_client, PAID, "publish", {READY: text}, sure=answer.context["sure"])
+        assert EmailTextVersion.objects.filter(sentences__0__text=text.strip()).exists()
+
+
+def test_the_page_goes_to_the_first_mistake(admin_client):
+    answer = press(admin_client, PAID, "publish", {SUBJECT: "fine", READY: "%(reference)s is ready"})
+    assert field(answer, READY).mistake == "Write {reference}, and not %(reference)s."
+    page = answer.content.decode()
+    assert page.count("autofocus") == page.count('aria-invalid="true"') == 1
+    publish_texts({READY: "%(reference)s is ready"})  # of a release before: it stays in use
+    assert "%(reference)s is ready" in pay_and_read().body_text
+
+
+def test_the_preview_loads_images_of_the_logo_s_origin_alone(admin_client):
+    assert "https:" not in admin_client.get(PAID).headers["Content-Security-Policy"]
+    save_profile("", logo_url="https://cdn.shop.example/logo.png")
+    policy = admin_client.get(PAID).headers["Content-Security-Policy"]
+    assert "img-src 'self' data: https://cdn.shop.example;" in policy
 
 
 def test_withdrawn_texts_leave_the_originals_in_use_once(admin_client, caplog):
@@ -264,11 +280,11 @@ def test_a_draft_that_another_editor_saves_meanwhile_is_neither_published_nor_lo
         keys = {"source": "", "event_type": "order.paid", "language": "en"}
         editing.save_draft(**keys, entries=entries, username="bob", seen_at=seen_at)
 
+    make_entries = editing.make_entries
     with monkeypatch.context() as patch:
         patch.setattr(editing, "make_entries", lambda *a, **b: save_another() or make_entries(*a, **b))
-        for act in ("publish", "restore"):
-            answer = press(admin_client, PAID, act, {SUBJECT: "two"}, number="1")
-            assert told(answer)[0].startswith("bob has changed these texts since you opened them.")
+        answer = press(admin_client, PAID, "publish", {SUBJECT: "two"})
+        assert told(answer)[0].startswith("bob has changed these texts since you opened them.")
     assert EmailText.objects.get().sentences[0]["text"] == "unfinished"
     assert EmailTextVersion.objects.count() == 1
 

@@ -277,7 +277,7 @@ class TestOneEmail:
         mail = make_mail(status="suppressed", last_error="not sent: hard bounce")
         suppress([SuppressionReason(mail.recipient_email, Suppression.Reason.HARD_BOUNCE)])
         page = self.page(admin_client, mail)
-        assert "Not sent: hard bounce." in page and "Lift the suppression" in page
+        assert "Not sent: hard bounce." in page and "lifts the suppression and resends it" in page
         assert 'value="resend"' not in page
 
     def test_says_why_it_waits(self, admin_client):

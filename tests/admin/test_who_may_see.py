@@ -20,9 +20,7 @@ import pytest
 from django.contrib import admin
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import AnonymousUser, Group, Permission, User
-from django.contrib.contenttypes.models import ContentType
 from django.contrib.messages.storage.cookie import CookieStorage
 from django.core.exceptions import PermissionDenied
 from django.db import models, transaction
@@ -37,7 +35,7 @@ from operations.site import Site
 from orders.privacy.jobs import EXPORT
 from retention.models import DetachedPartition
 from runtime.binding import UNBOUND, Binding
-from runtime.models import BulkJob, Heartbeat, Pause
+from runtime.models import AuditRow, BulkJob, Heartbeat, Pause
 from runtime.personal_data import address_hash
 from shop_connections.models import ConnectionPost, ShopConnection
 from tests.kit.admin import dead_letter, make_event
@@ -124,6 +122,8 @@ def fill() -> Shops:
             colour="#111111",
         )
         keep(profile, source)
+        act = AuditRow(kind="resend", who=word, act=word, subject=word, source=source, order_id=order.id)
+        keep(AuditRow.objects.bulk_create([act])[0], source)
         if source:
             publish_texts(source=source, published_by=word)
             keep(EmailText.objects.get(source=source), source)
@@ -149,12 +149,6 @@ def fill() -> Shops:
     keep(Heartbeat.objects.get(name="poll"))
     keep(Pause.objects.create(part="relay", reason="Kafka moves", username="boss"))
     keep(DetachedPartition.objects.create(**detached()))
-    kind = ContentType.objects.get_for_model(Order)
-    keep(
-        LogEntry.objects.create(
-            user=boss, content_type=kind, object_id="1", object_repr="x", action_flag=CHANGE
-        )
-    )
     interval = IntervalSchedule.objects.create(every=1, period="days")
     keep(interval)
     keep(CrontabSchedule.objects.create())

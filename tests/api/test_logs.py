@@ -110,6 +110,7 @@ PIECES = st.sampled_from(
     [
         *("alice.smith@example.com", "bob%40example.com", "Bearer abc", "BaSic YWxp", "baſic abc", SECRET),
         *("SG.abcdef.ghi-jkl", "whsec_abcdefghijk", "re_abcdefghijk", "key-" + "0a" * 16, "a://b:c@d"),
+        *("/connect/tea-shop/s3cret/posts", "/connect/tea-shop"),
         *("DETAIL:  Failing row (Ann)", "CONTEXT: x", "\n", "core_values", "é", "plain", " ", '"', "\\"),
     ]
 )

@@ -22,6 +22,7 @@ from django.urls import reverse
 from local.docs import DIAGRAMS, diagrams, drawing
 from local.machine import PROJECT
 from operations.demo import BRANDS, SHOP
+from shop_connections.encryption import encrypt
 from shop_connections.models import ShopConnection
 from shop_connections.services import make_secret
 from tests.browser.brands import LOGO_URL, serve_logo
@@ -88,6 +89,23 @@ def test_make_the_pictures(demo_pages, provider, open_page, make_page):
     make_pictures_of_emails(open_page)
     make_pictures_of_connections(demo_pages["connection-trial"], open_page)
     make_pictures_of_texts(demo_pages["texts"], open_page)
+
+
+def test_make_the_picture_of_a_saleor(settings, open_page):
+    settings.CONNECTION_KEY, settings.HTTPS = ["k" * 40], False
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    settings.ALLOWED_HOSTS = ["*"]
+    save_profile("tea-shop", **BRANDS[SHOP])
+    secret = encrypt("Q2hvb3NlIGFub3RoZXIgb25lLCBub3QgdGhpcy4gIQ")
+    new = ShopConnection(
+        source="tea-shop", platform="saleor", address="https://tea.example.com", secret=secret
+    )
+    new.installation = {"channel": ""}
+    new.save()
+    page = open_page("/admin/", width=WIDTH, height=900)
+    page.route("**/change/", open_behind_proxy)
+    page.goto(reverse("admin:connections_shopconnection_change", args=[new.id]))
+    page.screenshot(path=FOLDER / "connection-saleor.png")
 
 
 def make_pictures_of_emails(open_page):

@@ -186,3 +186,20 @@ def test_the_preview_runs_no_script(open_page):
     page.get_by_label("Before the order's lines").fill("<script>parent.document.title = 'evil'</script>seen")
     expect_in_preview(page, "seen")
     assert "evil" not in page.title()
+
+
+def test_what_was_written_comes_back_after_the_session_ended(open_page):
+    page = open_page(PAID)
+    cookies = page.context.cookies()
+    place = page.locator("#texts textarea").first
+    place.fill("Written before the session ended")
+    page.context.clear_cookies(name="sessionid")
+    page.get_by_role("button", name="Save the draft").click()
+    page.wait_for_url("**/login/**")
+    page.context.add_cookies(cookies)
+    page.goto(page.url.partition("/admin/")[0] + PAID)
+    expect(place).to_have_value("Written before the session ended")
+    page.get_by_role("button", name="Save the draft").click()
+    page.get_by_text("The draft is saved").wait_for()
+    page.reload()
+    expect(page.get_by_text("is here again")).to_have_count(0)

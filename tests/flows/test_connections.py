@@ -1,4 +1,4 @@
-"""A shop of WooCommerce over real processes: posts shuffled, doubled and lost, and everything killed.
+"""A shop of each platform over real processes: posts shuffled, doubled and lost, and everything killed.
 
 After one comparison with the shop's API, every order is what it is in the shop, and each of its e-mails
 exists once. The drill takes 500 orders.
@@ -7,6 +7,7 @@ exists once. The drill takes 500 orders.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ import requests
 
 from local.machine import HOST
 from shop_connections.encryption import _keys
+from tests.kit.saleor import FakeSaleor
 from tests.kit.shop import Shop
 from tests.kit.waiting import PATIENCE
 from tests.kit.woocommerce import FakeShop, Post
@@ -30,20 +32,28 @@ KEY, SOURCE = "k" * 40, "tea-shop"
 PAUSE_SECONDS = 0.025
 
 
-def connect(shop: Shop, fake: FakeShop, address: str) -> None:
-    secret, key, key_secret = (
-        _keys((KEY,)).encrypt(text.encode()).decode() for text in (fake.secret, fake.key, fake.key_secret)
-    )
+Fake = Any  # FakeShop or FakeSaleor
+#: The secret of an installation in a Saleor.
+PLACE = "s" * 43
+FAKES: dict[str, Any] = {"woocommerce": FakeShop, "saleor": FakeSaleor}
+
+
+def connect(shop: Shop, fake: Fake, address: str) -> None:
+    is_saleor = isinstance(fake, FakeSaleor)
+    texts = (PLACE, fake.app, fake.token) if is_saleor else (fake.secret, fake.key, fake.key_secret)
+    secret, key, key_secret = (_keys((KEY,)).encrypt(text.encode()).decode() for text in texts)
+    platform = "saleor" if is_saleor else "woocommerce"
+    installation = json.dumps({"app": fake.app, "keys": fake.keys} if is_saleor else {})
     live_at = fake.now - dt.timedelta(hours=1)
     shop.query(
         "INSERT INTO shop_connections (id, source, platform, address, secret, api_key, api_secret, state,"
-        " live_at, created_at, statuses) VALUES"
-        f" (uuidv7(), '{SOURCE}', 'woocommerce', '{address}', '{secret}', '{key}', '{key_secret}', 'live',"
-        f" '{live_at.isoformat()}', '{live_at.isoformat()}', '{{}}')"
+        " live_at, created_at, statuses, installation) VALUES"
+        f" (uuidv7(), '{SOURCE}', '{platform}', '{address}', '{secret}', '{key}', '{key_secret}', 'live',"
+        f" '{live_at.isoformat()}', '{live_at.isoformat()}', '{{}}', '{installation}')"
     )
 
 
-def posts_of(fake: FakeShop, orders: int, chance: random.Random) -> Iterator[Post]:
+def posts_of(fake: Fake, orders: int, chance: random.Random) -> Iterator[Post]:
     """Yield the posts of many orders that change at the same time, in the order in which they arrive."""
     lives: list[Iterator[str]] = []
     near: list[Post] = []
@@ -66,19 +76,20 @@ def posts_of(fake: FakeShop, orders: int, chance: random.Random) -> Iterator[Pos
     yield from near
 
 
-def send(shop: Shop, post: Post) -> bool:
+def send(shop: Shop, post: Post, *, path: str) -> bool:
     """Post once, as the shop does. What a killed process does not answer is lost, or was stored."""
     headers, body = post
     try:
-        url = f"http://{HOST}:{shop.port}/connect/{SOURCE}"
+        url = f"http://{HOST}:{shop.port}/connect/{SOURCE}{path}"
         return requests.post(url, data=body, headers=headers, timeout=PATIENCE).status_code == 202
     except requests.RequestException:
         return False
 
 
-def play(*, orders: int, kills: int, seed: int) -> None:
-    chance, fake = random.Random(seed), FakeShop(seed=seed)
+def play(platform: str, *, orders: int, kills: int, seed: int) -> None:
+    chance, fake = random.Random(seed), FAKES[platform](seed=seed)
     fake.now -= dt.timedelta(hours=50)
+    path = f"/{PLACE}/posts" if platform == "saleor" else ""
     settings: dict[str, Any] = {
         "CONNECTION_KEY": KEY,
         "CONNECTIONS_PRIVATE": "on",
@@ -97,10 +108,10 @@ def play(*, orders: int, kills: int, seed: int) -> None:
                 shop.restart_valkey_hard()
                 for name in ("worker", "web", "beat"):
                     shop.kill(name)
-                answers[send(shop, post)] += 1  # lost
+                answers[send(shop, post, path=path)] += 1  # lost
                 shop.start("web", "worker", "beat")
                 continue
-            answers[send(shop, post)] += 1
+            answers[send(shop, post, path=path)] += 1
             time.sleep(PAUSE_SECONDS)
         assert answers[False] < len(posts) / 10, answers
         waiting = "SELECT count(*) FROM connection_posts WHERE state = 'waiting'"
@@ -118,7 +129,7 @@ def play(*, orders: int, kills: int, seed: int) -> None:
         assert set(ended) <= {"sent", "discarded"}, ended
 
 
-def compare(shop: Shop, fake: FakeShop) -> None:
+def compare(shop: Shop, fake: Fake) -> None:
     """Check each order's state, and that each e-mail that it owes exists once."""
     stored = {
         id: (status, refunded)
@@ -142,11 +153,13 @@ def compare(shop: Shop, fake: FakeShop) -> None:
     assert wrong == {}
 
 
-def test_every_order_is_that_of_the_shop_after_kills_and_lost_posts():
-    play(orders=8, kills=1, seed=3)
+@pytest.mark.parametrize("platform", FAKES)
+def test_every_order_is_that_of_the_shop_after_kills_and_lost_posts(platform: str) -> None:
+    play(platform, orders=8, kills=1, seed=3)
 
 
 @pytest.mark.drill
+@pytest.mark.parametrize("platform", FAKES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_five_hundred_orders_are_those_of_the_shop(seed: int) -> None:
-    play(orders=500, kills=8, seed=seed)
+def test_five_hundred_orders_are_those_of_the_shop(platform: str, seed: int) -> None:
+    play(platform, orders=500, kills=8, seed=seed)

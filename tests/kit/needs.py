@@ -24,6 +24,7 @@ TOOLS = {
     "prometheus": "apt-get install prometheus",
     "prometheus-alertmanager": "apt-get install prometheus-alertmanager",
     "woocommerce": "apt-get install php-cli, and set LIVE_WORDPRESS to a WordPress with WooCommerce",
+    "saleor": "set LIVE_SALEOR to a checkout of Saleor, with a .venv of its requirements (Python 3.12)",
     "network namespaces": "apt-get install iproute2; the kernel must allow them",
 }
 

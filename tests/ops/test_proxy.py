@@ -334,6 +334,9 @@ def test_an_order_and_a_signed_webhook_pass(front: Front) -> None:
 
 def test_the_log_has_the_clients_network_and_no_query(front: Front) -> None:
     front.client().get(f"{front.url}/admin/login/?q=ann@example.com", timeout=PATIENCE)
+    front.client().get(f"{front.url}/connect/tea-shop/s3cret/manifest", timeout=PATIENCE)
+    until(lambda: "/connect/tea-shop/***/manifest 404" in front.shop.log("proxy"), "nginx has logged it")
+    assert "s3cret" not in front.shop.log("proxy") + front.shop.log("web")
     until(lambda: "GET /admin/login/ 200" in front.shop.log("proxy"), "nginx has logged the request")
     log = front.shop.log("proxy")
     assert "127.0.0.0/24 GET /admin/login/ 200" in log

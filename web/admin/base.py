@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
@@ -36,7 +37,7 @@ from web.admin.csv import csv_response, rows_by_key
 from web.admin.page_limits import TURNS, limit_page
 from web.admin.reading import rendered
 from web.admin.rights import shops_of
-from web.admin.search import HELP, Term
+from web.admin.search import HELP, Term, is_cut
 
 log = structlog.get_logger(__name__)
 
@@ -188,6 +189,7 @@ class TriageAdmin(ListAdmin[Row]):
         context = dict(extra_context or {})
         if self.search_help_text == HELP:
             context["searched"] = Term.of(request.GET.get(SEARCH_VAR, "")).says
+            context["is_cut"] = functools.partial(is_cut, request)
         if self.csv_columns and request.method == "GET":
             page = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_csv")
             query = request.GET.copy()

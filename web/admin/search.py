@@ -20,23 +20,26 @@ from runtime.addresses import as_stored
 from runtime.database import replica
 from runtime.database.beginnings import LIMIT
 from runtime.database.ids import parse_uuid
+from runtime.database.parts import READ, SHORTEST
 from web.admin import reading
 
 #: The number of hits of each kind, newest first.
-SHOWN = 20
+SHOWN = LIMIT
 LONGEST = 255
 
 
 #: The help of a list that is searched by a `Term`.
 HELP = (
-    "A reference or its beginning, an address or the part before its @, or an id. Case makes no difference."
+    "A reference or a part of it, a name, an address or its domain, a tracking number, or an id. Case makes"
+    " no difference."
 )
 
 
 class Term(NamedTuple):
-    """The text of a search, by its form: a whole address, an id, or the beginning of a reference.
+    """The text of a search, by its form: a whole address, an id, or any other text.
 
-    Any other text may also be the part of an address before its `@`.
+    That may be the beginning or a part of a reference, a part of a tracking number, the beginnings of words
+    of a name, the domain of an address, or the part before its `@`.
     """
 
     text: str
@@ -46,13 +49,14 @@ class Term(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Term:
         text = text.strip()
-        if "@" in text.rstrip("@"):
+        if "@" in text.strip("@"):
             return cls(text, address=as_stored(text))
         return cls(text, id=parse_uuid(text))
 
     @property
     def address_begins(self) -> str:
-        return self.text.rstrip("@") + "@"
+        """The beginning of addresses, or "" for a domain."""
+        return "" if self.text.startswith("@") else self.text.rstrip("@") + "@"
 
     @property
     def says(self) -> str:
@@ -61,10 +65,23 @@ class Term(NamedTuple):
             return f"the whole address {self.address}, in any case"
         if self.id:
             return f"the id {self.id}"
+        text = self.text.lstrip("#")
+        parts = f", references and tracking numbers with {text}" if len(text) >= SHORTEST else ""
         return (
-            f"references that are or begin with {self.text.lstrip('#')}, with or without #, and addresses"
-            f" that begin with {self.address_begins}, in any case and the first {LIMIT} of each"
+            f"references that are or begin with {text}, with or without #{parts}, names with words that begin"
+            f" so, and addresses that begin with {self.address_begins or 'nothing else'} or have this domain,"
+            f" in any case and at most {LIMIT} of each; and for names, domains and parts of references in the"
+            f" newest {READ:,} orders"
         )
+
+
+def note_cut(request: HttpRequest) -> None:
+    """Note that a search stopped before it had read all rows, so that the page says so."""
+    request.__dict__["search_is_cut"] = True
+
+
+def is_cut(request: HttpRequest) -> bool:
+    return bool(request.__dict__.get("search_is_cut"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,7 +115,10 @@ def find(request: HttpRequest, term: Term) -> list[Hit]:
     """Return the rows for the term that the user may see."""
     hits: dict[str, Hit] = {}
     for _, search in sorted(_searches, key=lambda placed: placed[0]):
-        for hit in search(request, term):
+        for number, hit in enumerate(search(request, term)):
+            if number == SHOWN:
+                note_cut(request)
+                break
             hits.setdefault(hit.key, hit)
     return list(hits.values())
 
@@ -120,6 +140,7 @@ def search_page(request: HttpRequest, context: dict[str, object]) -> HttpRespons
         "term": term,
         "hits": hits,
         "shown": SHOWN,
+        "is_cut": is_cut(request),
         "action": reverse("admin:search"),
     }
     return TemplateResponse(request, "admin/search.html", context)

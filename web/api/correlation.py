@@ -16,7 +16,7 @@ from django.utils.functional import LazyObject, empty
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
 
 from runtime.telemetry import context, tracing
-from web.proxies import client_address, mask_address
+from web.proxies import client_address, mask_address, mask_path
 
 log = structlog.get_logger("orderpost.access")
 
@@ -46,7 +46,7 @@ class CorrelationMiddleware:
                 log.info(
                     "request",
                     method=request.method,
-                    path=request.path,  # without the query, which may contain an address
+                    path=mask_path(request.path),  # without the query, which may contain an address
                     status=response.status_code,
                     duration_ms=round((time.perf_counter() - started) * 1000, 1),
                     **_who(request),
@@ -86,7 +86,7 @@ def _describe(span: Span, request: HttpRequest, status: int) -> None:
     span.update_name(f"{request.method} {route}".rstrip())
     span.set_attribute("http.request.method", str(request.method))
     span.set_attribute("http.route", route)
-    span.set_attribute("url.path", request.path)
+    span.set_attribute("url.path", mask_path(request.path))
     span.set_attribute("orderpost.correlation_id", context.current().correlation_id)
     span.set_attribute("http.response.status_code", status)
     if status >= 500:

@@ -203,13 +203,14 @@ def _show_upkeep(console: Console, status: Document) -> None:
     _table(
         console,
         "PostgreSQL",
-        ["size", *database["by_state"], "connections left", "oldest transaction"],
+        ["size", *database["by_state"], "connections left", "oldest transaction", "search by parts"],
         [
             [
                 decimal(database["bytes"]),
                 *database["by_state"].values(),
                 database["left"],
                 age(database["oldest_transaction_seconds"]),
+                "yes" if database["finds_parts"] else "no: pg_trgm is missing",
             ]
         ],
     )

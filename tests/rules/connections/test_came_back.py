@@ -34,7 +34,7 @@ def test_a_comparison_finds_a_lost_order_only_if_it_was_placed_after_the_erasure
     erase(ANN, force=True)
     plain_shop.refresh_from_db()
     lost = [placed("A-2", days_ago=days_ago)]
-    monkeypatch.setattr("shop_connections.compare._read", lambda *_: [(body, None) for body in lost])
+    monkeypatch.setattr("shop_connections.compare._read", lambda *_, **__: [(body, None) for body in lost])
     assert [each.order_id for each in compare_shop(plain_shop).missing] == stored
     assert bool(grep(ANN)) is bool(stored)
     repair(source=plain_shop.source)

@@ -65,11 +65,11 @@ def end_after(monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
     """Let the time be over after so many pages."""
     whole, asked = ShopApi._ask, []
 
-    def ask(self: Any, url: str) -> Any:
+    def ask(self: Any, url: str, body: bytes | None) -> Any:
         asked.append(url)
         if len(asked) > pages:
             raise OutOfTime("The time is over.")
-        return whole(self, url)
+        return whole(self, url, body)
 
     monkeypatch.setattr(ShopApi, "_ask", ask)
 

@@ -121,7 +121,7 @@ def test_a_comparison_stores_nothing_of_an_erased_person(plain_shop, monkeypatch
     bodies = [
         body_of(id, changes=[("cancelled", {"email": email})]) for id, email in (("A-1", ANN), ("A-2", BOB))
     ]
-    monkeypatch.setattr("shop_connections.compare._read", lambda *_: [(body, None) for body in bodies])
+    monkeypatch.setattr("shop_connections.compare._read", lambda *_, **__: [(body, None) for body in bodies])
     assert [each.order_id for each in compare_shop(plain_shop).missing] == ["A-2"]
     assert grep(ANN) == []
 

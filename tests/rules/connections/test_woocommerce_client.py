@@ -463,5 +463,5 @@ class TestTime:
         assert set(ids[200:]) <= set(rest)
 
 
-def run_out_of_time(self: Any, url: str) -> Any:
+def run_out_of_time(self: Any, url: str, body: bytes | None) -> Any:
     raise OutOfTime("The time is over.")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from notifications.content.own_text import Mistake, NotStorable, ShopText, read
+from notifications.content.own_text import Mistake, NotStorable, ShopText, read, refuse_other_variables
 from tests.kit.attacks import TYPED
 
 VARIABLES = frozenset({"name", "reference"})
@@ -96,15 +96,39 @@ def test_a_line_break_is_a_space_in_a_line():
     assert shown_of("a\nb")["line_html"] == "a b"
 
 
-@pytest.mark.parametrize("char", ["\x00", "\u202e", "\u2028", "\u200b", "\ud800", "\ufeff", "\x1b"])
+@pytest.mark.parametrize(
+    "char", ["\x00", "\u202e", "\u2028", "\u200b", "\ud800", "\ufeff", "\x1b", "\U000e0067"]
+)
 def test_what_nobody_sees_is_refused_by_name(char):
     with pytest.raises(NotStorable, match=rf"invisible character U\+{ord(char):04X}\. Remove it"):
         read(f"a{char}b")
 
 
 def test_letters_of_every_script_and_emoji_stay():
-    text = "Grüße, 注文、\u00a0मन\u200d, 👩\u200d🚀 \u00ad!"
+    scotland = "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f"
+    marks = (
+        f"{scotland} \U0001fae8\U0001fae9 שלום\u200f \u061c؟\u200e"  # the second is newer than this Python
+    )
+    text = f"Grüße, 注文、\u00a0मन\u200d, 👩\u200d🚀 \u00ad! {marks}"
     assert shown_of(text)["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("Order %(reference)s", "Write {reference}, and not %(reference)s."),
+        ("Order \uff5breference\uff5d", "Write { and } around a variable, and not \uff5b"),
+        ("100 % (all)", ""),
+    ],
+)
+def test_variables_of_other_programs_are_named_where_they_are_typed(text, says):
+    assert read(text)  # a published one stays in use
+    try:
+        refuse_other_variables(text)
+    except Mistake as mistake:
+        assert says and str(mistake).startswith(says)
+    else:
+        assert not says
 
 
 @pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED)

@@ -105,6 +105,35 @@
     picker.classList.remove("hidden");
   }
 
+  // What was written comes back if the post was lost to a login. It stays in this tab until the post succeeds.
+  for (const form of all("form[data-keep]")) {
+    const name = `kept ${location.pathname}${new URL(form.action).search}`;
+    const fields = () =>
+      [...form.elements].filter((field) => field.name && field.matches("textarea, input[type=text], input[type=email], input[type=url]"));
+    const kept = JSON.parse(sessionStorage.getItem(name) || "null");
+    sessionStorage.removeItem(name);
+    if (kept && !document.querySelector(".messagelist")) {
+      let came = false;
+      for (const field of fields()) {
+        if (Object.hasOwn(kept, field.name) && field.value !== kept[field.name]) {
+          field.value = kept[field.name];
+          came = true;
+        }
+      }
+      if (came) {
+        const said = document.createElement("p");
+        said.className = "errornote";
+        said.setAttribute("role", "status");
+        said.textContent = "It was not saved. What you wrote is here again.";
+        form.prepend(said);
+        form.dispatchEvent(new Event("input"));
+      }
+    }
+    form.addEventListener("submit", () => {
+      sessionStorage.setItem(name, JSON.stringify(Object.fromEntries(fields().map((field) => [field.name, field.value]))));
+    });
+  }
+
   // A button that copies a field. Without the script it stays hidden.
   function copy(button) {
     const field = document.getElementById(button.dataset.copies);

@@ -47,8 +47,8 @@ document.addEventListener("DOMContentLoaded", () => {
     timer = setTimeout(refresh, wait);
   };
   form.addEventListener("input", (event) => {
-    if (!event.target.name || event.target.name === "width") return;
-    if (event.target.name.startsWith("text-")) changed = true;
+    if (event.target !== form && (!event.target.name || event.target.name === "width")) return;
+    if (event.target === form || event.target.name.startsWith("text-")) changed = true;
     renew();
   });
 
