@@ -32,12 +32,14 @@ from config.validation import (
     delays,
     email_address,
     email_address_or_empty,
+    issuer,
     long_keys,
     name_of,
     names_of,
     names_of_systems,
     networks,
     not_negative,
+    parse_group_map,
     parse_options,
     positive,
     web_address,
@@ -258,6 +260,22 @@ try:
     SHOP_URL = env.str("SHOP_URL", "https://shop.example.com", validate=web_address)
     EMAIL_TEMPLATES_DIR = env.str("EMAIL_TEMPLATES_DIR", "")  # its files replace those of templates/emails
 
+    # --- Who may come in -----------------------------------------------------------------------
+    # The second factor of everybody who logs in by password.
+    REQUIRE_MFA = env.bool("REQUIRE_MFA", not DEBUG)
+    PASSWORD_LOGIN = env.str("PASSWORD_LOGIN", "")  # if set, this user alone logs in by password
+    OIDC_ISSUER = env.str("OIDC_ISSUER", "", validate=issuer)
+    OIDC_CLIENT_ID = env.str("OIDC_CLIENT_ID", "")
+    OIDC_CLIENT_SECRET = env.str("OIDC_CLIENT_SECRET", "")
+    OIDC_GROUPS_CLAIM = env.str("OIDC_GROUPS_CLAIM", "groups")
+    # By a group of the provider: a group of ours, and the shops to which its members are bound.
+    OIDC_GROUP_MAP = parse_group_map("OIDC_GROUP_MAP", env.str("OIDC_GROUP_MAP", ""))
+    if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_CLIENT_SECRET and OIDC_GROUP_MAP):
+        raise ImproperlyConfigured(
+            "OIDC_ISSUER needs OIDC_CLIENT_ID, OIDC_CLIENT_SECRET and OIDC_GROUP_MAP, such as"
+            " shop-support=support@tea-shop+coffee-shop,shop-ops=operator@*."
+        )
+
     # --- Monitoring ----------------------------------------------------------------------------
     METRICS_TOKEN = env.str("METRICS_TOKEN", "")
     # The port on which each process serves its metrics; 0: none. The web also has /metrics on its own port.
@@ -285,6 +303,9 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "axes",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.mfa",
     "runtime",
     "web",
     "retention",
@@ -309,6 +330,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "web.login.sessions.guard_session",
     "axes.middleware.AxesMiddleware",
     "web.admin.zones.in_zone_of_browser",
     "config.pages.remember_inner",
@@ -356,10 +379,30 @@ TEMPLATES = [
     },
 ]
 PASSWORD_HASHERS = ["web.admin.logins.OneAtATime"]
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "web.login.passwords.NoCommonWord"},
+    {"NAME": "web.login.passwords.NoNameOfOurs"},
 ]
+LOGIN_URL, LOGIN_REDIRECT_URL = "admin:login", "admin:index"
+SESSION_COOKIE_AGE = 12 * 3600  # web.login.sessions ends sessions earlier
+# django-allauth, of which web.login uses the second factor and OpenID Connect. It sends no e-mail.
+ACCOUNT_ADAPTER = "web.login.oidc.AccountAdapter"
+ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+SOCIALACCOUNT_ADAPTER = "web.login.oidc.SocialAdapter"
+SOCIALACCOUNT_REQUESTS_TIMEOUT = 3
+MFA_ADAPTER = "web.login.factors.EncryptedFactors"
+MFA_FORMS = {
+    "authenticate": "web.login.factors.CodeForm",
+    "authenticate_webauthn": "web.login.factors.PasskeyForm",
+}
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_TOTP_TOLERANCE = 1  # codes of 30 s before and after
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = DEBUG
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"

@@ -20,6 +20,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(url="/api/docs"), name="home"),
     path("webhooks/", include("notifications.webhooks")),
     path("connect/", include("shop_connections.receive")),
+    path("admin/", include("web.login.urls")),
     path("admin/", admin.site.urls),
     # Do not leave these to handler404, which DEBUG replaces by a page.
     re_path(r"^(?:api|webhooks|connect)(?:/|$)", problems.unknown_path),

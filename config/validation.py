@@ -112,6 +112,35 @@ def web_address(value: str) -> None:
         raise ValidationError("This is not a web address, such as https://shop.example.com.")
 
 
+def issuer(value: str) -> None:
+    """Accept the address of an OpenID provider, or an empty string. Only this machine's may be http."""
+    parts = urlsplit(value)
+    is_safe = parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+    web_address(value)
+    if value and (not is_safe or parts.query or parts.fragment or len(value) > 200):
+        raise ValidationError("This is not an issuer, such as https://login.example.com/realms/shop.")
+
+
+def parse_group_map(name: str, text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return a group of ours and the shops of its members, sorted, by the provider's group.
+
+    >>> parse_group_map("OIDC_GROUP_MAP", "shop-support=support@tea+coffee, shop-ops=operator@*, w=editor")
+    {'shop-support': ('support', ('coffee', 'tea')), 'shop-ops': ('operator', ('*',)), 'w': ('editor', ())}
+    """
+    groups: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        theirs, _, right = (part.strip() for part in entry.rpartition("="))
+        ours, at, shops = (part.strip() for part in right.partition("@"))
+        words = tuple(sorted({shop.strip() for shop in shops.split("+")})) if at else ()
+        if not (theirs and ours and all(words)) or theirs in groups or ("*" in words and len(words) > 1):
+            raise ValidationError(
+                f"{name}: {entry!r} is not a group of the provider, once, with a group of orderpost and its"
+                " shops, such as shop-support=support@tea-shop+coffee-shop or shop-ops=operator@*."
+            )
+        groups[theirs] = (ours, words)
+    return groups
+
+
 def networks(values: Sequence[str]) -> None:
     for value in values:
         try:

@@ -27,7 +27,7 @@ MAILBOX_NAMES = (
 )
 # The variables of var/local.env. The tests set each of them, so that a local run cannot affect the tests.
 NAMES = (
-    *("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", "ORDER_SOURCES", "CONNECTION_KEY"),
+    *("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", "REQUIRE_MFA", "ORDER_SOURCES", "CONNECTION_KEY"),
     *KAFKA_NAMES,
     *MAILBOX_NAMES,
 )
@@ -50,7 +50,7 @@ def complete(
     webhook_keys_file: Path,
 ) -> dict[str, str]:
     """Return the environment of every process. Variables of `environ` win."""
-    ours = {"HTTPS": "off", "LOG_FORMAT": "json"}
+    ours = {"HTTPS": "off", "REQUIRE_MFA": "off", "LOG_FORMAT": "json"}
     if database_url is not None:
         ours["DATABASE_URL"] = database_url
     if redis_url is not None:

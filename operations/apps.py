@@ -73,6 +73,7 @@ class OperationsConfig(AppConfig):
     def ready(self) -> None:
         """Refuse a former database, create the groups after every migrate, and import the declarations."""
         from operations import checks  # noqa: F401 - registers them
+        from web.login import sessions  # noqa: F401 - writes the times of a login
 
         connection_created.connect(refuse_former_database, dispatch_uid="former database")
         # The last app that has tables: then the permissions of all apps exist.

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from django.conf import settings
+
 from runtime.charts.sums import SUMMED
 from runtime.conditions import (
     HEARTBEATS,
@@ -198,6 +200,27 @@ INDEX_MISSING = Condition(
     alert=Alert("P2", "10m", "An index of ours is missing or invalid, so statements read whole tables."),
     page="runtime.heartbeat",
 )
+#: Users who logged in within a day. Only one of them may use a password if PASSWORD_LOGIN is set.
+LOGINS: Query[Sequence[Row]] = Query(
+    name="logins",
+    select=lambda _: (
+        "SELECT username, to_char(last_login AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') AS at FROM auth_user"
+        " WHERE last_login > statement_timestamp() - interval '24 hours'"
+        if settings.PASSWORD_LOGIN
+        else "SELECT 1 WHERE false"
+    ),
+    read=lambda rows, _: [row for row in rows if row["username"] == settings.PASSWORD_LOGIN],
+)
+PASSWORD_USED = Condition(
+    code="PasswordUsed",
+    place=58,
+    source=LOGINS,
+    measure=lambda logins: [Measurement(1, words={"at": row["at"]}) for row in logins],
+    sentence="the user of PASSWORD_LOGIN logged in at {at} UTC",
+    do="ask whether it was meant, and why the provider was not used",
+    alert=Alert("P2", "1m", "The user of `PASSWORD_LOGIN` logged in by password within 24 hours."),
+    page="auth.user",
+)
 JOBS_FAILED = Condition(
     code="JobsFailed",
     place=120,
@@ -288,6 +311,7 @@ register(
     TRANSACTION_IDLE,
     CLOCK_WRONG,
     INDEX_MISSING,
+    PASSWORD_USED,
     JOBS_FAILED,
     SUMS_LATE,
     REPLICA_BEHIND,

@@ -11,13 +11,14 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DataError, IntegrityError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 from psycopg.errors import UniqueViolation
@@ -130,9 +131,28 @@ class Site(admin.AdminSite):
         if silence.since is not None and request.method == "GET":
             return away_page(ServerTrouble("PostgreSQL does not answer", ""))
         try:
-            return super().login(request, extra_context)
+            return self._login(request)
         except Refused as refusal:
             return self._wait_page(request, refusal)
+
+    def _login(self, request: HttpRequest) -> HttpResponse:
+        from web.login.passwords import PasswordLogin, usable_page  # imported late, because it imports models
+
+        page = usable_page(request.GET.get("next", ""), request=request)
+        if request.method == "GET" and self.has_permission(request):
+            return HttpResponseRedirect(page)
+        context = {
+            **self.each_context(request),
+            "title": "Log in",
+            "subtitle": None,
+            "app_path": request.get_full_path(),
+            "username": request.user.get_username(),
+            "next": page,
+            "has_oidc": bool(settings.OIDC_ISSUER),
+        }
+        request.current_app = self.name
+        view = PasswordLogin.as_view(extra_context=context, template_name="admin/login.html")
+        return cast(HttpResponse, view(request))
 
     def _wait_page(self, request: HttpRequest, refusal: Refused) -> HttpResponse:
         title = "Bad request" if refusal.status == 400 else "Please wait"

@@ -33,6 +33,7 @@ FIXED = {
     "SENDGRID_API_KEY": "test",
     "SENDGRID_API_URL": "http://127.0.0.1:1/v3/",  # port 1 refuses, so a test must bring its provider
     "HTTPS": "off",
+    "REQUIRE_MFA": "off",  # tests of the second factor turn it on
     "LOG_FORMAT": "json",
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",

@@ -22,6 +22,7 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from events.transports import Lag
 from operations.conditions import IDLE_TRANSACTIONS, TRANSACTION_IDLE
@@ -63,7 +64,7 @@ CODES = [
     *("Paused", "BrokerDown", "EmailProvidersDown", "ProcessGone", "TransactionIdle", "ClockWrong"),
     *("EmailProviderDown", "EmailNearlyTooOld", "EmailSenderRefused", "ConnectionUnreadable", "PostsRefused"),
     "EmailOfNobody",
-    *("PollMissing", "EmailTextOutdated", "IndexMissing", "WebhooksRefused"),
+    *("PollMissing", "EmailTextOutdated", "IndexMissing", "WebhooksRefused", "PasswordUsed"),
     *("EmailDeadLetters", "EmailBacklog", "EmailOverdue", "EmailProcessingStuck"),
     *("DeadEvents", "PostsUnusable", "ChangesMissed", "ShopSilent", "ShopNotCompared"),
     *("OrdersStuck", "JobsFailed"),
@@ -180,6 +181,10 @@ class Breaks:
     def IndexMissing(self) -> None:
         with connection.cursor() as cursor:
             cursor.execute("DROP INDEX emailnotification_due")
+
+    def PasswordUsed(self) -> None:
+        self.settings.PASSWORD_LOGIN = "root"
+        User.objects.create_user("root", last_login=timezone.now())
 
     def WebhooksRefused(self) -> None:
         Heartbeat.beat(name="refused:unsigned:sendgrid")

@@ -1,0 +1,142 @@
+"""The second factor of a password: codes of an app, passkeys, and recovery codes (allauth.mfa).
+
+A wrong code counts like a wrong password.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+from allauth.core import context
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.base.forms import AuthenticateForm
+from allauth.mfa.models import Authenticator
+from allauth.mfa.signals import authenticator_added, authenticator_removed
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
+from allauth.mfa.webauthn.forms import AuthenticateWebAuthnForm
+from axes.handlers.proxy import AxesProxyHandler
+from cryptography.fernet import Fernet
+from django.conf import settings
+from django.contrib.auth.signals import user_login_failed
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.http import HttpRequest
+
+from runtime.audit import Actor, record
+from runtime.models import AuditRow
+from web.actors import user_actor
+from web.login.sessions import FACTORS, MUST_SET_UP, end_sessions, has_factor, needs_factor
+
+#: What fido2 raises for JSON that is no answer of a passkey.
+_NO_PASSKEY = (KeyError, TypeError, ValueError, AttributeError)
+_WRONG = "This passkey does not fit."
+_PAUSED = "Too many wrong passwords or codes. Try again in five minutes."
+
+
+class EncryptedFactors(DefaultMFAAdapter):  # type: ignore[misc]  # allauth has no types
+    """Stores the secrets of codes encrypted, with a key that PRIVACY_KEY gives, which never changes."""
+
+    def encrypt(self, text: str) -> str:
+        return _cipher().encrypt(text.encode()).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return _cipher().decrypt(encrypted_text.encode()).decode()
+
+    def get_totp_issuer(self) -> str:
+        return f"orderpost {context.request.get_host()}"
+
+    def get_totp_label(self, user: Any) -> str:
+        return str(user.get_username())
+
+
+def _cipher() -> Fernet:
+    digest = hashlib.sha256(f"second factor:{settings.PRIVACY_KEY}".encode()).digest()
+    return Fernet(base64.urlsafe_b64encode(digest))
+
+
+class _CountedForm:
+    """Refuses codes during a pause, and counts a wrong one."""
+
+    user: Any
+
+    def count(self, check: Any) -> Any:
+        request, credentials = context.request, {"username": self.user.get_username()}
+        if not AxesProxyHandler.is_allowed(request, credentials):
+            raise ValidationError(_PAUSED)
+        try:
+            return check()
+        except (ValidationError, *_NO_PASSKEY) as error:
+            user_login_failed.send(sender=__name__, credentials=credentials, request=request)
+            if isinstance(error, ValidationError):
+                raise
+            raise ValidationError(_WRONG) from error
+
+
+class CodeForm(_CountedForm, AuthenticateForm):  # type: ignore[misc]
+    """Takes a code of an app once, in all processes, or a recovery code."""
+
+    def clean_code(self) -> str:
+        return str(self.count(self._check_once))
+
+    def _check_once(self) -> str:
+        code = str(super().clean_code())
+        if self.authenticator.type == Authenticator.Type.TOTP:
+            _use_once(self.authenticator, code)
+        return code
+
+
+def _use_once(authenticator: Any, code: str) -> None:
+    """Note the time of a code that was right. Raise `ValidationError` for one that is not newer."""
+    secret = EncryptedFactors().decrypt(authenticator.data["secret"])
+    digits = "".join(filter(str.isdigit, code))
+    counters = [
+        n for n in yield_hotp_counters_from_time() if format_hotp_value(hotp_value(secret, n)) == digits
+    ]
+    with transaction.atomic():
+        row = Authenticator.objects.select_for_update().get(pk=authenticator.pk)
+        if not counters or counters[-1] <= row.data.get("last_counter", 0):
+            raise ValidationError("This code was used before. Wait for the next one.")
+        row.data["last_counter"] = counters[-1]
+        row.save(update_fields=["data"])
+
+
+class PasskeyForm(_CountedForm, AuthenticateWebAuthnForm):  # type: ignore[misc]
+    def clean_credential(self) -> Any:
+        return self.count(super().clean_credential)
+
+
+def reset_factors(user: Any, *, by: Actor) -> int:
+    """Take the second factors of a user away, and end the user's sessions. Return the number of factors."""
+    with transaction.atomic():
+        _record(user, "Second factors reset.", by=by)
+        factors = int(Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).count())
+        Authenticator.objects.filter(user_id=user.pk).delete()
+        end_sessions(user.pk)
+    return factors
+
+
+def _changed(sender: Any, request: HttpRequest, user: Any, authenticator: Any, **kwargs: Any) -> None:
+    """End the other sessions of a user whose factors changed."""
+    if authenticator.type not in FACTORS:
+        return
+    is_new = kwargs["signal"] is authenticator_added
+    with transaction.atomic():
+        act = f"Second factor {'added' if is_new else 'removed'}: {authenticator.type}."
+        _record(user, act, by=user_actor(request))
+    end_sessions(user.pk, but=request.session.session_key)
+    if needs_factor(user) and not has_factor(user):
+        request.session[MUST_SET_UP] = True
+
+
+def _record(user: Any, act: str, *, by: Actor) -> None:
+    name = user.get_username()
+    row = AuditRow(
+        kind=AuditRow.Kind.SETUP, act=act, subject_type="auth.user", subject_id=str(user.pk), subject=name
+    )
+    record(row, by=by)
+
+
+authenticator_added.connect(_changed, dispatch_uid="factor added")
+authenticator_removed.connect(_changed, dispatch_uid="factor removed")
