@@ -86,5 +86,5 @@ def test_a_user_of_a_small_shop_reads_few_rows_and_pages():
                 most[path] = max(before[0], plan.visited), max(before[1], plan.buffers)
     print(*(f"{path}: {rows:,} rows, {pages:,} pages" for path, (rows, pages) in most.items()), sep="\n")
     # A search by the beginning of a text reads rows of all shops, up to a limit for each index.
-    allowed = {path: READ if "q=" in path else 750 for path in most}
+    allowed = {path: READ if "q=" in path else 1000 for path in most}
     assert {path: most[path] for path in most if most[path][0] > allowed[path]} == {}

@@ -15,6 +15,7 @@ from notifications.providers import session, webhook
 from orders.api import events_in
 from orders.breakdown import MAX_ITEMS
 from shop_connections import changes, compare, http, process
+from shop_connections.saleor import client as graphql
 from shop_connections.woocommerce import client
 
 PAGE = Path(__file__).parents[2] / "docs/reference/limits.md"
@@ -30,6 +31,12 @@ READERS: dict[str, tuple[float | None, float | None, float | None, float | None]
     "answer of a shop's API, also of what gzip makes of it": (
         http.MOST_BYTES,
         client.PAGE_SIZE,
+        None,
+        http.ANSWER_SECONDS,
+    ),
+    "answer of a Saleor, which is read as a whole": (
+        graphql.MOST_PARSED,
+        graphql.PAGE_SIZE,
         None,
         http.ANSWER_SECONDS,
     ),
