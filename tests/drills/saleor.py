@@ -275,6 +275,24 @@ class RealSaleor:
     def cancel(self, order: str) -> None:
         self.mutate("orderCancel", "order { id }", "ID!", id=order)
 
+    def send_back(self, order: str, fulfillment: str, *, replace: bool = False) -> str:
+        """Return all lines of a parcel, or replace them. Return the id of the order of the replacement."""
+        fields = "fulfillments { id lines { id quantity } }"
+        parcels = self.do(f"query ($id: ID!) {{ order(id: $id) {{ {fields} }} }}", id=order)
+        (lines,) = [each["lines"] for each in parcels["fulfillments"] if each["id"] == fulfillment]
+        moved = [
+            {"fulfillmentLineId": line["id"], "quantity": line["quantity"], "replace": replace}
+            for line in lines
+        ]
+        made = self.mutate(
+            "orderFulfillmentReturnProducts",
+            "replaceOrder { id }",
+            "ID! OrderReturnProductsInput!",
+            order=order,
+            input={"fulfillmentLines": moved, "refund": False},
+        )
+        return str((made["replaceOrder"] or {}).get("id", ""))
+
     def move_back(self, order: str, *, minutes: int, parcels: int = 0) -> None:
         """Let an order have been placed and saved so long ago, and its parcels created."""
         id = base64.b64decode(order).decode().removeprefix("Order:")

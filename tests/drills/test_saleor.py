@@ -166,6 +166,24 @@ def test_an_order_is_told_from_its_placing_to_its_refund(connected):
     saleor.uninstall(app)
 
 
+def test_what_comes_back_and_its_replacement_tell_of_the_new_parcel_alone(connected):
+    saleor, channel = connected.saleor, connected.channel
+    app, problem = saleor.install(f"{connected.base}/manifest")
+    assert app and not problem
+    order = saleor.place(channel)
+    saleor.pay(order, "44.90")
+    parcels = [saleor.fulfill(channel, order, (1, 0)), saleor.fulfill(channel, order, (1, 0))]
+    shop = connected.shop
+    shop.until(lambda: connected.emails(order).count("order.shipped") == 2, "both parcels are told")
+    told = connected.emails(order)
+    saleor.send_back(order, parcels[0])  # Saleor deletes the parcel, of which no line is left
+    replacement = saleor.send_back(order, parcels[1], replace=True)
+    saleor.fulfill(channel, replacement, (1,), number="JD9")
+    connected.until_emails(replacement, "order.shipped")
+    assert sorted(connected.emails(order)) == sorted(told)
+    saleor.uninstall(app)
+
+
 def test_a_token_of_another_app_is_refused_in_the_dashboard(connected):
     saleor = connected.saleor
     token = saleor.make_token("other")
