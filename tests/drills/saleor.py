@@ -1,8 +1,8 @@
 """A real Saleor, started from a checkout with its own Python, and what its staff and its customers do there.
 
-LIVE_SALEOR is the checkout of a release with its requirements: in it, `uv sync` with Python 3.12 makes the
-`.venv` that is used. 3.24's first pre-release needs the group `dev`, too. The migrated database is kept in
-the checkout, in `.orderpost`, because the migrations take minutes.
+LIVE_SALEOR is the checkout of a release with its requirements: in it, `uv sync --frozen` with Python 3.12
+makes the `.venv` that is used. Some releases import pytest, so do not leave out the group `dev`. The migrated
+database is kept in the checkout, in `.orderpost`, because the migrations take minutes.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def connected() -> Iterator[Connected]:
 def test_an_order_is_told_from_its_placing_to_its_refund(connected):
     saleor, channel = connected.saleor, connected.channel
     app, problem = saleor.install(f"{connected.base}/manifest")
-    assert app and not problem
+    assert app, problem
 
     order = saleor.place(channel)
     connected.until_emails(order, "order.placed")
@@ -155,7 +155,7 @@ def test_an_order_is_told_from_its_placing_to_its_refund(connected):
     saleor.move_back(unheard, minutes=30)
     saleor.move_back(last, minutes=2 * 24 * 60, parcels=15)
     app, problem = saleor.install(f"{connected.base}/manifest")
-    assert app and not problem
+    assert app, problem
     heard = saleor.place(channel)
     connected.until_emails(heard, "order.placed")
     assert connected.state(unheard) is None
@@ -169,7 +169,7 @@ def test_an_order_is_told_from_its_placing_to_its_refund(connected):
 def test_what_comes_back_and_its_replacement_tell_of_the_new_parcel_alone(connected):
     saleor, channel = connected.saleor, connected.channel
     app, problem = saleor.install(f"{connected.base}/manifest")
-    assert app and not problem
+    assert app, problem
     order = saleor.place(channel)
     saleor.pay(order, "44.90")
     parcels = [saleor.fulfill(channel, order, (1, 0)), saleor.fulfill(channel, order, (1, 0))]
@@ -199,7 +199,7 @@ def test_a_token_of_another_app_is_refused_in_the_dashboard(connected):
 def test_a_post_of_another_app_with_our_query_does_not_count(connected):
     saleor = connected.saleor
     app, problem = saleor.install(f"{connected.base}/manifest")
-    assert app and not problem
+    assert app, problem
     manifest = requests.get(f"{connected.base}/manifest", timeout=60).json()
     posts: list[tuple[dict[str, str], bytes]] = []
 
@@ -217,7 +217,7 @@ def test_a_post_of_another_app_with_our_query_does_not_count(connected):
 
         with serve(show) as shown:
             thief, problem = saleor.install(f"{shown}/manifest")
-        assert thief and not problem
+        assert thief, problem
         posts.clear()
         saleor.place(connected.channel)
         connected.shop.until(lambda: posts, "the other app has its post")
