@@ -364,7 +364,7 @@ class RealSaleor:
             **{"CELERY_BROKER_URL": f"{broker}/1", "RSA_PRIVATE_KEY": key.read_text()},
             **{"SECRET_KEY": "not-secret-drills-only", "DEBUG": "False", "ALLOWED_HOSTS": "*"},
             **{"ALLOWED_CLIENT_HOSTS": HOST, "PUBLIC_URL": self.address},
-            **{"HTTP_IP_FILTER_ALLOW_LOOPBACK_IPS": "True", "EMAIL_URL": "consolemail://"},
+            **{"HTTP_IP_FILTER_ENABLED": "False", "EMAIL_URL": "consolemail://"},
             **{"SEND_USAGE_TELEMETRY": "False", "OTEL_SDK_DISABLED": "true", "NO_PROXY": HOST},
         }
 

@@ -1,6 +1,6 @@
 """A real Saleor next to a real orderpost: installed by one address, with all that its orders go through.
 
-It passed with Saleor 3.24.0-a.0 (Saleor's main of August 2026).
+It passed with Saleor 3.23.28 and 3.24.0-a.0 (Saleor's main of August 2026).
 """
 
 from __future__ import annotations
