@@ -1,8 +1,8 @@
 """A real Saleor, started from a checkout with its own Python, and what its staff and its customers do there.
 
-LIVE_SALEOR is the checkout of a release with its requirements: in it, `uv sync` with Python 3.12 makes the
-`.venv` that is used. 3.24's first pre-release needs the group `dev`, too. The migrated database is kept in
-the checkout, in `.orderpost`, because the migrations take minutes.
+LIVE_SALEOR is the checkout of a release with its requirements: in it, `uv sync --frozen` with Python 3.12
+makes the `.venv` that is used. Some releases import pytest, so do not leave out the group `dev`. The migrated
+database is kept in the checkout, in `.orderpost`, because the migrations take minutes.
 """
 
 from __future__ import annotations
@@ -275,6 +275,24 @@ class RealSaleor:
     def cancel(self, order: str) -> None:
         self.mutate("orderCancel", "order { id }", "ID!", id=order)
 
+    def send_back(self, order: str, fulfillment: str, *, replace: bool = False) -> str:
+        """Return all lines of a parcel, or replace them. Return the id of the order of the replacement."""
+        fields = "fulfillments { id lines { id quantity } }"
+        parcels = self.do(f"query ($id: ID!) {{ order(id: $id) {{ {fields} }} }}", id=order)
+        (lines,) = [each["lines"] for each in parcels["fulfillments"] if each["id"] == fulfillment]
+        moved = [
+            {"fulfillmentLineId": line["id"], "quantity": line["quantity"], "replace": replace}
+            for line in lines
+        ]
+        made = self.mutate(
+            "orderFulfillmentReturnProducts",
+            "replaceOrder { id }",
+            "ID! OrderReturnProductsInput!",
+            order=order,
+            input={"fulfillmentLines": moved, "refund": False},
+        )
+        return str((made["replaceOrder"] or {}).get("id", ""))
+
     def move_back(self, order: str, *, minutes: int, parcels: int = 0) -> None:
         """Let an order have been placed and saved so long ago, and its parcels created."""
         id = base64.b64decode(order).decode().removeprefix("Order:")
@@ -346,7 +364,7 @@ class RealSaleor:
             **{"CELERY_BROKER_URL": f"{broker}/1", "RSA_PRIVATE_KEY": key.read_text()},
             **{"SECRET_KEY": "not-secret-drills-only", "DEBUG": "False", "ALLOWED_HOSTS": "*"},
             **{"ALLOWED_CLIENT_HOSTS": HOST, "PUBLIC_URL": self.address},
-            **{"HTTP_IP_FILTER_ALLOW_LOOPBACK_IPS": "True", "EMAIL_URL": "consolemail://"},
+            **{"HTTP_IP_FILTER_ENABLED": "False", "EMAIL_URL": "consolemail://"},
             **{"SEND_USAGE_TELEMETRY": "False", "OTEL_SDK_DISABLED": "true", "NO_PROXY": HOST},
         }
 
