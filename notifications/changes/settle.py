@@ -58,7 +58,7 @@ TAKE_BACK_ROWS = 500
 _LOCK = Prepared(
     """
     SELECT id, status, claim_token, retry_count, max_retries, errors, correlation_id, traceparent, resent_at,
-        order_id, event_type, recipient_email, shop_copy_of, is_awaited
+        order_id, event_type, recipient_email, shop_copy_of, is_awaited, source
     FROM email_notifications WHERE id = ANY(%s) ORDER BY id FOR UPDATE
     """
 )

@@ -63,8 +63,8 @@ class NoNameOfOurs:
 def _names(user: Any) -> list[str]:
     names = ["orderpost", settings.SHOP_NAME]
     if user is not None:
-        names += [user.get_username(), user.first_name, user.last_name]
-    return [text for name in names if len(text := _letters(name)) >= _SHORTEST_NAME]
+        names += [user.get_username(), user.first_name, user.last_name]  # None if the form refuses it
+    return [text for name in filter(None, names) if len(text := _letters(name)) >= _SHORTEST_NAME]
 
 
 def _letters(text: str) -> str:

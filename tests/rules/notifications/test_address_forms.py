@@ -63,7 +63,8 @@ def test_an_address_is_stored_with_its_domain_in_ascii(text, stored):
 def test_what_providers_do_not_take_is_refused_with_what_would_be_right(text):
     with pytest.raises(
         NotAnAddress,
-        match=r"^(Use|Before the @, use|After the @, use|Contains an invisible character) .*[.]$",
+        match=r"^(There is no @ in it\. Use|Use|Before the @, use|After the @, use"
+        r"|Contains an invisible character) .*[.]$",
     ):
         read_address(text)
 

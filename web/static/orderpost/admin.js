@@ -107,7 +107,8 @@
 
   // What was written comes back if the post was lost to a login. It stays in this tab until the post succeeds.
   for (const form of all("form[data-keep]")) {
-    const name = `kept ${location.pathname}${new URL(form.action).search}`;
+    // `form.action` would be a field with that name.
+    const name = `kept ${location.pathname}${new URL(form.getAttribute("action") || "", location).search}`;
     const fields = () =>
       [...form.elements].filter((field) => field.name && field.matches("textarea, input[type=text], input[type=email], input[type=url]"));
     const kept = JSON.parse(sessionStorage.getItem(name) || "null");
