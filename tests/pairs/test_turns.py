@@ -256,7 +256,7 @@ def test_a_list_of_bounced_addresses_that_is_loaded_meanwhile_stops_each_email_o
     assert drained() == {"processing": 1, "pending": 2}  # the cancellation waits for the payment's
     path = tmp_path / "bounces.csv"
     path.write_text("email,status,reason\nANN@example.com,5.1.1,550 5.1.1 no such user\n")
-    assert load_file(path, dry_run=False).new == 1
+    assert load_file(path, dry_run=False, by=Actor("x")).new == 1
     settled(in_flight, Verdict.TRANSIENT, provider="sendgrid", code="500")
     rows.update(next_attempt_at=Now())
     assert drained() == {"suppressed": 3}
