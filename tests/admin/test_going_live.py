@@ -64,7 +64,7 @@ def test_its_page_takes_at_most_two_statements_more_than_before_this(operator, p
     for many in range(20):
         post(body_of(f"C-{many}", "placed", "paid", fault="odd"))
     process_waiting(seconds=60)
-    assert len(statements_of(operator, path, **query)) <= today + 2
+    assert len(statements_of(operator, path, **query)) <= today + of_binding + 2
     assert len(statements_of(operator, SHOPS)) <= 10
     row = ConnectionPost.objects.first()
     assert len(statements_of(operator, f"{POSTS}{row.id}/change/")) <= 9
