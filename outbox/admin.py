@@ -188,7 +188,7 @@ def _strip(provider: str, steps: Steps) -> SafeString:
     """Draw the last day: red while the breaker was open, orange while some attempts failed."""
     cells = []
     for number, (start, sums) in enumerate(steps):
-        words = f"{start:%H:%M}: "
+        words = f"{timezone.localtime(start):%H:%M}: "
         if sums is None or f"open:{provider}" not in sums.samples:
             kind, said = "gap", "not recorded"
         elif minutes := sums.samples[f"open:{provider}"]:

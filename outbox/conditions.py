@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import redis
 from django.conf import settings
+from django.utils import timezone
 from prometheus_client.core import GaugeMetricFamily
 
 from events.conditions import show_lags
@@ -60,10 +61,15 @@ def _takes_email(providers: Providers) -> bool:
     )
 
 
+def _time(epoch: float) -> dt.datetime:
+    """Return a time in the zone of the page that shows it, or in UTC."""
+    return timezone.localtime(dt.datetime.fromtimestamp(epoch, dt.UTC))
+
+
 def explain_provider(provider: ProviderState) -> tuple[str, str]:
     """Return why a provider takes no e-mails, and what to do. Times do not move from read to read."""
     name, at = provider.provider, provider.breaker.flaps_since or provider.breaker.changed_at
-    since = f" since {dt.datetime.fromtimestamp(at, dt.UTC):%H:%M}" if at else ""
+    since = f" since {_time(at):%H:%M}" if at else ""
     if provider.breaker.forced:
         why = f"{name} is forced open{since} ({provider.breaker.reason})"
         return why, "lift the override under Providers"
@@ -72,7 +78,7 @@ def explain_provider(provider: ProviderState) -> tuple[str, str]:
     said = code if code.isdecimal() else text or code
     answered = f" ({said})" if said else ""
     if provider.state is BreakerState.PAUSED:
-        until = dt.datetime.fromtimestamp(provider.breaker.paused_until, dt.UTC)
+        until = _time(provider.breaker.paused_until)
         why = f"{name} asks us to wait until {until:%H:%M}{answered}"
         cure = "if it takes e-mails again earlier, press Force closed under Providers, and lift that later"
         return why, f"{cure}; compare its limit with EMAIL_RATE_LIMIT"

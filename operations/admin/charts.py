@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Callable, Sequence
 
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -101,7 +102,7 @@ def _bars(
 
 
 def _chart(bars: SafeString, steps: Steps, *, label: str, top: str) -> SafeString:
-    first, last = steps[0][0], steps[-1][0]
+    first, last = (timezone.localtime(start) for start in (steps[0][0], steps[-1][0]))
     form = "%H:%M" if last - first < dt.timedelta(days=2) else "%-d %b"
     return format_html(
         '<div class="chart"><span class="chart-top">{}</span>'
@@ -118,7 +119,8 @@ def _chart(bars: SafeString, steps: Steps, *, label: str, top: str) -> SafeStrin
 
 
 def _when(start: dt.datetime, step: dt.timedelta) -> str:
-    return f"{start:%H:%M}" if step < dt.timedelta(hours=1) else f"{start:%-d %b %H:%M}"
+    here = timezone.localtime(start)
+    return f"{here:%H:%M}" if step < dt.timedelta(hours=1) else f"{here:%-d %b %H:%M}"
 
 
 def _long(step: dt.timedelta) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.utils import timezone
@@ -60,3 +62,14 @@ def test_an_unknown_zone_is_utc(german, zone):
 def test_a_request_of_the_api_has_no_such_zone(german):
     german.get(ORDERS)
     assert timezone.get_current_timezone_name() == "UTC"
+
+
+def test_charts_end_in_the_browsers_time(german):
+    ends = re.findall(r'<span class="chart-times"><span>[^<]+</span><span>(\d\d):', admin_front(german))
+    now = dt.datetime.now(ZoneInfo("Europe/Berlin"))
+    assert ends and set(ends) <= {f"{now - dt.timedelta(minutes=ago):%H}" for ago in (0, 5)}
+
+
+def admin_front(client: Any) -> str:
+    page: str = client.get("/admin/").content.decode()
+    return page
