@@ -7,6 +7,7 @@ it, which is why this module is outside `operations.admin`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -17,7 +18,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import DataError, IntegrityError
+from django.db import DataError, IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
@@ -53,6 +54,26 @@ def _checked_again(view: Any) -> Any:
             return view(request, *args, **kwargs)
 
     return checked
+
+
+def _is_ours(view: Any) -> bool:
+    """Return whether a view is not of Django or of another library."""
+    package = getattr(view, "func", view).__module__.partition(".")[0]  # the menu's pages are partials
+    return (settings.BASE_DIR / package).is_dir()
+
+
+def _in_transaction(view: Any) -> Any:
+    """Let a post to a view of a library commit with its row of the audit, as some open no transaction.
+
+    Ours open their own, because some ask a provider in between, or wake a worker afterwards.
+    """
+
+    @functools.wraps(view)
+    def committed(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        with transaction.atomic() if request.method == "POST" else contextlib.nullcontext():
+            return view(request, *args, **kwargs)
+
+    return committed
 
 
 def _with_ids(view: Any) -> Any:
@@ -108,7 +129,10 @@ class Site(admin.AdminSite):
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
         """Let the primary answer a user for some seconds after a change. Answer what was refused."""
-        inner = _checked_again(super().admin_view(_with_ids(view), cacheable))
+        checked = _with_ids(view)
+        inner = _checked_again(
+            super().admin_view(checked if _is_ours(view) else _in_transaction(checked), cacheable)
+        )
 
         @functools.wraps(inner)
         def noted(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

@@ -7,13 +7,17 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.conf import settings as django_settings
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
+from django.db import DatabaseError
 from django.db.models import F
+from django.urls import reverse
+from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask
 
 from notifications.models import MailProfile
 from outbox.drain import gate
@@ -115,6 +119,47 @@ def test_a_change_of_users_and_groups_has_a_row(admin_client):
     assert answer.url == f"/admin/runtime/auditrow/?q={group.pk}"
     admin_client.post(f"/admin/auth/group/{group.pk}/delete/", {"post": "yes"})
     assert acts().last().act == "Deleted."
+
+
+@pytest.fixture
+def deletable(transactional_db: None, valkey_url: str) -> dict[str, Any]:
+    """A row of each page from whose list rows can be deleted."""
+    every = IntervalSchedule.objects.create(every=7, period="days")
+    rows = [
+        Group.objects.create(name="night"),
+        User.objects.create_user("ann", password="right horse battery"),
+        PeriodicTask.objects.create(name="sweep", task="outbox.poll", interval=every),
+        IntervalSchedule.objects.create(every=8, period="days"),
+        CrontabSchedule.objects.create(),
+        ClockedSchedule.objects.create(clocked_time=dt.datetime(2030, 1, 1, tzinfo=dt.UTC)),
+        save_profile(source="shop-b"),
+    ]
+    return {row._meta.label: row for row in rows}
+
+
+def test_views_of_libraries_commit_their_act_with_the_change(deletable, admin_client, admin_user, rf):
+    request = rf.get("/admin/")
+    request.user = admin_user
+    pages = {model._meta.label: page for model, page in admin.site._registry.items()}
+    assert set(deletable) == {
+        name for name, page in pages.items() if "delete_selected" in page.get_actions(request)
+    }
+    ann = deletable["auth.User"]
+    passwords = {"password1": "left horse battery", "password2": "left horse battery"}
+    path = f"/admin/auth/user/{ann.pk}/password/"
+    posted = {**passwords, "usable_password": "true", "set-password": "1"}
+    with mock.patch("web.admin.acts.record", side_effect=DatabaseError), pytest.raises(DatabaseError):
+        admin_client.post(path, posted)
+    assert User.objects.get(pk=ann.pk).check_password("right horse battery")
+    assert admin_client.post(path, posted).status_code == 302
+    assert User.objects.get(pk=ann.pk).check_password("left horse battery")
+    assert acts().get().act == "Changed password."
+    for row in deletable.values():
+        posted = {"action": "delete_selected", "_selected_action": row.pk, "post": "yes"}
+        path = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_changelist")
+        assert admin_client.post(path, posted).status_code == 302
+        last = acts().last()
+        assert (last.act, last.subject_id) == ("Deleted.", str(row.pk))
 
 
 def test_an_act_in_the_admin_has_the_order_the_shop_the_reason_and_a_line_without_it(
