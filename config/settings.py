@@ -393,6 +393,7 @@ SESSION_COOKIE_AGE = 12 * 3600  # web.login.sessions ends sessions earlier
 # django-allauth, of which web.login uses the second factor and OpenID Connect. It sends no e-mail.
 ACCOUNT_ADAPTER = "web.login.oidc.AccountAdapter"
 ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_RATE_LIMITS = {"login_failed": None}  # django-axes counts wrong codes
 SOCIALACCOUNT_ADAPTER = "web.login.oidc.SocialAdapter"
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 3
 MFA_ADAPTER = "web.login.factors.EncryptedFactors"
@@ -401,6 +402,7 @@ MFA_FORMS = {
     "authenticate_webauthn": "web.login.factors.PasskeyForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_RECOVERY_CODES_SHOW_ONCE = True
 MFA_TOTP_TOLERANCE = 1  # codes of 30 s before and after
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = DEBUG
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

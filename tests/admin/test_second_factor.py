@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from io import StringIO
 from typing import Any
+from unittest import mock
 
 import pytest
 from allauth.mfa.models import Authenticator
@@ -14,7 +15,8 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
-from django.test import Client, RequestFactory, TestCase
+from django.db import DatabaseError
+from django.test import Client, RequestFactory
 from django.urls import NoReverseMatch, reverse
 
 from runtime.models import AuditRow
@@ -49,16 +51,25 @@ def code_of(secret: str, step: int = 0) -> str:
 def set_up(client: Client) -> str:
     """Set an app up, and return its secret."""
     secret = str(client.get(f"{FACTORS}app/").context["form"].secret)
-    with TestCase.captureOnCommitCallbacks(execute=True):
-        answer = client.post(f"{FACTORS}app/", {"code": code_of(secret)})
+    answer = client.post(f"{FACTORS}app/", {"code": code_of(secret)})
     assert answer.headers["Location"] == f"{FACTORS}codes/"
     return secret
 
 
 def with_app() -> tuple[Client, str]:
+    """Return a client that has set an app up some time ago, and the secret."""
     client = Client()
     log_in(client)
-    return client, set_up(client)
+    secret = set_up(client)
+    row = Authenticator.objects.get(type="totp")
+    del row.data["last_counter"]
+    row.save()
+    cache.clear()
+    return client, secret
+
+
+def setup_acts() -> list[str]:
+    return list(AuditRow.objects.filter(kind="setup").order_by("id").values_list("act", flat=True))
 
 
 def opens(client: Client) -> bool:
@@ -73,8 +84,10 @@ class TestSetUp:
             assert client.get(page).headers["Location"] == FACTORS
         assert client.post("/admin/auth/group/add/", {"name": "x"}).headers["Location"] == FACTORS
         secret = set_up(client)
-        codes = client.get(f"{FACTORS}codes/")
-        assert len(codes.context["unused_codes"]) == 10
+        codes = client.get(f"{FACTORS}codes/").context["unused_codes"]
+        assert len(codes) == 10
+        again = client.get(f"{FACTORS}codes/").content.decode()
+        assert "10 of 10 were not used" in again and codes[0] not in again and "****" not in again
         assert opens(client)
         stored = [str(row.data) for row in Authenticator.objects.all()]
         assert len(stored) == 2 and secret not in "".join(stored)
@@ -139,13 +152,54 @@ class TestLogin:
         log_in(client, password="wrong")
         for _ in range(4):
             log_in(client)  # a right password forgets nothing
-            cache.clear()
             client.post(CODE, {"code": "000000"})
-        cache.clear()
         answer = client.post(CODE, {"code": code_of(secret, 1)})
         assert "Too many wrong" in answer.content.decode() and not opens(client)
         assert log_in(Client()).status_code == 429
         assert AccessAttempt.objects.get().failures_since_start == 5
+        AccessAttempt.objects.all().delete()  # by manage.py axes_reset, after which nothing else is counted
+        assert client.post(CODE, {"code": code_of(secret, 1)}).status_code == 302
+
+    def test_the_code_that_set_the_app_up_does_not_count_again(self, ann):
+        client = Client()
+        log_in(client)
+        secret = set_up(client)
+        other = Client()
+        log_in(other)
+        assert "used before" in other.post(CODE, {"code": code_of(secret)}).content.decode()
+        assert not opens(other)
+
+    def test_a_factor_of_another_privacy_key_is_told_and_not_counted(self, ann, settings):
+        from axes.models import AccessAttempt
+
+        client, secret = with_app()
+        settings.PRIVACY_KEY = "another"
+        assert "PRIVACY_KEY has changed" in client.get(f"{FACTORS}codes/").content.decode()
+        other = Client()
+        log_in(other)
+        answer = other.post(CODE, {"code": code_of(secret)})
+        assert answer.status_code == 200 and "factors reset" in answer.content.decode()
+        assert not AccessAttempt.objects.exists() and not opens(other)
+
+    def test_a_factor_changes_with_its_act_and_the_end_of_sessions_or_not_at_all(self, ann, monkeypatch):
+        client, _ = with_app()
+        other = Client()
+        other.force_login(ann)
+        monkeypatch.setattr("web.login.factors.end_sessions", mock.Mock(side_effect=DatabaseError))
+        before = list(Authenticator.objects.values_list("pk", flat=True))
+        for page in ("app/remove/", "codes/new/"):
+            with pytest.raises(DatabaseError):
+                client.post(f"{FACTORS}{page}")
+        assert list(Authenticator.objects.values_list("pk", flat=True)) == before
+        assert setup_acts() == ["Second factor added: totp."]
+
+    def test_new_recovery_codes_are_recorded_and_end_the_other_sessions(self, ann):
+        client, _ = with_app()
+        other = Client()
+        other.force_login(ann)
+        assert client.post(f"{FACTORS}codes/new/").status_code == 302
+        assert setup_acts() == ["Second factor added: totp.", "Recovery codes replaced."]
+        assert opens(client) and not opens(other)
 
     def test_what_is_no_passkey_is_refused_and_counted(self, ann):
         from axes.models import AccessAttempt
