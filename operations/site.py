@@ -59,7 +59,7 @@ def _checked_again(view: Any) -> Any:
 def _is_ours(view: Any) -> bool:
     """Return whether a view is not of Django or of another library."""
     package = getattr(view, "func", view).__module__.partition(".")[0]  # the menu's pages are partials
-    return (settings.BASE_DIR / package).is_dir()
+    return bool((settings.BASE_DIR / package).is_dir())
 
 
 def _in_transaction(view: Any) -> Any:
@@ -173,6 +173,7 @@ class Site(admin.AdminSite):
             "username": request.user.get_username(),
             "next": page,
             "has_oidc": bool(settings.OIDC_ISSUER),
+            "has_password": bool(settings.PASSWORD_LOGIN or not settings.OIDC_ISSUER),
         }
         request.current_app = self.name
         view = PasswordLogin.as_view(extra_context=context, template_name="admin/login.html")

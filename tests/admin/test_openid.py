@@ -9,9 +9,11 @@ import pytest
 from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
+from django.utils.html import escape
 from environs import ValidationError
 
 from config.validation import issuer, parse_group_map
+from runtime.models import AuditRow
 from runtime.models.bindings import binding_of
 from tests.kit.openid import (
     CLIENT_ID,
@@ -20,6 +22,7 @@ from tests.kit.openid import (
     OpenIdProvider,
     come,
     follow,
+    mount_again,
     one_provider,
     provider,
     way_back,
@@ -125,6 +128,17 @@ class TestLogin:
         user = User.objects.get()
         assert groups_of(user) == ["operator"] and binding_of(user).is_unbound
         assert not user.is_superuser and not user.user_permissions.exists()
+        acts = AuditRow.objects.filter(act="Rights by OpenID Connect.").order_by("id")
+        assert [row.changes for row in acts][1:] == [
+            {
+                "groups": ["operator, support", "editor"],
+                "single permissions": ["change_user", ""],
+                "superuser": ["yes", "no"],
+            },
+            {"groups": ["editor", "operator"], "shops": ["coffee, tea", "*"]},
+        ]
+        come(Client(), provider)
+        assert acts.count() == 3
 
     def test_lost_groups_end_the_rights_and_every_session_and_nobody_new_comes_in(self, provider):
         session = Client()
@@ -192,13 +206,24 @@ class TestLogin:
         come(Client(), provider)
         assert User.objects.get().username.startswith("person-")
 
-    def test_its_user_cannot_log_in_by_password(self, provider):
+    def test_its_user_cannot_log_in_by_password(self, provider, settings):
         come(Client(), provider)
         user = User.objects.get()
         user.set_password("right horse battery")
         user.save()
-        answer = Client().post("/admin/login/", {"username": "ann", "password": "right horse battery"})
-        assert answer.status_code == 200 and "not by password" in answer.content.decode()
+        for name, said in (("", "not used here"), ("ann", "not by password")):
+            settings.PASSWORD_LOGIN = name
+            answer = Client().post("/admin/login/", {"username": "ann", "password": "right horse battery"})
+            assert answer.status_code == 200 and said in answer.content.decode()
+
+    def test_nobody_logs_in_by_password_but_the_named_user(self, provider, settings):
+        User.objects.create_superuser("bob", password="right horse battery")
+        posted = {"username": "bob", "password": "right horse battery"}
+        assert 'type="password"' not in Client().get("/admin/login/").content.decode()
+        assert "not used here" in Client().post("/admin/login/", posted).content.decode()
+        settings.PASSWORD_LOGIN = "bob"
+        assert 'type="password"' in Client().get("/admin/login/").content.decode()
+        assert Client().post("/admin/login/", posted).status_code == 302
 
 
 class TestToken:
@@ -236,6 +261,34 @@ class TestToken:
         state = way_back(other, provider).partition("state=")[2].partition("&")[0]
         assert other.get(f"{LOGIN}answer/?code={code}&state={state}").status_code == 403
 
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            {},
+            {"access_token": "unused", "id_token": 5},
+            {"access_token": "unused", "id_token": "x" * 500},
+            {"access_token": "unused", "expires_in": "soon"},
+            ["not", "an object"],
+        ],
+        ids=["empty", "number", "text", "time", "list"],
+    )
+    def test_an_answer_that_makes_no_sense_is_a_page_and_not_in_the_log(
+        self, provider, monkeypatch, caplog, answer
+    ):
+        monkeypatch.setattr(provider, "exchange", lambda _: answer)
+        assert "could not be asked" in come(Client(), provider).content.decode()
+        assert "x" * 201 not in caplog.text
+
+    def test_keys_that_are_none_are_a_page(self, provider, monkeypatch):
+        usual = provider.answer
+        monkeypatch.setattr(
+            provider, "answer", lambda *asked: (200, ["none"]) if asked[1] == "/keys" else usual(*asked)
+        )
+        assert "could not be asked" in come(Client(), provider).content.decode()
+
+    def test_only_a_page_is_asked_for(self, provider):
+        assert [Client().post(f"{LOGIN}{page}").status_code for page in ("", "answer/")] == [405, 405]
+
     def test_a_provider_that_is_away_or_is_another_one_is_a_page(self, provider, settings):
         settings.OIDC_ISSUER = f"{provider.url}/"  # the document names it without the slash
         assert Client().get(LOGIN).status_code == 403
@@ -259,8 +312,10 @@ class TestRenewal:
         assert is_in(client) and len(provider.asked) == 2
 
     def be_sent(self, client: Client, away: Any, provider: OpenIdProvider) -> str:
-        assert away.status_code == 302 and away.headers["Location"].startswith(LOGIN)
-        return follow(client.get(away.headers["Location"]).headers["Location"], provider)
+        """Follow a page, as a browser follows no redirect of a form to another host."""
+        assert away.status_code == 200 and away.context["renewal_url"].startswith(LOGIN)
+        assert f'content="0; url={escape(away.context["renewal_url"])}"' in away.content.decode()
+        return follow(client.get(away.context["renewal_url"]).headers["Location"], provider)
 
     def renew(self, client: Client, provider: OpenIdProvider) -> Any:
         session = client.session
@@ -317,6 +372,14 @@ class TestRenewal:
         session.save()
         answer = client.post("/admin/runtime/pause/", {"reason": "evil"})
         assert answer.status_code == 403 and "evil" not in answer.content.decode()
+
+    def test_its_sessions_end_when_it_is_turned_off(self, provider, settings):
+        client = Client()
+        come(client, provider)
+        settings.OIDC_ISSUER = ""
+        mount_again()
+        assert client.get("/admin/orders/order/").headers["Location"].startswith("/admin/login/")
+        assert "_auth_user_id" not in client.session
 
     def test_a_refresh_of_a_page_asks_nobody(self, provider):
         client = Client()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from playwright.sync_api import Page, expect
 
 from tests.kit.openid import OpenIdProvider, one_provider, provider
@@ -58,3 +59,18 @@ def test_a_person_of_the_provider_comes_in_by_one_link(
     page.get_by_role("link", name="Log in with your organisation's account").click()
     expect(page).to_have_url(f"{live_server.url}/admin/orders/order/")
     expect(page.get_by_text("ann", exact=True)).to_be_visible()
+
+
+def test_a_search_after_an_hour_goes_through_the_provider(
+    make_page, live_server, provider: OpenIdProvider, settings: Any
+):
+    settings.ALLOWED_HOSTS = ["*"]
+    page = make_page(live_server.url)
+    page.goto("/admin/login/oidc/?next=/admin/orders/order/")
+    row = Session.objects.get()
+    data = row.get_decoded()
+    Session.objects.update(session_data=Session.objects.encode(data | {"oidc_at": data["oidc_at"] - 3700}))
+    page.get_by_role("search", name="Everything").get_by_role("searchbox").fill("no such order")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("no such order")).to_be_visible()
+    assert len(provider.asked) == 2

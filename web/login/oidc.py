@@ -31,8 +31,10 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.views.decorators.http import require_GET
 
 from web.login.passwords import usable_page
+from web.login.refused import refuse
 from web.login.rights import NoEntry, admit
 from web.login.sessions import LOGIN_AT, RENEWED_AT
 from web.proxies import client_address
@@ -47,6 +49,16 @@ _LONGEST_SUB = 191
 #: How long after the password a second factor can be changed.
 _PASSWORD_SECONDS = 300
 _NO_ANSWER = "Your provider could not be asked, or its answer is not valid."
+
+
+#: What an answer raises that is not what a provider says.
+_BAD_ANSWER = (OAuth2Error, requests.RequestException, KeyError, AttributeError, TypeError, ValueError)
+#: An error may have a whole answer with its tokens.
+_LONGEST_REASON = 200
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
 
 
 class IdToken(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has no types
@@ -122,8 +134,8 @@ class OneProvider(OpenIDConnectProvider):  # type: ignore[misc]
             response: HttpResponse = self.redirect(
                 request, process, next_url=page, auth_params=parameters, nonce=nonce
             )
-        except (OAuth2Error, requests.RequestException, KeyError, ValueError) as error:
-            log.warning("login by OpenID Connect failed", reason=f"{type(error).__name__}: {error}")
+        except _BAD_ANSWER as error:
+            log.warning("login by OpenID Connect failed", reason=_words(error))
             return refuse(request, _NO_ANSWER)
         return response
 
@@ -156,13 +168,12 @@ class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         sociallogin.user = sociallogin.account.user = user
         if state["process"] == AuthProcess.REDIRECT:
             request.session[RENEWED_AT] = int(time.time())
-        request.came_by_oidc = True  # type: ignore[attr-defined]
 
     def on_authentication_error(self, request: HttpRequest, provider: Any, **kwargs: Any) -> None:
         """End a session that the provider does not renew, or say that a login failed."""
         state = (kwargs.get("extra_context") or {}).get("state") or {}
-        told = request.GET.get("error", "")
-        reason = str(kwargs.get("exception") or told or "the state is of no login")
+        error, told = kwargs.get("exception"), request.GET.get("error", "")[:_LONGEST_REASON]
+        reason = _words(error) if error else told or "the state is of no login"
         log.warning("login by OpenID Connect failed", reason=reason)
         if state.get("process") == AuthProcess.REDIRECT:
             logout(request)
@@ -201,6 +212,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         """Send nothing: users need no address."""
 
 
+@require_GET
 def begin_login(request: HttpRequest) -> HttpResponse:
     """Send a person to the provider, without a page of it if a session is to be renewed."""
     page = usable_page(request.GET.get("next", ""), request=request)
@@ -208,18 +220,21 @@ def begin_login(request: HttpRequest) -> HttpResponse:
     return SocialAdapter().get_provider(request, "").ask(request, page=page, silently=silently)
 
 
+@require_GET
 def end_login(request: HttpRequest) -> HttpResponse:
-    """Take the provider's answer."""
-    answer: HttpResponse = OAuth2CallbackView.adapter_view(IdToken(request, settings.OIDC_ISSUER))(request)
+    """Take the provider's answer. One that makes no sense is refused."""
+    try:
+        view = OAuth2CallbackView.adapter_view(IdToken(request, settings.OIDC_ISSUER))
+        answer: HttpResponse = view(request)
+    except _BAD_ANSWER as error:
+        log.warning("login by OpenID Connect failed", reason=_words(error))
+        return refuse(request, _NO_ANSWER)
     return answer
 
 
+@require_GET
 def show_renewed(request: HttpRequest) -> HttpResponse:
     """Say in a new tab that the form in the other tab can be sent."""
     if LOGIN_AT not in request.session:
         return HttpResponseRedirect(reverse("admin:login"))
     return render(request, "login/renewed.html", {"title": "Your session is renewed"})
-
-
-def refuse(request: HttpRequest, reason: str) -> HttpResponse:
-    return render(request, "login/refused.html", {"title": "No login", "reason": reason}, status=403)

@@ -94,7 +94,7 @@ class PasswordForm(AdminAuthenticationForm):
 
     def clean(self) -> dict[str, Any]:
         name = self.cleaned_data.get("username")
-        if settings.PASSWORD_LOGIN and name != settings.PASSWORD_LOGIN:
+        if (settings.OIDC_ISSUER or settings.PASSWORD_LOGIN) and name != settings.PASSWORD_LOGIN:
             raise ValidationError("Passwords are not used here. Log in with your organisation's account.")
         return super().clean()
 

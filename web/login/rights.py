@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from allauth.socialaccount.models import SocialAccount
@@ -83,25 +83,41 @@ def admit(account: Any, claims: Mapping[str, Any], *, request: HttpRequest) -> U
 
 def _set_rights(user: User, *, groups: Sequence[Group], shops: Sequence[str], request: HttpRequest) -> None:
     """Replace all rights of a user, and the shops. Nothing in a claim gives more than groups."""
-    now = [", ".join(sorted(group.name for group in groups)), ", ".join(shops)]
-    bound = UserBinding.objects.filter(user_id=user.pk).values_list("sources", flat=True).first() or []
-    before = [", ".join(sorted(user.groups.values_list("name", flat=True))), ", ".join(bound)]
-    if now != before:
-        row = AuditRow(
-            kind=AuditRow.Kind.SETUP,
-            act="Rights by OpenID Connect.",
-            subject_type="auth.user",
-            subject_id=str(user.pk),
-            subject=user.username,
-            changes={"groups": [before[0], now[0]], "shops": [before[1], now[1]]},
-        )
-        record(row, by=unknown_actor(user.username, request))
-        user.groups.set(groups)
-        UserBinding.objects.update_or_create(user_id=user.pk, defaults={"sources": list(shops)})
+    binding, _ = UserBinding.objects.get_or_create(user_id=user.pk)
+    before = {
+        "groups": _join(user.groups.values_list("name", flat=True)),
+        "shops": ", ".join(binding.sources),
+        "single permissions": _join(user.user_permissions.values_list("codename", flat=True)),
+        "superuser": "yes" if user.is_superuser else "no",
+        "staff": "yes" if user.is_staff else "no",
+    }
+    now = {
+        "groups": _join(group.name for group in groups),
+        "shops": ", ".join(shops),
+        "single permissions": "",
+        "superuser": "no",
+        "staff": "yes",
+    }
+    if now == before:
+        return
+    row = AuditRow(
+        kind=AuditRow.Kind.SETUP,
+        act="Rights by OpenID Connect.",
+        subject_type="auth.user",
+        subject_id=str(user.pk),
+        subject=user.username,
+        changes={name: [before[name], value] for name, value in now.items() if before[name] != value},
+    )
+    record(row, by=unknown_actor(user.username, request))
+    user.groups.set(groups)
     user.user_permissions.clear()
-    if user.is_superuser or not user.is_staff:
-        user.is_superuser, user.is_staff = False, True
-        user.save(update_fields=["is_superuser", "is_staff"])
+    UserBinding.objects.filter(pk=binding.pk).update(sources=list(shops))
+    user.is_superuser, user.is_staff = False, True
+    user.save(update_fields=["is_superuser", "is_staff"])
+
+
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _make_user(account: Any, claims: Mapping[str, Any]) -> User:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY, logout
 from django.contrib.auth.signals import user_logged_in
@@ -77,7 +78,8 @@ def _answer_first(request: HttpRequest) -> HttpResponseBase | None:
         return None
     if SESSION_KEY not in session:
         return None
-    if is_over(session, now=now):
+    # Rights that nobody can be asked for again end with OIDC_ISSUER.
+    if is_over(session, now=now) or (RENEWED_AT in session and not settings.OIDC_ISSUER):
         logout(request)
         return redirect_to_login(_page(request), reverse("admin:login"))
     if not is_refresh(request) and now - session[CLICK_AT] > WRITE_SECONDS:
@@ -100,7 +102,9 @@ def _renew(request: HttpRequest) -> HttpResponseBase:
     if request.method in ("GET", "HEAD"):
         if is_refresh(request):
             return HttpResponse("Open the page again to renew the session.", status=401)
-        return HttpResponseRedirect(renewal_url(_page(request)))
+        # A redirect to the provider would be blocked after the form of a search (form-action).
+        away = {"title": "Renew your session", "renewal_url": renewal_url(_page(request))}
+        return render(request, "login/away.html", away)
     # Only after this middleware, Django would refuse a forged post, whose fields nobody may send on.
     csrf = CsrfViewMiddleware(lambda _: HttpResponse())
     if refusal := csrf.process_view(request, _renew, (), {}):
@@ -151,7 +155,7 @@ def begin_session(sender: Any, request: HttpRequest, user: Any, **_: Any) -> Non
     session[LOGIN_AT] = session[CLICK_AT] = int(time.time())
     session.pop(MUST_SET_UP, None)
     session.pop(RENEWED_AT, None)
-    if getattr(request, "came_by_oidc", False):
+    if SocialAccount.objects.filter(user_id=user.pk).exists():  # who may not log in by password
         session[RENEWED_AT] = session[LOGIN_AT]
     elif needs_factor(user) and not has_factor(user):
         session[MUST_SET_UP] = True
