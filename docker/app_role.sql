@@ -26,8 +26,8 @@ EXCEPTION WHEN undefined_table THEN NULL;
 END
 $$;
 
--- Nobody but the owner takes an act out of the audit. The app empties reasons (an erasure) and nothing else; the owner
--- shortens addresses, and deletes rows after ARCHIVE_YEARS.
+-- Nobody but the owner takes an act out of the audit, which happens after ARCHIVE_YEARS. The app can change two columns:
+-- the reason, which an erasure empties, and the address, of which only the network is kept after 90 days.
 DO $$
 BEGIN
     REVOKE UPDATE, DELETE, TRUNCATE ON audit_rows FROM orderpost_app;

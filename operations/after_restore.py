@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import structlog
+from django.db import transaction
 from django.db.models import Model
 
 from events.models import DomainEvent, ProcessedEvent
@@ -25,8 +26,9 @@ from operations import pauses
 from operations.lost_changes import Lost, LostChanges, merged
 from orders.models import Order
 from retention.models import Erasure
+from runtime.audit import command_actor, record
 from runtime.database.ids import parse_uuid
-from runtime.models import BulkJob, Pause
+from runtime.models import AuditRow, BulkJob, Pause
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +74,9 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
     if pause is None or pause.restored_to is None:
         raise NotPaused("pause first: manage.py pause --all --restored-to TIME")
     restored = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC"
+    with transaction.atomic():
+        act = f"Began to compare the database, {restored}, with the logs."
+        record(AuditRow(kind=AuditRow.Kind.SETUP, act=act, subject="the database"), by=command_actor())
     reader = _LogReader(since=since or pause.restored_to, restored=restored)
     for line in lines:
         reader.read_line(line)

@@ -8,6 +8,7 @@ from django.apps import AppConfig
 from django.apps import apps as global_apps
 from django.apps.registry import Apps
 from django.contrib.admin import apps as admin_apps
+from django.core.management import get_commands
 from django.db import transaction
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
@@ -75,6 +76,7 @@ class OperationsConfig(AppConfig):
         from operations import checks  # noqa: F401 - registers them
         from web.login import sessions  # noqa: F401 - writes the times of a login
 
+        get_commands()["createsuperuser"] = self.name  # Django prefers that of the app that is listed first
         connection_created.connect(refuse_former_database, dispatch_uid="former database")
         # The last app that has tables: then the permissions of all apps exist.
         post_migrate.connect(

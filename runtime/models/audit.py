@@ -25,7 +25,8 @@ class AuditRow(models.Model):
     """One act. `runtime.audit.record` writes it, in the transaction of the act.
 
     It has only fixed words, codes, ids and keyed hashes, and no data of a customer but the order's id. An
-    exception is the reason, which a person typed. The app's role may change only that, and the address.
+    exception is the reason, which a person typed. The app's role may change the reason and the address
+    (docker/app_role.sql), and nothing else.
     """
 
     class Kind(models.TextChoices):

@@ -14,8 +14,9 @@ from django.conf import settings as django_settings
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.db.models import F
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask
 
@@ -77,6 +78,10 @@ BY_PROGRAMS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
     "resend": (lambda _: resend_over_the_api(), "resend", "erp (API token ", "Resent (was dead_lettered)."),
     "discard": (lambda _: discard_over_the_api(), "email", "erp (API token ", "Given up (was "),
     "copy": (lambda _: copy_over_the_api(), "copy", "erp (API token ", "Copied as "),
+    "superuser": (
+        lambda _: run("createsuperuser", "--noinput", "--username", "ada", "--email", "ada@example.com"),
+        *("setup", "", "Created a superuser."),
+    ),
     "create": (lambda _: run("tokens", "create", "shop", "--scope", "all"), "token", "", "Created. scopes="),
     "pause": (lambda _: run("pause", "relay", "--reason", "a sale"), "pause", "", "Paused."),
     "suppressions": (load_suppressions, "suppression", "", "Suppressed 1 addresses of a list of postmark."),
@@ -123,7 +128,7 @@ def test_a_change_of_users_and_groups_has_a_row(admin_client):
 
 @pytest.fixture
 def deletable(transactional_db: None, valkey_url: str) -> dict[str, Any]:
-    """A row of each page from whose list rows can be deleted."""
+    """Return a row of each page from whose list rows can be deleted."""
     every = IntervalSchedule.objects.create(every=7, period="days")
     rows = [
         Group.objects.create(name="night"),
@@ -160,6 +165,15 @@ def test_views_of_libraries_commit_their_act_with_the_change(deletable, admin_cl
         assert admin_client.post(path, posted).status_code == 302
         last = acts().last()
         assert (last.act, last.subject_id) == ("Deleted.", str(row.pk))
+
+
+def test_rows_that_are_deleted_together_are_recorded_by_one_statement(admin_client):
+    groups = [Group.objects.create(name=f"night {number}") for number in range(5)]
+    posted = {"action": "delete_selected", "_selected_action": [row.pk for row in groups], "post": "yes"}
+    with CaptureQueriesContext(connection) as statements:
+        assert admin_client.post("/admin/auth/group/", posted).status_code == 302
+    inserts = [row["sql"] for row in statements if row["sql"].startswith('INSERT INTO "audit_rows"')]
+    assert len(inserts) == 1 and acts().filter(act="Deleted.").count() == 5
 
 
 def test_an_act_in_the_admin_has_the_order_the_shop_the_reason_and_a_line_without_it(

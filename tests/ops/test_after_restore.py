@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 
 from notifications.changes.restored import mark_sent
 from runtime.audit import Actor
+from runtime.models import AuditRow
 from tests.kit.brokers import Memory
 from tests.kit.jobs import act
 from tests.kit.mails import claim_one, make_mail, not_in, settled
@@ -56,6 +57,8 @@ def test_the_lines_that_a_send_and_a_relay_really_write_are_evidence(shipped, se
     DomainEvent.objects.update(published_at=None)
     restore_to_now()
     lost, said = after_restore(shipped)
+    began = AuditRow.objects.get(kind="setup")
+    assert began.who.endswith("(command)") and "with the logs" in began.act
     assert lost == [] and "found sent: 1" in said and "found published: 2" in said and "person: 0" in said
     stored = EmailNotification.objects.get()
     assert (stored.status, stored.provider, stored.provider_message_id) == ("sent", "ses", "message-1")

@@ -48,20 +48,18 @@ def record_act(
     `row` is the row that the act is about. `codes` are added as `name=value`.
     """
     words = [act, *(f"{name}={value}" for name, value in (codes or {}).items())]
-    record(
-        AuditRow(
-            kind=kind,
-            source=source,
-            order_id=order_id,
-            subject_type=row._meta.label_lower if row else "",
-            subject_id=str(row.pk) if row else "",
-            subject=subject,
-            act=" ".join(words),
-            changes=changes,
-            reason=reason,
-        ),
-        by=user_actor(request),
+    audit_row = AuditRow(
+        kind=kind,
+        source=source,
+        order_id=order_id,
+        subject_type=row._meta.label_lower if row else "",
+        subject_id=str(row.pk) if row else "",
+        subject=subject,
+        act=" ".join(words),
+        changes=changes,
+        reason=reason,
     )
+    record(audit_row, by=user_actor(request))
 
 
 class AuditedPage(admin.ModelAdmin[Row]):
@@ -83,12 +81,20 @@ class AuditedPage(admin.ModelAdmin[Row]):
         self._log(request, obj, _words(message))
 
     def log_deletions(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
-        for row in queryset:
-            self._log(request, row, "Deleted.")
+        record(*(self._audit_row(row, "Deleted.") for row in queryset), by=user_actor(request))
 
     def _log(self, request: HttpRequest, row: Any, act: str) -> None:
-        subject = str(row) if self.is_named_in_audit else f"{self.opts.verbose_name} {row.pk}"
-        record_act(request, kind=self.audit_kind, act=act, subject=subject, row=row, **self.audited(row))
+        record(self._audit_row(row, act), by=user_actor(request))
+
+    def _audit_row(self, row: Any, act: str) -> AuditRow:
+        return AuditRow(
+            kind=self.audit_kind,
+            act=act,
+            subject_type=row._meta.label_lower,
+            subject_id=str(row.pk),
+            subject=str(row) if self.is_named_in_audit else f"{self.opts.verbose_name} {row.pk}",
+            **self.audited(row),
+        )
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

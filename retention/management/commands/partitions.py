@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 
 from retention import rollover
 from retention.cold_files import restore
@@ -26,6 +26,8 @@ from retention.partitions.catalogue import has_table, partition_named
 from retention.partitions.listing import list_partitions
 from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, exclusive_lock
 from retention.upkeep import ensure_all
+from runtime.audit import command_actor, record
+from runtime.models import AuditRow
 from runtime.progress import Reporter
 
 OPERATOR, LATER, USAGE = 1, 75, 2
@@ -58,8 +60,10 @@ class Command(BaseCommand):
             if verb == "list":
                 self._list()
             elif verb == "ensure":
+                _record_act(verb)
                 self._ensure(report, options["ahead"])
             elif verb == "rollover":
+                _record_act(verb)
                 _rollover(report)
             else:
                 _one(verb, options["name"], report)
@@ -87,6 +91,13 @@ class Command(BaseCommand):
             report("built", index=name)
 
 
+def _record_act(verb: str, subject: str = "partitions") -> None:
+    """Record that somebody began it. Its steps commit one by one, and may end in between."""
+    with transaction.atomic():
+        act = f"Began partitions {verb}."
+        record(AuditRow(kind=AuditRow.Kind.SETUP, act=act, subject=subject), by=command_actor())
+
+
 def _rollover(report: Reporter) -> None:
     result = rollover.rollover(report=report)
     if result.held or result.failed:
@@ -104,16 +115,18 @@ def _one(verb: str, name: str, report: Reporter) -> None:
             raise CommandError(
                 f"The table {name} does not exist. `partitions restore` would make it.", returncode=USAGE
             )
+        _record_act(verb, name)
         restore.drop_restored(name=name)
         report("dropped", partition=name)
         return
     with exclusive_lock(model=model):
-        record = _record(name)
+        detached = _read_detached(name)
+        _record_act(verb, name)
         if verb == "restore":
-            made = restore.restore(record=record, tick=rollover.ticker(name, report))
+            made = restore.restore(record=detached, tick=rollover.ticker(name, report))
             report("restored", partition=name, table=made)
-        elif record.dropped_at is None:
-            rollover.drop_partition(model=model, record=record, report=report)
+        elif detached.dropped_at is None:
+            rollover.drop_partition(model=model, record=detached, report=report)
 
 
 def _model_of(name: str) -> PartitionedModel:
@@ -124,14 +137,14 @@ def _model_of(name: str) -> PartitionedModel:
     raise CommandError(UNKNOWN.format(name=name), returncode=USAGE)
 
 
-def _record(name: str) -> DetachedPartition:
-    record = DetachedPartition.objects.using(OWNER_DATABASE).filter(name=name).first()
-    if record is None and not has_table(name=name):
+def _read_detached(name: str) -> DetachedPartition:
+    detached = DetachedPartition.objects.using(OWNER_DATABASE).filter(name=name).first()
+    if detached is None and not has_table(name=name):
         raise CommandError(UNKNOWN.format(name=name), returncode=USAGE)
-    if record is None:
+    if detached is None:
         text = f"{name} is not detached. `partitions rollover` detaches it after its hot days."
         raise CommandError(text, returncode=USAGE)
-    return record
+    return detached
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
+from runtime.models import AuditRow
 from tests.kit.mails import make_mails
 from tests.kit.months import Steps, age_records, count, dsn, files, fill, make_partition, roll, states
 from tests.kit.races import together
@@ -449,7 +450,7 @@ class TestCommands:
             with pytest.raises(CommandError, match=f"Unknown partition {name}") as caught:
                 call_command("partitions", verb, name)
             assert caught.value.returncode == 2
-        assert states() == before
+        assert states() == before and not AuditRow.objects.exists()
 
     def test_drop_waits_for_no_grace_and_does_its_step_once(self, old, tmp_path):
         fill(old)
@@ -458,6 +459,9 @@ class TestCommands:
             call_command("partitions", "drop", old.name)
         assert old.name not in states()
         assert len(files(tmp_path)) == 2
+        rows = AuditRow.objects.order_by("id").values_list("act", "subject")
+        dropped = ("Began partitions drop.", old.name)
+        assert list(rows) == [("Began partitions rollover.", "partitions"), dropped, dropped]
 
     def test_drop_refuses_what_is_attached(self, old):
         with pytest.raises(CommandError, match="is not detached") as caught:
