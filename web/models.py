@@ -133,6 +133,7 @@ class ApiToken(models.Model):
     last_used_at = models.DateTimeField(null=True, editable=False)  # at most an hour too early
     # After a rotation, the SHA-256 of the secret before, which is also taken until then.
     previous_digest = models.CharField(max_length=64, null=True, editable=False)
+    previous_prefix = models.CharField(max_length=12, null=True, editable=False)
     previous_until = models.DateTimeField(null=True, editable=False)
     # The only networks from which the token is taken, such as 10.0.0.0/8, or none for no limit.
     networks = models.JSONField(default=list, db_default=[], editable=False)
@@ -184,6 +185,7 @@ class ApiToken(models.Model):
             prefix=secret[:12],
             digest=self.digest_of(secret),
             previous_digest=self.digest if overlap else None,
+            previous_prefix=self.prefix if overlap else None,
             previous_until=Now() + overlap if overlap else None,
         )
         return secret

@@ -41,6 +41,18 @@ def test_two_secrets_are_taken_and_a_second_rotation_ends_the_oldest():
     assert ApiToken.objects.count() == 1
 
 
+def test_one_is_revoked_by_the_prefix_of_a_secret_that_is_taken():
+    first = make_token(name="shop")
+    second = tokens("rotate", "shop")
+    assert f"the secret before {first[:12]} until" in tokens("list")
+    ApiToken.objects.update(previous_until=F("previous_until") - dt.timedelta(days=2))
+    with pytest.raises(CommandError, match="There is no token"):
+        tokens("revoke", first[:12])
+    ApiToken.objects.update(previous_until=F("previous_until") + dt.timedelta(days=2))
+    tokens("revoke", first[:12])
+    assert statuses(first, second) == [401, 401]
+
+
 def test_a_key_of_the_old_secret_finds_its_answer_with_the_new_one():
     old = make_token(name="shop")
     answer = Api(old).post("/api/v1/orders", body := order_body(), key="k")

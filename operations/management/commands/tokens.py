@@ -73,7 +73,7 @@ class Command(BaseCommand):
             help="how long the present secret is taken, too: 0, 30m, 24h, 7d (default: %(default)s)",
         )
         revoke = verbs.add_parser("revoke", help="refuse a token from the next request on")
-        revoke.add_argument("token", metavar="TOKEN", help="its id, or the prefix that the list shows")
+        revoke.add_argument("token", metavar="TOKEN", help="its id, or a prefix that the list shows")
 
     def handle(self, *_: Any, verb: str, **options: Any) -> None:
         if verb == "create":
@@ -135,7 +135,8 @@ class Command(BaseCommand):
             if row.networks:
                 words.append(f"from {','.join(row.networks)}")
             if row.previous_until and row.previous_until > timezone.now():
-                words.append(f"the secret before until {row.previous_until:%Y-%m-%d %H:%M} UTC")
+                before = " ".join(filter(None, ("the secret before", row.previous_prefix)))
+                words.append(f"{before} until {row.previous_until:%Y-%m-%d %H:%M} UTC")
             if row.source:
                 words.append(f"only {row.source}")
             if row.is_unused():
@@ -152,7 +153,8 @@ class Command(BaseCommand):
 
     def _revoke(self, name: str) -> None:
         with transaction.atomic():
-            token = _lock_one(ApiToken.objects.all(), name, Q(prefix=name))
+            named = Q(prefix=name) | Q(previous_prefix=name, previous_until__gt=Now())
+            token = _lock_one(ApiToken.objects.all(), name, named)
             is_revoked = token.revoked_at is not None
             if not is_revoked:
                 ApiToken.objects.filter(id=token.id).update(revoked_at=Now())
