@@ -61,16 +61,19 @@ def test_a_person_of_the_provider_comes_in_by_one_link(
     expect(page.get_by_text("ann", exact=True)).to_be_visible()
 
 
-def test_a_search_after_an_hour_goes_through_the_provider(
-    make_page, live_server, provider: OpenIdProvider, settings: Any
+def test_after_an_hour_a_refresh_says_so_and_a_search_goes_through_the_provider(
+    make_page, live_server, provider: OpenIdProvider, settings: Any, console_errors: list[str]
 ):
     settings.ALLOWED_HOSTS = ["*"]
     page = make_page(live_server.url)
-    page.goto("/admin/login/oidc/?next=/admin/orders/order/")
-    row = Session.objects.get()
-    data = row.get_decoded()
+    page.goto("/admin/login/oidc/")
+    data = Session.objects.get().get_decoded()
     Session.objects.update(session_data=Session.objects.encode(data | {"oidc_at": data["oidc_at"] - 3700}))
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.get_by_text("Your session must be renewed")).to_be_visible()
     page.get_by_role("search", name="Everything").get_by_role("searchbox").fill("no such order")
     page.keyboard.press("Enter")
     expect(page.get_by_text("no such order")).to_be_visible()
     assert len(provider.asked) == 2
+    assert {"401" in error for error in console_errors} == {True}
+    console_errors.clear()

@@ -224,6 +224,11 @@
     try {
       const answer = await fetch(url, { signal: AbortSignal.timeout(10000) });
       if (answer.redirected) return location.reload(); // logged out
+      if (answer.status === 401) {
+        told.textContent = "Your session must be renewed: open the page again. It is as of the time above.";
+        timer = setTimeout(refresh, front.dataset.refresh * 1000);
+        return;
+      }
       if (!answer.ok) throw new Error(answer.status);
       const text = await answer.text();
       const state = front.querySelector("[data-state]")?.textContent;
