@@ -12,8 +12,11 @@ import re
 import shutil
 import subprocess
 import tarfile
+import time
 
 import pytest
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models import Count
 from django.db.models.functions import Now
@@ -26,7 +29,9 @@ from shop_connections.encryption import encrypt
 from shop_connections.models import ShopConnection
 from shop_connections.services import make_secret
 from tests.browser.brands import LOGO_URL, serve_logo
+from tests.browser.test_login import log_in
 from tests.kit.commands import polling, provider
+from tests.kit.openid import mount_again
 from tests.kit.profiles import save_profile
 from tests.kit.words import EmailNotification, Heartbeat, Order, minutes
 
@@ -106,6 +111,35 @@ def test_make_the_picture_of_a_saleor(settings, open_page):
     page.route("**/change/", open_behind_proxy)
     page.goto(reverse("admin:connections_shopconnection_change", args=[new.id]))
     page.screenshot(path=FOLDER / "connection-saleor.png")
+
+
+def test_make_the_picture_of_the_login(make_page, live_server, settings):
+    """Show the login, the set-up of an app, and the second factor, next to each other."""
+    settings.REQUIRE_MFA, settings.OIDC_ISSUER = True, "https://login.example.com"
+    settings.PASSWORD_LOGIN = "ann"
+    User.objects.create_superuser("ann", password="right horse battery")
+    mount_again()
+    page = make_page(live_server.url, width=390, height=600)
+    page.goto("/admin/login/")
+    shots = [page.screenshot()]
+    log_in(page)
+    page.get_by_role("link", name="Set up an app with codes").click()
+    secret = page.locator("code").inner_text()
+    shots.append(page.screenshot())
+    page.get_by_label("Code").fill(format_hotp_value(hotp_value(secret, int(time.time()) // 30)))
+    page.get_by_role("button", name="Set up").click()
+    page.goto("/admin/factors/")
+    page.get_by_role("button", name="Log out").click()
+    log_in(page)
+    page.get_by_role("button", name="Use a passkey").wait_for()
+    shots.append(page.screenshot())
+    settings.OIDC_ISSUER = ""
+    mount_again()
+    images = (base64.b64encode(shot).decode() for shot in shots)
+    page = make_page("", width=WIDTH, height=600)
+    tags = "".join(f'<img src="data:image/png;base64,{image}">' for image in images)
+    page.set_content(f'<body style="margin:0; display:flex; gap:5px; background:#888">{tags}')
+    page.screenshot(path=FOLDER / "login.png")
 
 
 def make_pictures_of_emails(open_page):
