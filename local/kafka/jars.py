@@ -41,11 +41,11 @@ def java() -> str:
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=f"{home}/bin" if home else None)
     if path is None:
-        raise Unavailable("Kafka needs Java 17. On Debian and Ubuntu: apt-get install default-jre-headless")
+        raise Unavailable("Java 17 is missing. On Debian and Ubuntu: apt-get install default-jre-headless")
     said = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60).stderr
     version = re.search(r'version "(\d+)', said)
     if version is None or int(version[1]) < OLDEST_JAVA:
-        raise Unavailable(f"Kafka needs Java {OLDEST_JAVA} or later; {path} says {said.splitlines()[:1]}")
+        raise Unavailable(f"Java {OLDEST_JAVA} or later is needed; {path} says {said.splitlines()[:1]}")
     return path
 
 
@@ -97,7 +97,7 @@ def pin(directory: Path) -> None:
     """Fetch a set and write its list again."""
     with tempfile.TemporaryDirectory(prefix="orderpost-jars-") as folder:
         _run_maven(directory, target=Path(folder))
-        sums = {path.name: _digest(path) for path in sorted(Path(folder).glob("*.jar"))}
+        sums = {path.name: _digest(path) for path in sorted(Path(folder).iterdir())}
     (directory / SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 
 
@@ -119,7 +119,7 @@ def _run_maven(directory: Path, *, target: Path) -> None:
     java()
     maven = shutil.which("mvn")
     if maven is None:
-        raise Unavailable("Kafka is fetched by Maven. On Debian and Ubuntu: apt-get install maven")
+        raise Unavailable("Maven is missing, which fetches this. On Debian and Ubuntu: apt-get install maven")
     options = ["--batch-mode", "--quiet", "--strict-checksums", "--file", str(directory / "pom.xml")]
     copy = [COPY, f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
     try:

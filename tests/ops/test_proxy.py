@@ -5,6 +5,7 @@ Clients have the address 127.0.0.2 or ::1, and the proxy has 127.0.0.1. It belie
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
@@ -112,42 +113,46 @@ def configured(folder: Path, *, changes: dict[str, str]) -> Path:
 
 @pytest.fixture(scope="module")
 def front() -> Iterator[Front]:
-    with Shop(HTTPS="on", TRUSTED_PROXIES=HOST) as shop:
-        https, plain = free_port(), free_port()
-        changes = {
-            "http://web:8000": f"http://{HOST}:{shop.port}",
-            "listen 8443 ": f"listen [::1]:{https} ssl; listen {https} "
-            if has_ipv6()
-            else f"listen {https} ",
-            "server_tokens off;": REAL_IP,
-            "location = / {": SHOWN,
-            "listen 8080;": f"listen {plain};",
-            '"~:8080$" ":8443"': f'"~:{plain}$" ":{https}"',
-        }
-        shop.folder.chmod(0o755)
-        folder = shop.folder / "proxy"
-        folder.mkdir()
-        file = configured(folder, changes=changes)
-        authority, server = make_authority()
-        (folder / "authority.pem").write_text(authority)
-        for name in ("fullchain.pem", "privkey.pem"):
-            (folder / "tls" / name).write_text(server)
-        log = shop.folder / "proxy.log"
-        log.touch()
-        log.chmod(0o666)  # nginx opens /dev/stdout, which is this file
-        command = guarded(
-            [str(PROGRAM), "-c", file, "-g", "daemon off;"],
-            account=account_for_postgres(),
-        )
+    with Shop(HTTPS="on", TRUSTED_PROXIES=HOST) as shop, proxy_of(shop) as front:
         shop.start("web")
-        with log.open("ab") as stream:
-            process = subprocess.Popen(command, stdout=stream, stderr=stream)
-        try:
-            until(lambda: not is_free(port=https), "nginx listens", details=log.read_text)
-            yield Front(shop, https, plain, folder / "authority.pem")
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
+        yield front
+
+
+@contextlib.contextmanager
+def proxy_of(shop: Shop) -> Iterator[Front]:
+    """Run the proxy for the web process of a shop."""
+    https, plain = free_port(), free_port()
+    changes = {
+        "http://web:8000": f"http://{HOST}:{shop.port}",
+        "listen 8443 ": f"listen [::1]:{https} ssl; listen {https} " if has_ipv6() else f"listen {https} ",
+        "server_tokens off;": REAL_IP,
+        "location = / {": SHOWN,
+        "listen 8080;": f"listen {plain};",
+        '"~:8080$" ":8443"': f'"~:{plain}$" ":{https}"',
+    }
+    shop.folder.chmod(0o755)
+    folder = shop.folder / "proxy"
+    folder.mkdir()
+    file = configured(folder, changes=changes)
+    authority, server = make_authority()
+    (folder / "authority.pem").write_text(authority)
+    for name in ("fullchain.pem", "privkey.pem"):
+        (folder / "tls" / name).write_text(server)
+    log = shop.folder / "proxy.log"
+    log.touch()
+    log.chmod(0o666)  # nginx opens /dev/stdout, which is this file
+    command = guarded(
+        [str(PROGRAM), "-c", file, "-g", "daemon off;"],
+        account=account_for_postgres(),
+    )
+    with log.open("ab") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=stream)
+    try:
+        until(lambda: not is_free(port=https), "nginx listens", details=log.read_text)
+        yield Front(shop, https, plain, folder / "authority.pem")
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
 
 
 def log_in(session: requests.Session, base: str, *, shown: str = "", **headers: str) -> requests.Response:
