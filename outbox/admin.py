@@ -40,6 +40,7 @@ from web.admin.base import pill, show_time
 from web.admin.menu import MenuItem, Page
 from web.admin.page_limits import limit_page
 from web.admin.rights import require_unbound
+from web.admin.test_emails import TooManyTestEmails, count_test_email
 from web.admin.tiles import RANGES, FrontPage, panel
 
 #: Seconds between two refreshes of the page while a test waits for the webhook.
@@ -109,8 +110,9 @@ def _send_test(site: AdminSite, request: HttpRequest) -> HttpResponse:
     """Send an e-mail in this request, and show its test."""
     values = {name: request.POST.get(name, "") for name in ("provider", "to", "event")}
     try:
-        test = send_test(**values)
-    except ValueError as error:
+        with count_test_email(request.user):
+            test = send_test(**values)
+    except (ValueError, TooManyTestEmails) as error:
         messages.error(request, f"Nothing was sent. {error}")
         return HttpResponseRedirect(request.path)
     with transaction.atomic():
