@@ -36,7 +36,7 @@ def own_page(site: AdminSite, request: HttpRequest) -> HttpResponse:
         else:
             messages.success(request, f"Test e-mails go to {address} from now on.")
         return HttpResponseRedirect(request.path)
-    return _show(site, request, typed=getattr(request.user, "email", ""))
+    return _show(site, request)
 
 
 def _send(site: AdminSite, request: HttpRequest) -> HttpResponse:
@@ -82,16 +82,16 @@ def _send_link(request: HttpRequest, address: str) -> str:
     )
 
 
-def _show(site: AdminSite, request: HttpRequest, *, typed: str, mistake: str = "") -> HttpResponse:
+def _show(site: AdminSite, request: HttpRequest, *, typed: str = "", mistake: str = "") -> HttpResponse:
     try:
-        address, why = own_address(request.user), ""
-    except NotConfirmed as error:
-        address, why = "", str(error)
+        address = own_address(request.user)
+    except NotConfirmed:
+        address = ""
+        typed = typed or getattr(request.user, "email", "")
     context = {
         **site.each_context(request),
         "title": "My account",
         "address": address,
-        "why": why,
         "typed": typed,
         "mistake": mistake,
     }
