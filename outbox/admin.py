@@ -27,6 +27,7 @@ from notifications.provider_tests import (
     find_result,
     send_test,
 )
+from notifications.test_emails import TooManyTestEmails, count_test_email
 from outbox.attention import PERMISSION, may_view  # declares tiles, too
 from outbox.drain import gate
 from outbox.gate.gate import ProviderState
@@ -40,7 +41,6 @@ from web.admin.base import pill, show_time
 from web.admin.menu import MenuItem, Page
 from web.admin.page_limits import limit_page
 from web.admin.rights import require_unbound
-from web.admin.test_emails import TooManyTestEmails, count_test_email
 from web.admin.tiles import RANGES, FrontPage, panel
 
 #: Seconds between two refreshes of the page while a test waits for the webhook.

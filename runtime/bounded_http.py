@@ -39,7 +39,7 @@ class Unreachable(Exception):
     """There is no answer that can be used. The text says why, and has no key in it."""
 
 
-class TooSlow(Unreachable):
+class NotInTime(Unreachable):
     """The answer was not complete in the time that the caller gave."""
 
 
@@ -78,7 +78,7 @@ def ask(call: Call, *, seconds: float) -> HttpAnswer:
     try:
         end = ends.get(timeout=seconds)
     except queue.Empty:
-        raise TooSlow(f"The {call.server} took longer than {seconds:.0f} s for an answer.") from None
+        raise NotInTime(f"The {call.server} took longer than {seconds:.0f} s for an answer.") from None
     finally:
         adapter.cut()
     if isinstance(end, Exception):

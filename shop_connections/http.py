@@ -14,7 +14,7 @@ from requests.auth import AuthBase, HTTPBasicAuth
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
-from runtime.bounded_http import Call, HttpAnswer, TooSlow, Unreachable, ask, follow_redirects, origin_of
+from runtime.bounded_http import Call, HttpAnswer, NotInTime, Unreachable, ask, follow_redirects, origin_of
 
 MOST_BYTES = 16_000_000  # of an answer, also of what gzip makes of it
 ANSWER_SECONDS = 60.0
@@ -109,7 +109,7 @@ class ShopApi:
         )
         try:
             return ask(call, seconds=seconds)
-        except TooSlow as error:
+        except NotInTime as error:
             raise (ShopUnreachable if seconds >= ANSWER_SECONDS else OutOfTime)(str(error)) from None
         except Unreachable as error:
             raise ShopUnreachable(str(error)) from None

@@ -14,13 +14,13 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from notifications.services import send_unsaved
+from notifications.test_emails import TooManyTestEmails, count_test_email
 from runtime.addresses import NotAnAddress, read_address
 from runtime.models import AuditRow
 from runtime.personal_data import address_hash
 from web.actors import user_actor
 from web.admin.acts import record_act
 from web.admin.page_limits import TURNS
-from web.admin.test_emails import TooManyTestEmails, count_test_email
 from web.login.own_address import LINK_HOURS, BadLink, NotConfirmed, open_link, own_address, sign_link
 
 

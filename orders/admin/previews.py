@@ -19,6 +19,7 @@ from notifications.content.profiles import find_profile
 from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import TemplateFailed, render_email
 from notifications.services import send_preview
+from notifications.test_emails import TooManyTestEmails, count_test_email
 from orders.emails import language_of, preview_context
 from orders.events import EMAILS
 from orders.models import Order
@@ -27,7 +28,6 @@ from runtime.models import AuditRow
 from runtime.personal_data import address_hash
 from web.admin.acts import record_act
 from web.admin.page_limits import TURNS, limit_page
-from web.admin.test_emails import TooManyTestEmails, count_test_email
 from web.login.own_address import NotConfirmed, own_address
 
 

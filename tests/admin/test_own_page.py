@@ -11,14 +11,14 @@ from django.core import signing
 from django.test import Client
 
 from local.prepare import make_local_login
+from notifications import test_emails
+from notifications.test_emails import count_test_email
 from runtime.models import AuditRow
 from runtime.process import counts
 from tests.kit.acts import told_acts
 from tests.kit.orders import make_order
 from tests.kit.people import client_of, confirm_address, make_user
 from tests.kit.words import address_hash
-from web.admin import test_emails
-from web.admin.test_emails import count_test_email
 from web.login import own_address
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
