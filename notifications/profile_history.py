@@ -66,6 +66,7 @@ def put_back(*, profile_id: uuid.UUID, row_id: uuid.UUID, by: Actor) -> MailProf
         form = form_of({name: value for name, value in document.items() if value}, instance=profile)
     except ValueError as error:
         raise NotPutBack(str(error)) from None
+    form.is_logo_fetched = False  # it was, when these values were saved
     if not form.is_valid():
         name, errors = next(iter(form.errors.items()))
         raise NotPutBack(f"{name}: {errors[0]}")

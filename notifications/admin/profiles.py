@@ -97,6 +97,8 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         )
         if "from_email" in form.changed_data and (warning := warn_of_sender(obj.from_email)):
             messages.warning(request, warning)
+        if form.logo_warning:
+            messages.warning(request, f"{form.logo_warning} Look whether the preview shows it.")
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         """Leave it to `save_model`, which knows the values of before."""
@@ -177,6 +179,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         scheme = "dark" if request.POST.get("preview_dark") else "light"
         if request.method == "POST":
             form = ProfileForm(request.POST, instance=row)
+            form.is_logo_fetched = False
             if not form.is_valid():
                 return framed(_listed(form, scheme))
             row = form.instance

@@ -13,8 +13,9 @@ from django.conf import settings
 from django.utils import timezone
 
 from events.consuming.envelope import DEEPEST, Rejected
+from runtime.bounded_http import HttpAnswer
 from shop_connections.encryption import Unreadable, decrypt
-from shop_connections.http import OutOfTime, ShopAnswer, ShopApi, ShopUnreachable
+from shop_connections.http import OutOfTime, ShopApi, ShopUnreachable
 from shop_connections.models import ShopConnection
 from shop_connections.saleor.query import ORDER, ORDERS
 from shop_connections.saleor.read import EVENT, READ_AT, read_head
@@ -172,7 +173,7 @@ def _is_of_other_channel(order: Json, channel: str) -> bool:
     return bool(channel and slug) and slug != channel
 
 
-def _parse(answer: ShopAnswer) -> Json:
+def _parse(answer: HttpAnswer) -> Json:
     if len(answer.body) > MOST_PARSED:
         raise ShopUnreachable(f"An answer of the shop has more than {MOST_PARSED:,} bytes.")
     try:
@@ -186,7 +187,7 @@ def _parse(answer: ShopAnswer) -> Json:
     return document
 
 
-def _explain(answer: ShopAnswer, errors: Sequence[Json]) -> str:
+def _explain(answer: HttpAnswer, errors: Sequence[Json]) -> str:
     """Return why an answer has no data, and what to do."""
     codes = {text(member(member(error, "extensions"), "exception").get("code")) for error in errors}
     said = text(errors[0].get("message"))[:200] if errors else f"status {answer.status}"

@@ -18,7 +18,7 @@ from tests.kit.acts import acts, told_acts
 from tests.kit.admin import MAILS
 from tests.kit.attacks import TYPED
 from tests.kit.orders import make_order, pay_order, place_order
-from tests.kit.people import staff_client
+from tests.kit.people import confirm_address, staff_client
 from tests.kit.profiles import save_profile
 from tests.kit.texts import AFTER, HELLO, READY, SUBJECT, THANKS, publish_texts
 from tests.kit.words import EMAILS, new_id
@@ -188,8 +188,8 @@ def test_an_editor_sends_the_preview_to_the_own_address_alone(admin_client, monk
     monkeypatch.setattr("orders.admin.previews.send_preview", lambda **values: sent.append(values) or "")
     User.objects.update(email="")
     answer = press(admin_client, PAID, "send", {SUBJECT: "Own {reference}"})
-    assert told(answer) == ["Your account has no e-mail address."] and not sent
-    User.objects.update(email="ada@example.com")
+    assert told(answer) == ["Your account has no e-mail address. Open “My account”."] and not sent
+    confirm_address(User.objects.get(), "ada@example.com")
     answer = press(admin_client, PAID, "send", {SUBJECT: "Own {reference}"})
     assert told(answer) == ["Sent to ada@example.com."]
     assert field(answer, SUBJECT).text == "Own {reference}" and not EmailText.objects.exists()

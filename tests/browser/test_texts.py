@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
 from notifications.models import EmailTextVersion
 from tests.browser.clicks import clicks_on
 from tests.kit.orders import make_order
+from tests.kit.people import confirm_address
 from tests.kit.profiles import save_profile
 from tests.kit.waiting import until
 
@@ -115,9 +117,7 @@ def test_an_owner_changes_a_german_sentence_of_one_shop_adds_a_paragraph_and_und
     sent = []
     monkeypatch.setattr("orders.admin.previews.send_preview", lambda **values: sent.append(values) or "")
     page = open_page("/admin/")
-    from django.contrib.auth.models import User
-
-    User.objects.update(email="ada@example.com")
+    confirm_address(User.objects.get(), "ada@example.com")
     page.get_by_role("link", name="Texts").click()
     page.get_by_label("Shop").select_option("tea")
     page.get_by_label("Language").select_option("de")
