@@ -67,7 +67,14 @@ def fill() -> None:
                 """,
                 part,
             )
-        cursor.execute("ANALYZE orders, email_notifications")
+        cursor.execute(
+            """
+            INSERT INTO suppressions (id, address_hash, reason, provider, notification_id, source)
+            SELECT gen_random_uuid(), id::text, 'hard_bounce', 'smtp', id, source FROM email_notifications
+            WHERE status = 'dead_lettered'
+            """
+        )
+        cursor.execute("ANALYZE orders, email_notifications, suppressions")
 
 
 def test_a_user_of_a_small_shop_reads_few_rows_and_pages():
