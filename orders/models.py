@@ -370,7 +370,7 @@ class UnexpectedPayment(models.Model):
 
 
 class RefundWay(enum.StrEnum):
-    """How a refund was reported."""
+    """The way by which a refund was reported."""
 
     API = "api"
     EVENT = "event"

@@ -50,12 +50,12 @@ class Group:
 
     @property
     def resend_helps(self) -> bool:
-        """Whether a resend can succeed, once the cause is removed."""
+        """Return whether a resend can succeed, once the cause is removed."""
         return self.means not in WRONG_ADDRESS
 
     @property
     def is_possibly_sent(self) -> bool:
-        """Whether `manage.py after_restore` made these dead letters. They may have been sent."""
+        """Return whether `manage.py after_restore` made these dead letters. They may have been sent."""
         return self.example.ended_by == EndedBy.RESTORE
 
 

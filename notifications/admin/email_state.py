@@ -49,7 +49,7 @@ class EmailState:
 
     @property
     def is_copy_better(self) -> bool:
-        """Whether a copy to another address helps, and a resend does not."""
+        """Return whether a copy to another address helps, and a resend does not."""
         return self.may_copy and (not self.resend or _means(self.email) in WRONG_ADDRESS)
 
 
