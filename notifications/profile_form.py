@@ -151,7 +151,7 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         except Reserved as error:
             raise forms.ValidationError(str(error)) from error
         if source and source != self.instance.source and source not in order_sources():
-            sources = ", ".join(order_sources()) or "it has none"
+            sources = ", ".join(filter(self.shops.has, order_sources())) or "it has none of yours"
             raise forms.ValidationError(f"This is not one of ORDER_SOURCES ({sources}).")
         return source
 

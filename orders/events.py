@@ -20,7 +20,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 
 
 class Email(enum.Enum):
-    """Whether an event sends an e-mail."""
+    """The condition on which an event sends an e-mail."""
 
     NONE = "it has no templates"
     OPTIONAL = "only if NOTIFY_ON names it"

@@ -77,7 +77,7 @@ class Change(NamedTuple):
 
     @property
     def tells_of_parcel(self) -> bool:
-        """Whether its e-mail says that a parcel left."""
+        """Return whether its e-mail says that a parcel left."""
         return self.is_new_parcel and self.notify
 
 

@@ -1,4 +1,4 @@
-"""What the posts of a shop had: statuses without a meaning, currencies without e-mails, what ours lack."""
+"""The surprises in a shop's posts: statuses without a meaning, currencies without e-mails, what ours lack."""
 
 from __future__ import annotations
 

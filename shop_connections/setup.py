@@ -1,4 +1,4 @@
-"""What a platform says to the page of a connection: steps in the shop, its own e-mails, what ours lack."""
+"""A platform's part of a connection's page: steps in the shop, its own e-mails, and what ours lack."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PlatformEmail(NamedTuple):
 
 
 class Lack(NamedTuple):
-    """What an e-mail of the shop has, and ours cannot have."""
+    """A part of the shop's e-mail that ours cannot have."""
 
     what: str
     email: str  # its name
@@ -49,7 +49,7 @@ class Lack(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What a platform's folder tells the page. The steps come before and after the first order."""
+    """The words of a platform's folder for the page. The steps come before and after the first order."""
 
     connect: tuple[SetupStep, ...]
     later: tuple[SetupStep, ...]

@@ -32,6 +32,7 @@ from runtime.database.ids import parse_uuid
 from runtime.models import AuditRow
 from runtime.personal_data import AddressGiven, refuse_addresses
 from web.actors import user_actor
+from web.admin.rights import shops_of
 
 PART = "admin/notifications/emailnotification/_email.html"
 #: The acts that give up the e-mail.
@@ -207,12 +208,13 @@ def _linked(version: EmailTextVersion) -> SafeString:
 def _read(request: HttpRequest, email: EmailNotification) -> dict[str, Any]:
     """Return what the upper part of the page shows, in at most five statements."""
     now = read_database_time()
-    of_order = EmailNotification.objects.filter(order_id=email.order_id)
+    shops = shops_of(request)
+    of_order = shops.only(EmailNotification.objects.filter(order_id=email.order_id))
     siblings = list(of_order.defer(*CONTENT).order_by("id")[:SIBLINGS])
     (state,) = read_states(request, [email], now=now, siblings=siblings)
     order = EmailNotification._meta.get_field("order").related_model
     references = order._default_manager.filter(id=email.order_id).values_list("reference", flat=True)
-    acts = list(AuditRow.objects.filter(subject_id=str(email.id)).order_by("id"))
+    acts = list(shops.only(AuditRow.objects.filter(subject_id=str(email.id))).order_by("id"))
     entries = [
         *email_entries(vars(email), acts, is_alone=True),
         *(act_entry(act, notification_id=email.id) for act in acts),

@@ -22,7 +22,7 @@ from notifications.content.template_files import event_types
 from notifications.filters import orders
 from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
-from runtime.database.beginnings import LIMIT, beginning_with
+from runtime.database.beginnings import beginning_with
 from runtime.models import AuditRow
 from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter
@@ -38,14 +38,14 @@ def addressed_to(request: HttpRequest, term: Term) -> Q:
         return Q(id=term.id)
     if not term.address_begins:
         return Q(id__in=[])
-    rows = beginning_with(
-        [term.address_begins],
+    rows, is_cut = beginning_with(
+        term.address_begins,
         table="email_notifications",
         column="recipient_email",
         newest_first="id DESC",
         shops=shops_of(request),
     )
-    if len(rows) >= LIMIT:
+    if is_cut:
         note_cut(request)
     return Q(id__in=[id for id, _ in rows])
 

@@ -124,7 +124,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
                 raise PermissionDenied
             self._put_back(request, profile)
             return HttpResponseRedirect(request.path)
-        rows = list(history_of(profile)[:SHOWN_CHANGES])
+        rows = list(shops_of(request).only(history_of(profile))[:SHOWN_CHANGES])
         context = {
             **self.admin_site.each_context(request),
             "title": f"History of {profile}",
@@ -141,7 +141,8 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         id = parse_uuid(request.POST.get("row", ""))
         try:
             with transaction.atomic():
-                put_back(profile_id=profile.id, row_id=id or new_id(), by=user_actor(request))
+                shops = shops_of(request)
+                put_back(profile_id=profile.id, row_id=id or new_id(), by=user_actor(request), shops=shops)
         except AuditRow.DoesNotExist as error:
             raise Http404 from error
         except NotPutBack as refusal:
@@ -180,6 +181,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         if request.method == "POST":
             form = ProfileForm(request.POST, instance=row)
             form.is_logo_fetched = False
+            form.shops = shops_of(request)
             if not form.is_valid():
                 return framed(_listed(form, scheme))
             row = form.instance

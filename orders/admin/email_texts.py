@@ -23,7 +23,7 @@ from notifications.admin.email_preview import allow_origin
 from notifications.content import editing, shop_texts
 from notifications.content.editing import Trouble
 from notifications.content.own_text import LIMIT
-from notifications.content.profiles import find_profile
+from notifications.content.profiles import Profile, find_profile, from_settings
 from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import render_email
 from notifications.content.sentences import (
@@ -139,7 +139,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         source, language = _source(request, request.GET.get("source", "")), request.GET.get("language", "")
         language = language if language in dict(settings.LANGUAGES) else "en"
         rows = {row.event_type: row for row in EmailText.objects.filter(source=source, locale=language)}
-        profile = find_profile(source)
+        profile = _profile(request, source)
         lines = []
         for event_type in (*EMAILS, LAYOUT):
             page = TextsPage(event_type, language, source)
@@ -351,7 +351,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             "order": (order.reference or str(order.id)) if order else "",
             "preview_url": page.url("preview"),
         }
-        allow_origin(request, find_profile(page.source or (order.source if order else "")).logo_url)
+        allow_origin(request, _profile(request, page.source or (order.source if order else "")).logo_url)
         return self._render(request, "page", context | _choices(request, page.source, page.language))
 
     def _render(self, request: HttpRequest, name: str, context: Mapping[str, Any]) -> HttpResponse:
@@ -420,7 +420,7 @@ def _preview(
         event_type=event_type,
         locale=page.language,
         context=context,
-        profile=find_profile(page.source or (order.source if order else "")),
+        profile=_profile(request, page.source or (order.source if order else "")),
         words=words,
     )
     return email, order, mistakes
@@ -464,6 +464,11 @@ def _page(request: HttpRequest, event_type: str, language: str) -> TextsPage:
     if source != _source(request, source):
         raise Http404
     return TextsPage(event_type, language, source)
+
+
+def _profile(request: HttpRequest, source: str) -> Profile:
+    """Return the profile of a source, or that of the settings if the user may not see it."""
+    return find_profile(source) if shops_of(request).has(source) else from_settings()
 
 
 def _source(request: HttpRequest, text: str) -> str:

@@ -30,6 +30,7 @@ from runtime.database.clock import read_database_time
 from runtime.database.ids import parse_uuid
 from web.admin.base import AgeFilter, ChoiceFilter, pill, show_time
 from web.admin.period import PeriodFilter
+from web.admin.rights import shops_of
 from web.admin.search import HELP, Term
 
 
@@ -105,7 +106,7 @@ def _name(row: Row) -> str:
 def _emails(request: HttpRequest, order: Order) -> list[EmailState]:
     """Return the states of the order's newest e-mails that are not archived, the newest first."""
     rows = with_sender(EmailNotification.objects.filter(order_id=order.id)).defer("body", "body_text")
-    emails = list(rows.order_by("-id")[:MOST_EMAILS])
+    emails = list(shops_of(request).only(rows).order_by("-id")[:MOST_EMAILS])
     return read_states(request, emails, now=read_database_time(), siblings=emails) if emails else []
 
 
@@ -267,7 +268,7 @@ class OrderPage(admin.ModelAdmin[Order]):
                 "refresh_seconds": REFRESH_SECONDS,
                 **_read_emails(request, obj),
                 **_parcels(obj),
-                "lines": lines_of(read_timeline(order=obj)),
+                "lines": lines_of(read_timeline(order=obj, shops=shops_of(request))),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
 

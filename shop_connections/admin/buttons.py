@@ -1,4 +1,4 @@
-"""What the buttons on the page of a connection do, in the transaction that also records the act.
+"""The acts of the buttons on a connection's page, in the transaction that also records the act.
 
 Each returns a sentence, and raises `ShopRefusal`.
 """

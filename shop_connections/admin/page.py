@@ -1,4 +1,4 @@
-"""What the page of a connection says: its state, its steps, its questions, and the e-mails of its trial."""
+"""The context of a connection's page: its state, its steps, its questions, and the e-mails of its trial."""
 
 from __future__ import annotations
 

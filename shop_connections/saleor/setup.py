@@ -1,4 +1,4 @@
-"""What a person does in Saleor to connect a shop, and the e-mails that Saleor's own senders write."""
+"""The steps in Saleor that connect a shop, and the e-mails that Saleor's own senders write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person does in WooCommerce to connect a shop, and the e-mails that WooCommerce itself sends."""
+"""The steps in WooCommerce that connect a shop, and the e-mails that WooCommerce itself sends."""
 
 from __future__ import annotations
 

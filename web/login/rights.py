@@ -1,4 +1,4 @@
-"""What a person who comes by OpenID Connect may do: the claim of groups decides at each login."""
+"""The rights of a person who comes by OpenID Connect: the claim of groups decides at each login."""
 
 from __future__ import annotations
 
