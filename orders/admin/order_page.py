@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
@@ -27,8 +25,7 @@ from orders.models import NEWEST_FIRST, STUCK, Order, UnexpectedPayment
 from orders.parcels import count_left, read_shipments
 from orders.timeline import name_lines, read_timeline, say_money
 from runtime.database.clock import read_database_time
-from runtime.database.ids import parse_uuid
-from web.admin.base import AgeFilter, ChoiceFilter, pill, show_time
+from web.admin.base import AgeFilter, ChoiceFilter, RefreshedPage, pill, show_time
 from web.admin.period import PeriodFilter
 from web.admin.search import HELP, Term
 
@@ -77,7 +74,6 @@ class PlacedPeriod(PeriodFilter):
     column = "created_at"
 
 
-PART = "admin/orders/order/_emails.html"
 #: An order's page shows at most so many e-mails.
 MOST_EMAILS = 50
 #: The columns that a method of `OrderPage` shows.
@@ -162,7 +158,8 @@ def _owed_payments(order: Order) -> list[dict[str, Any]]:
     return [{"id": row.id, "money": say_money(order, row.amount)} for row in rows]
 
 
-class OrderPage(admin.ModelAdmin[Order]):
+class OrderPage(RefreshedPage[Order]):
+    part_template = "admin/orders/order/_emails.html"
     list_display = ["shown", "owner", "state", "shipped", "total", "refunded", "email", "created"]
     list_filter = [OrderStatusFilter, FulfilmentFilter, OrderShopFilter, StuckFilter, PlacedAge, PlacedPeriod]
     ordering = list(NEWEST_FIRST)
@@ -232,23 +229,8 @@ class OrderPage(admin.ModelAdmin[Order]):
         )
         return format_html_join("", "{}: {}<br>", lines) or "none"
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
-        id = parse_uuid(object_id)
-        if "part" not in request.GET or id is None:
-            return super().change_view(request, object_id, form_url, extra_context)
-        order = self.get_object(request, str(id))
-        if order is None:
-            raise Http404
-        if not self.has_view_permission(request, order):
-            raise PermissionDenied
-        return TemplateResponse(request, PART, _read_emails(request, order))
+    def read_part(self, request: HttpRequest, order: Order) -> dict[str, Any]:
+        return _read_emails(request, order)
 
     def render_change_form(
         self,
