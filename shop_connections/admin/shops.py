@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from runtime.database.ids import parse_uuid
@@ -148,8 +149,9 @@ class ShopConnectionAdmin(RefreshedPage[ShopConnection], ListAdmin[ShopConnectio
         A person who may add a connection, and not view it, finds the secret in a message.
         """
         if not self.has_view_permission(request):
+            shown = format_html('<code data-copy="the secret">{}</code>', secret)
             messages.warning(
-                request, f"Copy the webhook's secret now, because it is shown only once: {secret}"
+                request, format_html("Copy the webhook's secret now, because it is shown only once: {}", shown)
             )
         url = reverse("admin:connections_shopconnection_change", args=[id])
         shown = {"new_secret": secret}
