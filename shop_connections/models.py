@@ -115,7 +115,7 @@ class ShopConnection(models.Model):
 
     @property
     def reading_problem(self) -> str:
-        """Why the shop's orders cannot be read, or "". A comparison that left some out has read the others."""
+        """Why the shop's orders cannot be read, or "": too large ones, which were left out, are no reason."""
         return "" if self.check_problem.endswith(self.LEFT_OUT) else self.check_problem
 
     def is_readable(self) -> bool:

@@ -24,17 +24,26 @@ from orders.fields import DETAIL_NAMES, ORDER_FIELDS
 from orders.models import NEWEST_FIRST, STUCK, Order, UnexpectedPayment
 from orders.parcels import count_left, read_shipments
 from orders.timeline import name_lines, read_timeline, say_money
+from runtime.binding import Binding
 from runtime.database.clock import read_database_time
 from web.admin.base import AgeFilter, ChoiceFilter, RefreshedPage, pill, show_time
 from web.admin.period import PeriodFilter
 from web.admin.search import HELP, Term
+from web.admin.tabs import Counted, TabFilter
 
 
-class OrderStatusFilter(ChoiceFilter):
-    title, parameter_name, is_tabs = "state", "status", True
+class OrderStatusFilter(TabFilter):
+    title, parameter_name = "state", "status"
 
     def choices_of(self) -> Iterable[str]:
         return Order.Status.values
+
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+        """Return each status, which has an index, also that of a shop, but not that of own orders alone."""
+        if not shops.is_unbound and shops.has(""):
+            return ()
+        statuses: list[str] = Order.Status.values
+        return (Counted([status], rows.filter(status=status).values_list("status")) for status in statuses)
 
 
 class FulfilmentFilter(ChoiceFilter):

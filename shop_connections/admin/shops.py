@@ -150,9 +150,8 @@ class ShopConnectionAdmin(RefreshedPage[ShopConnection], ListAdmin[ShopConnectio
         """
         if not self.has_view_permission(request):
             shown = format_html('<code data-copy="the secret">{}</code>', secret)
-            messages.warning(
-                request, format_html("Copy the webhook's secret now, because it is shown only once: {}", shown)
-            )
+            said = "Copy the webhook's secret now, because it is shown only once: {}"
+            messages.warning(request, format_html(said, shown))
         url = reverse("admin:connections_shopconnection_change", args=[id])
         shown = {"new_secret": secret}
         return answer_with_page(

@@ -74,7 +74,7 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class ChoiceFilter(admin.SimpleListFilter):
-    """Filters by one column whose values are known without a query. States are tabs above the list."""
+    """Filters by one column whose values are known without a query."""
 
     is_tabs = False
 
