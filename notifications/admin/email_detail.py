@@ -205,7 +205,7 @@ def _read(request: HttpRequest, email: EmailNotification) -> dict[str, Any]:
         "email": email,
         "state": state,
         "order_name": references.first() or f"…{str(email.order_id)[-8:]}",
-        "copies": [other for other in siblings if other.resend_of == email.id],
+        "copies": [other for other in reversed(siblings) if other.resend_of == email.id],
         "lines": lines_of(sorted(entries, key=lambda entry: (entry.kind == "plan", entry.at)), here=email.id),
         "apart": _dangerous(request, email, now=now),
         "is_waiting": email.status in WAITING,

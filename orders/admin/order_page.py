@@ -131,7 +131,7 @@ def _read_emails(request: HttpRequest, order: Order) -> dict[str, Any]:
 
 
 def _parcels(order: Order) -> dict[str, Any]:
-    """Return the order's parcels, oldest first, and what is left if some of it left."""
+    """Return the order's parcels, newest first, and what is left if some of it left."""
     shipments = read_shipments(order)
     left = count_left(order, shipments)
     lines = [{"item": item, "quantity": quantity} for item, quantity in enumerate(left) if quantity]
@@ -153,7 +153,7 @@ def _parcels(order: Order) -> dict[str, Any]:
                     if at
                 ],
             }
-            for shipment in shipments
+            for shipment in reversed(shipments)
         ],
         "left": name_lines(order, lines) if is_open else "",
     }

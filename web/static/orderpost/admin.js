@@ -71,6 +71,25 @@
     }
   }
 
+  // A column without a value, an empty cell of a card, and an empty field that nobody edits are left out.
+  const isEmpty = (cell) =>
+    ["", "-", "–"].includes(cell.textContent.trim()) && !cell.querySelector("svg, img, a, input, select, button");
+  function leaveOutEmptyOnes() {
+    for (const table of all("#result_list, .scroll table")) {
+      const rows = [...(table.tBodies[0]?.rows || [])];
+      if (!rows.length || !table.tHead || table.querySelector("[colspan]")) continue;
+      [...table.tHead.rows[0].cells].forEach((head, place) => {
+        const cells = rows.map((row) => row.cells[place]).filter(Boolean);
+        for (const cell of cells) cell.classList.toggle("none", isEmpty(cell));
+        if (cells.every(isEmpty)) for (const cell of [head, ...cells]) cell.hidden = true;
+      });
+    }
+    for (const row of all(".form-row")) {
+      const values = row.querySelectorAll(".readonly");
+      row.hidden = values.length === 1 && isEmpty(values[0]) && !row.querySelector("input, select, textarea");
+    }
+  }
+
   // Pages have the times of this browser's zone, of which the server knows by a cookie.
   const root = document.querySelector("#site-name a")?.getAttribute("href") || "/admin/";
   const secure = location.protocol === "https:" ? "; Secure" : "";
@@ -235,6 +254,7 @@
   const plain = (part) => part.innerHTML.replace(/(csrfmiddlewaretoken" value=")[^"]*/g, "$1");
   const before = new Map(front?.hasAttribute("data-parts") ? [...front.children].map((part) => [part.id, plain(part)]) : []);
   makeCards();
+  leaveOutEmptyOnes();
   addCopyButtons(document);
   document.addEventListener("DOMContentLoaded", bringBack); // after the pages' own scripts, which follow the fields
   if (!front) return;
@@ -304,6 +324,7 @@
       if (before.size) replace(text);
       else if (!front.contains(document.activeElement)) front.innerHTML = text; // so that the user keeps the focus
       makeCards();
+      leaveOutEmptyOnes();
       addCopyButtons(front);
       const now = front.querySelector("[data-state]")?.textContent;
       told.textContent = now === state ? "" : `Now: ${now}`;
