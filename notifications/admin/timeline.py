@@ -37,7 +37,7 @@ class Line:
 
 
 def lines_of(entries: Iterable[TimelineEntry], *, here: uuid.UUID | None = None) -> list[Line]:
-    """Return the newest entries as lines, the last one first. Those of the e-mail `here` have no link to it."""
+    """Return the newest entries as lines, newest first. Those of the e-mail `here` have no link to it."""
     shown = list(entries)[-MOST:]
     before: dt.datetime | None = None
     lines = []

@@ -44,7 +44,7 @@ class StateFilter(TabFilter):
         return BulkJob.State.values
 
     def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
-        return [Counted(self.choices_of(), rows.values_list("state"))]
+        return [Counted(BulkJob.State.values, rows.values_list("state"))]
 
 
 @admin.register(BulkJob)

@@ -149,9 +149,9 @@ class ShopConnectionAdmin(RefreshedPage[ShopConnection], ListAdmin[ShopConnectio
         A person who may add a connection, and not view it, finds the secret in a message.
         """
         if not self.has_view_permission(request):
-            shown = format_html('<code data-copy="the secret">{}</code>', secret)
+            code = format_html('<code data-copy="the secret">{}</code>', secret)
             said = "Copy the webhook's secret now, because it is shown only once: {}"
-            messages.warning(request, format_html(said, shown))
+            messages.warning(request, format_html(said, code))
         url = reverse("admin:connections_shopconnection_change", args=[id])
         shown = {"new_secret": secret}
         return answer_with_page(
