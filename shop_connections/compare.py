@@ -146,7 +146,8 @@ def compare_shop(
 
 def _describe_too_large(number: int) -> str:
     most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    return f"{number} of its orders have more than {most:,} bytes, and were left out." if number else ""
+    words = f"{number} of its orders have more than {most:,} bytes, {ShopConnection.LEFT_OUT}"
+    return words if number else ""
 
 
 def try_key(shop: ShopConnection) -> str:

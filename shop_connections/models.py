@@ -91,6 +91,9 @@ class ShopConnection(models.Model):
     #: `last_post_at` and `refused_at` are written this often.
     EVERY = dt.timedelta(seconds=5)
 
+    #: The end of the `check_problem` of a comparison that worked.
+    LEFT_OUT = "and were left out."
+
     in_shops = staticmethod(by_source)
 
     objects = ShopConnectionQuerySet.as_manager()
@@ -109,6 +112,11 @@ class ShopConnection(models.Model):
 
     def __str__(self) -> str:
         return self.source
+
+    @property
+    def reading_problem(self) -> str:
+        """Why the shop's orders cannot be read, or "": too large ones, which were left out, are no reason."""
+        return "" if self.check_problem.endswith(self.LEFT_OUT) else self.check_problem
 
     def is_readable(self) -> bool:
         """Return whether CONNECTION_KEY decrypts the secrets."""

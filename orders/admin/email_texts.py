@@ -30,6 +30,8 @@ from notifications.content.sentences import (
     EXTRAS,
     Sentence,
     example_numbers,
+    example_values,
+    in_words,
     original,
     read_keys,
     sentences_of,
@@ -40,7 +42,7 @@ from notifications.models import EmailText, EmailTextVersion, MailProfile, text_
 from notifications.provider_tests import default_event
 from orders.admin.previews import send_to_user
 from orders.emails import preview_context, sample_for
-from orders.events import EMAILS
+from orders.events import EMAILS, EVENTS
 from orders.models import NEWEST_FIRST, Order
 from orders.parcels import shown_in_preview
 from runtime.database.ids import parse_uuid
@@ -55,7 +57,16 @@ EDIT = "notifications.edit_texts"
 ORDERS, VERSIONS = 10, 50
 #: The label of a sentence that no sample order has.
 NOT_IN_SAMPLES = "Not in the samples"
+#: The words for the sentences that all e-mails share.
+ALL_EMAILS = "all e-mails"
 _URL = "admin:notifications_emailtext"
+
+
+def title_of(event_type: str) -> str:
+    """Return an e-mail in words, or its name if a deployment has it and we do not."""
+    if event_type == LAYOUT:
+        return ALL_EMAILS
+    return (EVENTS[event_type].title if event_type in EVENTS else "") or event_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,11 @@ class TextsPage:
         query = {name: value for name, value in {"source": self.source, **query}.items() if value}
         return f"{url}?{urlencode(query)}" if query else url
 
+    @property
+    def title(self) -> str:
+        """The e-mail in words."""
+        return title_of(self.event_type)
+
     def row(self) -> EmailText | None:
         rows = EmailText.objects.filter(event_type=self.event_type, locale=self.language)
         return rows.filter(source=self.source).first()
@@ -92,7 +108,7 @@ class Field:
     when: str
     present: str
     is_paragraph: bool
-    variables: Sequence[str]
+    variables: Sequence[tuple[str, str]]  # names and words
     text: str = ""
     mistake: str = ""
     is_first_mistake: bool = False
@@ -331,7 +347,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             wrong[0].is_first_mistake = True  # the page goes there
         is_layout = page.event_type == LAYOUT
         context = {
-            "title": f"Texts of {'all e-mails' if is_layout else page.event_type}",
+            "title": f"Texts of {f'“{page.title}”' if page.title != ALL_EMAILS else ALL_EMAILS}",
             "page": page,
             "row": row,
             "fields": fields,
@@ -345,7 +361,8 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             "sure": sure,
             "troubles": _troubles(row),
             "lacks_extras": not is_layout and len(sentences_of(page.event_type).extras) < len(EXTRAS),
-            "events": EMAILS if is_layout else (),
+            "events": [(name, title_of(name)) for name in EMAILS] if is_layout else (),
+            "variables": _variables(page, fields),
             "event": _event(request, page),
             "orders": _offered(request, page),
             "order": (order.reference or str(order.id)) if order else "",
@@ -370,7 +387,8 @@ def make_fields(page: TextsPage, texts: Mapping[Key, str], mistakes: Mapping[Key
         variables = [*sentence.variables, *sorted(sentences.variables.difference(sentence.variables))]
         label, when = _label(key, sentence, page.language), sentence.when
         is_long = sentence.is_paragraph or not sentence.samples
-        fields.append(Field(key, label, when, present, is_long, variables))
+        words = [(name, in_words(name)) for name in variables]
+        fields.append(Field(key, label, when, present, is_long, words))
     for key in texts.keys() - present_keys.keys():
         if texts[key]:
             present = "No sample order has this sentence. Empty the field to remove your text."
@@ -378,6 +396,13 @@ def make_fields(page: TextsPage, texts: Mapping[Key, str], mistakes: Mapping[Key
     for field in fields:
         field.text, field.mistake = texts.get(field.key, ""), mistakes.get(field.key, "")
     return fields
+
+
+def _variables(page: TextsPage, fields: Iterable[Field]) -> list[tuple[str, str, str]]:
+    """Return the name, the words and an example of each variable of the fields."""
+    examples = example_values(page.event_type, page.language, find_profile(page.source))
+    names = dict(pair for field in fields for pair in field.variables)
+    return [(name, words, examples.get(name, "")) for name, words in names.items()]
 
 
 def _label(key: Key, sentence: Sentence, language: str) -> str:

@@ -101,7 +101,7 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
     steps = _list_steps(shop, context, has_question=has_question)
     context["has_question"] = has_question
     context |= {"steps": steps, "is_set_up": all(step.is_done for step in steps)}
-    context["missing_orders"] = list(rows.missing().order_by("id").defer("body")[:SHOWN_ORDERS])
+    context["missing_orders"] = list(rows.missing().order_by("-id").defer("body")[:SHOWN_ORDERS])
     if request.user.has_perm("notifications.view_emailnotification"):
         context |= _trial_emails(shop)
     else:

@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from runtime.database.ids import parse_uuid
@@ -26,11 +27,11 @@ from shop_connections.encryption import KeyMissing, decrypt
 from shop_connections.models import ShopConnection
 from shop_connections.platforms import PLATFORMS
 from shop_connections.services import ShopRefusal, check_source, clean_address, make_secret
-from web.admin.base import EstimatingPaginator, ListAdmin, answer_with_page, pill, show_time
+from web.admin.base import EstimatingPaginator, ListAdmin, RefreshedPage, answer_with_page, pill, show_time
 from web.admin.menu import MenuItem
 
 State = ShopConnection.State
-_PAGE, _LIVE = (f"admin/connections/shopconnection/{name}.html" for name in ("_page", "live"))
+_LIVE = "admin/connections/shopconnection/live.html"
 
 
 class ShopForm(forms.ModelForm[ShopConnection]):
@@ -76,7 +77,8 @@ def _check(check: Any, value: str) -> Any:
 
 
 @admin.register(ShopConnection)
-class ShopConnectionAdmin(ListAdmin[ShopConnection]):
+class ShopConnectionAdmin(RefreshedPage[ShopConnection], ListAdmin[ShopConnection]):
+    part_template = "admin/connections/shopconnection/_page.html"
     audit_kind = AuditRow.Kind.CONNECTION
     form = ShopForm
     paginator = EstimatingPaginator
@@ -147,9 +149,9 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         A person who may add a connection, and not view it, finds the secret in a message.
         """
         if not self.has_view_permission(request):
-            messages.warning(
-                request, f"Copy the webhook's secret now, because it is shown only once: {secret}"
-            )
+            code = format_html('<code data-copy="the secret">{}</code>', secret)
+            said = "Copy the webhook's secret now, because it is shown only once: {}"
+            messages.warning(request, format_html(said, code))
         url = reverse("admin:connections_shopconnection_change", args=[id])
         shown = {"new_secret": secret}
         return answer_with_page(
@@ -165,20 +167,15 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
         id = parse_uuid(object_id)
         unknown = ShopConnection.objects.filter(id=id).exclude(platform__in=PLATFORMS).first() if id else None
         if unknown is not None:
             messages.warning(request, f"This release does not know the platform of {unknown}.")
             return HttpResponseRedirect(reverse("admin:connections_shopconnection_changelist"))
-        if "part" not in request.GET or id is None:
-            return super().change_view(request, object_id, form_url, extra_context)
-        shop = ShopConnection.objects.filter(id=id).first()
-        if shop is None:
-            raise Http404
-        if not self.has_view_permission(request, shop):
-            raise PermissionDenied
-        return TemplateResponse(request, _PAGE, read_page(request, shop))
+        return super().change_view(request, object_id, form_url, extra_context)
+
+    def read_part(self, request: HttpRequest, shop: ShopConnection) -> dict[str, Any]:
+        return read_page(request, shop)
 
     def render_change_form(
         self,

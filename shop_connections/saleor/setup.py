@@ -33,7 +33,8 @@ def values(connection: ShopConnection, address: str) -> Mapping[str, Any]:
 
 
 def _is_installed(shop: ShopConnection, calls: Calls) -> bool:
-    return bool(shop.api_key) and shop.installation.get("place") == place_of(shop) and not shop.check_problem
+    is_here = shop.installation.get("place") == place_of(shop)
+    return bool(shop.api_key) and is_here and not shop.reading_problem
 
 
 def _is_chosen(shop: ShopConnection, calls: Calls) -> bool:
