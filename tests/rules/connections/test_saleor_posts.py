@@ -227,6 +227,17 @@ class TestParcels:
         assert state_of(id)[0] == "completed"
         assert emails(id) == ["paid", *(["completed"] if notify else [])]
 
+    @pytest.mark.parametrize(("notify", "told"), [(True, "completed"), (False, "paid")])
+    def test_one_that_leaves_as_the_order_is_paid(self, shop, notify, told):
+        """The e-mail of the completion also stands for the payment, unless the shop wants none."""
+        id = shop.place(is_paid=False)
+        take(*shop.deliveries())
+        shop.pay(id)
+        shop.fulfill(id, notify=notify)
+        take(*shop.deliveries())
+        wait()
+        assert state_of(id)[0] == "completed" and emails(id) == ["confirmed", told]
+
     @pytest.mark.parametrize("turn", [1, -1])
     @pytest.mark.parametrize("notify", [True, False])
     def test_a_part_of_the_order(self, shop, id, turn, notify):
