@@ -289,7 +289,6 @@ def _read(
         seconds=seconds,
         place=place,
         offset=offset,
-        installation=shop.installation,
         **more,
     )
 
@@ -300,10 +299,10 @@ def _judge_stored(shop: ShopConnection, now: dt.datetime, offset: dt.timedelta) 
     for id in list(rows.order_by("id").values_list("id", flat=True)):
         row = rows.filter(id=id)
         body = row.values_list("body", flat=True).first()
-        # Meanwhile somebody may have sent it on, or erased its person.
-        if body is None or (head := _read_head(shop, body.encode())) is None:
+        if body is None:  # meanwhile somebody has sent it on, or erased its person
             continue
-        each = _find_missing(shop, head, body.encode(), now, offset)
+        head = _read_head(shop, body.encode())
+        each = _find_missing(shop, head, body.encode(), now, offset) if head is not None else None
         if each is None:
             row.delete()
         elif row.update(reason=each.reason, received_at=Now()):
@@ -374,7 +373,8 @@ def _read_head(shop: ShopConnection, body: bytes) -> ShopHead | None:
         head = platform_of(shop).read_head(body)
     except Rejected:
         return None  # no order of the shop's API is like this
-    return head if head and not shop.is_copy(head.address) else None
+    is_of_shop = head and not shop.is_copy(head.address) and shop.has_channel(head.channel)
+    return head if is_of_shop else None
 
 
 def _find_missing(

@@ -134,6 +134,10 @@ class ShopConnection(models.Model):
     def is_copy(self, address: str) -> bool:
         return bool(address) and _site(address) in {_site(copy) for copy in self.copies}
 
+    def has_channel(self, channel: str) -> bool:
+        """Return whether orders of a sales channel count. Without one, an order does."""
+        return not channel or self.installation.get("channel", "") in ("", channel)
+
     def is_catching_up(self, now: dt.datetime) -> bool:
         """Return whether posts since going live wait until the orders of before have been compared."""
         is_live = self.state == self.State.LIVE and self.live_at is not None and self.live_at <= now

@@ -312,6 +312,9 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
     if shop.is_copy(head.address):
         post.reason = f"left out: it is from the copy at {head.address}"
         return
+    if not shop.has_channel(head.channel):
+        post.reason = f"left out: it is of the channel {head.channel}"
+        return
     if not shop.has_address(head.address):
         raise Rejected(f"this post is from {head.address}, which the connection's page asks about")
     if head.must_be_read:

@@ -173,14 +173,27 @@ class TestPosts:
         take(shop.signed(body))
         assert state_of(id) == ("paid", 0, ("order.paid",))
 
-    def test_an_order_that_is_gone_or_of_another_channel_ends_its_post(self, shop):
-        ids = [shop.place(), shop.place(channel={"slug": "other"})]
-        bodies = [{**body, "order": None} for body in map(shop.made, ["OrderUpdated"] * 2, ids)]
-        del shop.orders[ids[0]]
-        ShopConnection.objects.update(installation={**installation(), "channel": "default-channel"})
-        bodies[1]["about"]["channel"] = {"slug": "default-channel"}  # it has moved since
-        take(*map(shop.signed, bodies))
-        assert set(ConnectionPost.objects.values_list("state", "reason")) == {("done", readings.GONE)}
+    def test_an_order_that_is_gone_ends_its_post(self, shop):
+        id = shop.place()
+        body = shop.made("OrderUpdated", id) | {"order": None}
+        del shop.orders[id]
+        take(shop.signed(body))
+        post = ConnectionPost.objects.get()
+        assert (post.state, post.reason) == ("done", readings.GONE)
+
+    def test_one_of_a_channel_that_was_chosen_away_while_it_waited_is_left_out(self, shop):
+        ids = [shop.place(), shop.place(), shop.place()]
+        shop.waiting.clear()
+        bodies = [shop.made("OrderUpdated", id) for id in ids]
+        bodies[1]["order"] = bodies[2]["order"] = None
+        bodies[2]["about"]["channel"] = {"slug": "poland"}  # it has moved since
+        for body in bodies:
+            assert send(*shop.signed(body)) == 202
+        ShopConnection.objects.update(installation={**installation(), "channel": "poland"})
+        work()
+        reasons = ConnectionPost.objects.values_list("state", "reason")
+        assert set(reasons) == {("done", "left out: it is of the channel default-channel")}
+        assert len(shop.requests) == 1 and not Order.objects.exists()
 
     def test_after_too_many_failures_a_person_is_asked_and_can_have_it_tried_again(self, shop):
         id = shop.place()
@@ -414,6 +427,18 @@ class TestComparison:
         created_at = timezone.now() - dt.timedelta(days=3)
         ShopConnection.objects.update(**values, created_at=created_at, last_post_at=timezone.now())
         return shop
+
+    def test_one_of_another_channel_is_not_missing_also_if_it_was_before(self, live):
+        live.now -= dt.timedelta(hours=2)
+        for slug in ("poland", "germany"):
+            live.place(channel={"slug": slug})
+        live.waiting.clear()
+        assert len(self.find()) == 2
+        ShopConnection.objects.update(installation={**installation(), "channel": "poland"})
+        assert len(self.find()) == 1 and ConnectionPost.objects.missing().count() == 1
+        live.place(channel={"slug": "germany"})
+        live.waiting.clear()
+        assert len(self.find()) == 1 and ConnectionPost.objects.missing().count() == 1
 
     def find(self) -> list[tuple[str, ...]]:
         return [each.events for each in compare_shop(ShopConnection.objects.get()).missing]
