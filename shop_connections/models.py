@@ -9,7 +9,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from notifications.changes.age import describe_old_news
 from notifications.states.transitions import EndedBy, Status, Withheld
@@ -192,6 +192,9 @@ class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
         later = ConnectionPost.objects.filter(
             order_id=OuterRef("order_id"), id__gt=OuterRef("id"), state=PostState.DONE, reason=""
         )
+        # One that came late has an older state of the order.
+        since = Coalesce(OuterRef("modified_at"), F("modified_at"))
+        later = later.filter(Q(modified_at=None) | Q(modified_at__gte=since))
         return self.unusable().exclude(Exists(later))
 
     def erase(self) -> int:

@@ -227,10 +227,14 @@ class TestASecret:
         with redis.Redis.from_url(valkey_url) as client:
             (key,) = client.keys("orderpost:connect:*")
             assert 86_000 < client.ttl(key) <= 86_400
+            client.expire(key, 1000)
+            post(body_of("A-1", "placed"), secret="another")
+            assert client.ttl(key) <= 1000  # a day from the first one
         post(body_of("A-1", "placed"))
         ShopConnection.objects.update(
             state="live", live_at=timezone.now(), last_post_at=timezone.now() + HOUR
         )
+        assert "4 posts" in page(operator, plain_shop)
         assert "Since then, posts with the right one came" in page(operator, plain_shop)
         act(operator, plain_shop, "secret", **self.offer(operator, plain_shop))
         assert "another signature" not in page(operator, plain_shop)

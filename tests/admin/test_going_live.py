@@ -273,3 +273,17 @@ class TestStatuses:
         facts = conditions.read_facts(now=timezone.now())
         (alarm,) = [each for each in conditions.decide(facts) if each.code == "PostsUnusable"]
         assert alarm.number == 1
+
+    def test_one_that_an_older_state_follows_stays_an_alarm(self, operator, plain_shop):
+        """It came late, and has nothing of what the unusable post said."""
+        ConnectionPost.objects.all().delete()
+        at = timezone.now() - HOUR
+        post(body_of("A-1", "placed", at=at))
+        post(body_of("A-1", "paid", at=at + HOUR / 2, fault="its total is odd"))
+        process_waiting(seconds=60)
+        post(body_of("A-1", "placed", at=at))
+        process_waiting(seconds=60)
+        assert not ConnectionPost.objects.waiting().exists()
+        assert "1 post cannot be used" in page(operator, plain_shop)
+        facts = conditions.read_facts(now=timezone.now())
+        assert "PostsUnusable" in [each.code for each in conditions.decide(facts)]
