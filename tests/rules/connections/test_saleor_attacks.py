@@ -16,6 +16,9 @@ from shop_connections import refresh
 from shop_connections.encryption import decrypt, encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.process import process_waiting
+from shop_connections.saleor import signature
+from shop_connections.saleor.client import SaleorApi
+from shop_connections.saleor.signature import clean_keys
 from tests.api.test_logs import written
 from tests.api.test_sentry import caught
 from tests.kit.api import assert_problem
@@ -117,6 +120,16 @@ class TestSignatures:
         ShopConnection.objects.update(refresh_at=timezone.now())
         refresh.refresh_some()
         assert row().installation["keys"] == [{name: jwk()[name] for name in ("kid", "n", "e")}]
+
+    def test_of_many_keys_few_are_made(self, monkeypatch):
+        made = []
+        monkeypatch.setattr(signature, "_make_key", lambda *key: made.append(key))
+        keys = clean_keys({**jwk(), "kid": str(number)} for number in range(1000))
+        assert len(keys) == len(made) == 20
+
+    def test_of_many_that_cannot_verify_few_are_looked_at(self):
+        offered = iter([{"kty": "oct"}] * 1000)
+        assert clean_keys(offered) == [] and len(list(offered)) == 800
 
     def test_keys_that_never_end(self, shop, talk: Talk, monkeypatch):
         monkeypatch.setattr(refresh, "SHOP_SECONDS", 0.5)
