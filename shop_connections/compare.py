@@ -65,6 +65,8 @@ MOST_HELD_BYTES = 64_000_000
 TELL_EVERY = 25
 #: A comparison with less time left begins with no other shop.
 LEAST_SECONDS = 5.0
+#: How long one is waited for that a person asked for. Its last answer may come late.
+MOST_ASKED = dt.timedelta(seconds=MOST_SHOP_SECONDS + 60)
 
 
 class Missing(NamedTuple):
@@ -213,6 +215,7 @@ def _compare_asked(shop: ShopConnection) -> None:
     asked = ShopConnection.objects.filter(id=shop.id)
     if not asked.filter(_IS_ASKED).update(comparison=progress):
         return  # another worker has begun
+    asked = asked.filter(comparison__began_at=now)  # meanwhile somebody may ask for another one
 
     def tell(read: int) -> None:
         asked.update(comparison={**progress, "read": read})

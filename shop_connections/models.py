@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from urllib.parse import urlsplit
 
 from django.contrib.postgres.indexes import GinIndex
@@ -122,6 +123,11 @@ class ShopConnection(models.Model):
     def has_host(self, url: str) -> bool:
         """Return whether a link leads to the host of one of the shop's addresses."""
         return urlsplit(url).hostname in {urlsplit(address).hostname for address in self.all_addresses}
+
+    @property
+    def secret_mark(self) -> str:
+        """What differs after a new secret, and does not tell the secret."""
+        return hashlib.sha256(self.secret.encode()).hexdigest()[:16]
 
     @property
     def all_addresses(self) -> list[str]:

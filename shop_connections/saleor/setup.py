@@ -7,7 +7,6 @@ from typing import Any
 
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.models import ShopConnection
-from shop_connections.saleor.install import place_of
 from shop_connections.setup import Calls, PlatformEmail, Setup, SetupStep
 
 EMAILS = (
@@ -33,7 +32,9 @@ def values(connection: ShopConnection, address: str) -> Mapping[str, Any]:
 
 
 def _is_installed(shop: ShopConnection, calls: Calls) -> bool:
-    return bool(shop.api_key) and shop.installation.get("place") == place_of(shop) and not shop.check_problem
+    return (
+        bool(shop.api_key) and shop.installation.get("place") == shop.secret_mark and not shop.check_problem
+    )
 
 
 def _is_chosen(shop: ShopConnection, calls: Calls) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.utils import timezone
 
 from notifications.models import MailProfile
 from runtime import conditions
+from shop_connections.changes import explain_status
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.process import process_waiting
@@ -248,6 +250,23 @@ class TestStatuses:
         assert [order.status for order in Order.objects.all()] == ["confirmed", "confirmed"]
         text = page(operator, plain_shop)
         assert re.search(r'<b>packed</b> means</label>.*?<option value="confirmed" selected>', text)
+
+    def test_each_post_of_one_is_counted_and_processed_however_many_and_large_they_are(self, operator):
+        shop = connect(last_post_at=timezone.now())
+        body = "x" * 60_000  # larger than a page reads
+        reasons = [*[explain_status("it's")] * 130, explain_status("packed"), "its total is odd"]
+        ConnectionPost.objects.bulk_create(
+            ConnectionPost(source="shop-w", state="unusable", body=body, reason=reason) for reason in reasons
+        )
+        connect("shop-v")
+        ConnectionPost.objects.create(source="shop-v", state="unusable", body="{}", reason=reasons[0])
+        text = html.unescape(page(operator, shop))
+        assert "<b>it's</b>: 130 orders wait" in text and "<b>packed</b>: 1 order waits" in text
+        assert "130 orders wait" in last_page(operator, shop)
+        said = act(operator, shop, "statuses", word=["it's"], means=["paid"])
+        assert "130 posts are processed now" in said
+        assert ConnectionPost.objects.waiting().count() == 130
+        assert "<b>it's</b>: " not in html.unescape(page(operator, shop))
 
     @pytest.mark.parametrize(
         ("word", "means", "words"),
