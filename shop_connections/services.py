@@ -38,6 +38,9 @@ JUST_NOW = dt.timedelta(minutes=2)
 #: How many further addresses a shop has, and how many copies; and how many statuses of plug-ins.
 MOST_ADDRESSES, MOST_STATUSES = 50, 100
 LONGEST_KEY = 200
+#: What is known only of the host that a shop had, and what of its `installation` a person chose.
+_OF_HOST = ("api_key", "api_secret", "refresh_at", "installation", "comparison", "unfinished")
+_CHOSEN = {"channel"}
 
 
 class ShopRefusal(Exception):
@@ -82,6 +85,29 @@ def clean_address(address: str) -> str:
     if parts.scheme not in schemes or not is_plain or not is_place:
         raise ShopRefusal("Enter the shop's address with https, such as https://shop.example.com.")
     return address.rstrip("/")
+
+
+def change_address(*, id: uuid.UUID, address: str) -> bool:
+    """Give a connection a `clean_address`. Return whether the key of the shop's API was forgotten.
+
+    It goes to no other host, and neither do the app and the keys of signatures that the former one had.
+    """
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        is_other_host, had_key = _origin(shop.address) != _origin(address), bool(shop.api_key)
+        shop.address, shop.updated_at = address, Now()
+        if is_other_host:
+            shop.api_key, shop.api_secret, shop.refresh_at = "", "", None
+            # What a person chose stays.
+            shop.installation = {name: shop.installation[name] for name in _CHOSEN & shop.installation.keys()}
+            shop.comparison, shop.unfinished = None, None
+        shop.save(update_fields=["address", "updated_at", *(_OF_HOST if is_other_host else ())])
+    return is_other_host and had_key
+
+
+def _origin(address: str) -> tuple[str, str]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.netloc.lower()
 
 
 def make_secret(shop: ShopConnection) -> str:

@@ -148,7 +148,8 @@ def _list_steps(shop: ShopConnection, context: dict[str, Any], *, has_question: 
         Step("live", "Go live", f"{_STEPS}live.html", is_live),
     ]
     opened = {next((step.id for step in steps if not step.is_done), "")}
-    opened |= {setup.connect[0].id} if context["new_secret"] else set()
+    if context["new_secret"]:
+        opened |= {step.id for step in setup.connect if "secret" in step.acts}
     opened |= {"statuses"} if has_question else set()
     return [
         step._replace(number=number, is_open=step.id in opened) for number, step in enumerate(steps, start=1)

@@ -25,10 +25,14 @@ EMAILS = (
 def values(connection: ShopConnection, address: str) -> Mapping[str, Any]:
     """Return the one address to install the app from. Its secret is the installation's."""
     try:
-        manifest = f"{address}/{decrypt(connection.secret)}/manifest"
+        manifest = _manifest(address, decrypt(connection.secret))
     except Unreadable:
         manifest = ""
     return {"manifest": manifest, "channel": connection.installation.get("channel", "")}
+
+
+def _manifest(address: str, secret: str) -> str:
+    return f"{address}/{secret}/manifest"
 
 
 def _is_installed(shop: ShopConnection, calls: Calls) -> bool:
@@ -43,12 +47,17 @@ def _is_chosen(shop: ShopConnection, calls: Calls) -> bool:
 
 SETUP = Setup(
     connect=(
-        SetupStep("channel", "Choose the channel", "saleor/channel.html", _is_chosen),
-        SetupStep("install", "Install the app in Saleor", "saleor/install.html", _is_installed),
+        SetupStep("channel", "Choose the channel", "saleor/channel.html", _is_chosen, acts=("channel",)),
+        SetupStep(
+            "install", "Install the app in Saleor", "saleor/install.html", _is_installed, acts=("secret",)
+        ),
     ),
     later=(),
     emails=EMAILS,
     emails_at="Configuration → Plugins → User emails, or in the app that sends e-mails",
+    reconnect="install the app with its new address",
+    authorize="install the app again",
+    show_secret=lambda address, secret: f"Install the app from this address: {_manifest(address, secret)}",
     find_lacks=lambda _: (),
     values=values,
 )

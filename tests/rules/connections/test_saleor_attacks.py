@@ -200,6 +200,20 @@ class TestInstallation:
         self.assert_refused(shop.register(Client(), auth_token=token), said)
         assert ShopConnection.objects.values().get() == before
 
+    @pytest.mark.parametrize("change", [{"address": "https://other.example"}, {"secret": "another"}])
+    def test_a_connection_that_changes_while_its_saleor_is_asked(self, shop, monkeypatch, change):
+        """The token and the keys are those of the former address."""
+        whole = SaleorApi.keys
+
+        def keys(api: SaleorApi) -> Any:
+            ShopConnection.objects.update(**change)
+            return whole(api)
+
+        monkeypatch.setattr(SaleorApi, "keys", keys)
+        before = row()
+        self.assert_refused(shop.register(Client(), auth_token=shop.token), "has changed meanwhile")
+        assert (row().api_secret, row().installation) == (before.api_secret, before.installation)
+
     @pytest.mark.parametrize("token", [None, 7, "", "with a blank", "é", "x" * 2000, "\n"])
     def test_what_is_no_token_asks_nobody(self, shop, token):
         self.assert_refused(shop.register(Client(), auth_token=token), "auth_token")
@@ -233,6 +247,7 @@ class TestInstallation:
     def test_a_changed_key_answers_503(self, shop, settings):
         settings.CONNECTION_KEY = ["x" * 40]
         assert_problem(Client().get(f"{BASE}/manifest"), 503, "connection-unreadable")
+        assert_problem(Client().get(f"/connect/{SOURCE}/other/manifest"), 404, "not-found")
 
     def test_the_manifest_names_addresses_with_the_secret_and_nobody_stores_it(self, shop):
         answer = Client().get(f"{BASE}/manifest")
