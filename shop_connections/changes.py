@@ -6,7 +6,7 @@ corrected without an e-mail. A post that changed nothing has no changes, and nei
 after a later one. It has the whole order, so a lost one is made up for by the next.
 
 What was told is known by rows alone: the order's times, the ids of its refunds, and the parcels. So a
-repeat changes nothing. docs/guides/webshops.md has the table of who gets an e-mail.
+repeat changes nothing. docs/guides/woocommerce.md has the table of who gets an e-mail.
 """
 
 from __future__ import annotations

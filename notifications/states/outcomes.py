@@ -22,7 +22,7 @@ TEXT_LIMIT, MESSAGE_ID_LIMIT = 1000, 255
 
 
 class Verdict(enum.StrEnum):
-    """The kinds of outcome. A table in docs/explain/guarantee.md shows to what state each leads."""
+    """The kinds of outcome. A table in docs/explain/outcomes.md shows to what state each leads."""
 
     ACCEPTED = "accepted"  # the provider has it, a fact that anyone may report
     PERMANENT = "permanent"  # the provider will never take this message
