@@ -36,6 +36,7 @@ _SELECT = """
                 SELECT FROM connection_posts AS later
                 WHERE later.order_id = post.order_id AND later.id > post.id
                     AND later.state = 'done' AND later.reason = ''
+                    AND (later.modified_at < post.modified_at) IS NOT TRUE
             )
             LIMIT {most}
         ) AS row

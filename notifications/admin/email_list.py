@@ -23,7 +23,7 @@ from notifications.filters import orders
 from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
 from runtime.binding import Binding
-from runtime.database.beginnings import LIMIT, beginning_with
+from runtime.database.beginnings import beginning_with
 from runtime.models import AuditRow
 from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter

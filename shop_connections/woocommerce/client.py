@@ -28,7 +28,7 @@ FIELDS = (
     *("total_tax", "prices_include_tax", "customer_id", "customer_note", "payment_method"),
     *("payment_method_title", "billing", "shipping", "line_items", "shipping_lines", "fee_lines"),
     *("coupon_lines", "tax_lines", "refunds", "meta_data", "date_created", "date_created_gmt"),
-    *("date_modified_gmt", "date_paid_gmt", "date_completed_gmt"),
+    *("date_modified_gmt", "date_paid_gmt", "date_completed_gmt", "needs_processing"),
 )
 _MOST_PAGES = 2000
 #: How often orders may leave the list while it is read.

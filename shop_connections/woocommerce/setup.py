@@ -65,7 +65,11 @@ def _has_key(shop: ShopConnection, calls: Calls) -> bool:
 SETUP = Setup(
     connect=(
         SetupStep(
-            "webhook", "Make a webhook in the shop, with this secret", "woocommerce/webhook.html", _has_come
+            "webhook",
+            "Make a webhook in the shop, with this secret",
+            "woocommerce/webhook.html",
+            _has_come,
+            acts=("secret",),
         ),
         SetupStep("reached", "The webhook reaches us", "woocommerce/reached.html", _was_reached),
     ),
@@ -75,9 +79,13 @@ SETUP = Setup(
             "Give a key of the shop's API, so that lost posts are found",
             "woocommerce/key.html",
             _has_key,
+            acts=("key",),
         ),
     ),
     emails=EMAILS,
     emails_at="WooCommerce → Settings → Emails",
+    reconnect="paste the secret into the shop's webhook",
+    authorize="enter the key of the shop's API",
+    show_secret=lambda _, secret: f"Copy the webhook's secret now, because it is shown only once: {secret}",
     find_lacks=find_lacks,
 )
