@@ -394,6 +394,7 @@ SESSION_COOKIE_AGE = 12 * 3600  # web.login.sessions ends sessions earlier
 ACCOUNT_ADAPTER = "web.login.oidc.AccountAdapter"
 ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_RATE_LIMITS = {"login_failed": None}  # django-axes counts wrong codes
+ACCOUNT_UNIQUE_EMAIL = False  # several people may confirm a shared mailbox (web.login.own_address)
 SOCIALACCOUNT_ADAPTER = "web.login.oidc.SocialAdapter"
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 3
 MFA_ADAPTER = "web.login.factors.EncryptedFactors"
