@@ -393,6 +393,7 @@ SESSION_COOKIE_AGE = 12 * 3600  # web.login.sessions ends sessions earlier
 # django-allauth, of which web.login uses the second factor and OpenID Connect. It sends no e-mail.
 ACCOUNT_ADAPTER = "web.login.oidc.AccountAdapter"
 ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_UNIQUE_EMAIL = False  # several people may confirm a shared mailbox (web.login.own_address)
 SOCIALACCOUNT_ADAPTER = "web.login.oidc.SocialAdapter"
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 3
 MFA_ADAPTER = "web.login.factors.EncryptedFactors"

@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Model, QuerySet
+from django.db.models import Case, Model, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -19,24 +19,27 @@ from events.bulk_actions import order_of
 from events.consuming.refusals import MOST
 from events.models import DomainEvent, InboundDeadLetter, RefusedEvent
 from events.models.events import DomainEventQuerySet
+from events.models.states import DEAD, PUBLISHED, STUCK, UNPUBLISHED
 from events.publishing.resend import resend_events
 from events.transports import BrokerAway
+from runtime.binding import Binding
 from runtime.database import periods
 from runtime.database.ids import parse_uuid
 from runtime.models import AuditRow
-from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
+from web.admin.base import AgeFilter, ChosenFilter, TriageAdmin, pill, show_time
 from web.admin.jobs import start_for_list
 from web.admin.menu import MenuItem
 from web.admin.period import PeriodFilter
 from web.admin.rights import require_unbound, shops_of
 from web.admin.search import SHOWN, Hit, Term, searches
+from web.admin.tabs import Counted, TabFilter
 
 MOST_AT_ONCE = 5000
 Verb = Callable[..., list[uuid.UUID]]
 
 
-class EventStateFilter(ChoiceFilter):
-    title, parameter_name, is_tabs = "state", "state", True
+class EventStateFilter(TabFilter):
+    title, parameter_name = "state", "state"
     #: The most urgent state first. Each one but the last has an index.
     states: dict[str, Callable[[DomainEventQuerySet], DomainEventQuerySet]] = {
         "dead-lettered": DomainEventQuerySet.dead,
@@ -51,6 +54,16 @@ class EventStateFilter(ChoiceFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         state = self.states.get(self.value() or "")
         return state(queryset) if state and isinstance(queryset, DomainEventQuerySet) else queryset
+
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+        """Return the states by the two indexes of events that are not published, and all events."""
+        if shops.is_unbound:
+            dead = Case(When(DEAD.rows, then=Value("dead-lettered")), default=Value("failing"))
+            yield Counted(["dead-lettered", "failing"], rows.filter(STUCK.rows).values_list(dead))
+            waiting = rows.filter(UNPUBLISHED.rows).values_list(Value("not published"))
+            yield Counted(["not published"], waiting)
+            published = Case(When(PUBLISHED.rows, then=Value("published")), default=Value(""))
+            yield Counted(["published"], rows.values_list(published))
 
 
 @admin.register(DomainEvent)

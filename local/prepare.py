@@ -18,11 +18,15 @@ from runtime.apps import refuse_pooler
 
 
 def make_local_login() -> None:
-    """Create the login admin/admin unless the database has a superuser."""
+    """Create the login admin/admin, with an address for test e-mails, unless there is a superuser."""
     from django.contrib.auth.models import User
 
+    from runtime.audit import command_actor
+    from web.login.own_address import confirm
+
     if not User.objects.filter(is_superuser=True).exists():
-        User.objects.create_superuser("admin", "admin@localhost", "admin")
+        user = User.objects.create_superuser("admin", "", "admin")
+        confirm(user, "admin@example.com", act="Confirmed for `make run`.", by=command_actor())
 
 
 def main() -> int:

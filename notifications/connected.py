@@ -25,7 +25,7 @@ class ConnectedShop(Protocol):
 
 
 class ConnectedShops(NamedTuple):
-    """How to find connected shops."""
+    """The ways to find connected shops."""
 
     #: Returns the shop with this name, or None. It may take one statement.
     find: Callable[[str], ConnectedShop | None]

@@ -84,6 +84,7 @@ class EventTimes(NamedTuple):
 class StoredReport(NamedTuple):
     """The columns of an e-mail that a provider's events are compared with."""
 
+    source: str
     status: str
     recipient_email: str
     traceparent: str
@@ -130,13 +131,15 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
     def _read_reported(self, condition: str, values: list[Any]) -> dict[uuid.UUID, StoredReport]:
         with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
             cursor.execute(
-                "SELECT id, status, recipient_email, traceparent, provider, provider_message_id, errors,"  # noqa: S608
-                f" delivered_at, bounced_at, complained_at FROM email_notifications WHERE {condition}",
+                "SELECT id, source, status, recipient_email, traceparent, provider, provider_message_id,"  # noqa: S608
+                " errors, delivered_at, bounced_at, complained_at FROM email_notifications"
+                f" WHERE {condition}",
                 values,
             )
             rows = cursor.fetchall()
         return {
             id: StoredReport(
+                source,
                 status,
                 recipient_email,
                 traceparent,
@@ -145,7 +148,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
                 json.loads(errors),
                 EventTimes(id, *times),
             )
-            for id, status, recipient_email, traceparent, provider, message_id, errors, *times in rows
+            for id, source, status, recipient_email, traceparent, provider, message_id, errors, *times in rows
         }
 
     def accepted_lately(self, *, provider: str, addresses: Collection[str]) -> set[str]:
@@ -425,7 +428,11 @@ class Suppression(models.Model):
     reason = models.CharField(max_length=20, choices=Reason)
     provider = models.CharField(max_length=50, default="", blank=True, editable=False)
     notification_id = models.UUIDField(null=True, editable=False)  # the e-mail that gave the reason
+    # Its source, which stays when the e-mail is archived. NULL if no e-mail gave the reason.
+    source = models.CharField(max_length=100, null=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    in_shops = staticmethod(by_source)
 
     class Meta:
         db_table = "suppressions"
@@ -440,15 +447,15 @@ class Suppression(models.Model):
                 name="suppressions_reason_known",
             ),
         ]
+        indexes = [
+            # a shop's suppressions, newest first
+            models.Index(
+                F("source"), F("id").desc(), name="suppressions_source", condition=Q(source__isnull=False)
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.address_hash[:12]}… ({self.reason})"
-
-    @staticmethod
-    def in_shops(sources: Collection[str]) -> Q:
-        """Return the condition of the suppressions that e-mails of these sources caused."""
-        emails = EmailNotification.objects.filter(source__in=sources)
-        return Q(notification_id__in=emails.values("id"))
 
 
 class ProviderTest(models.Model):

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 
 from notifications.connected import order_sources
 from notifications.content.rendering import is_locale
+from notifications.logo import BadLogo, LogoNotChecked, check_logo
 from notifications.models import OWN_ORDERS, MailProfile
 from notifications.providers.headers import formatted_address
 from notifications.providers.registry import declarations
@@ -94,6 +95,10 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
     seen_at = forms.CharField(required=False, widget=forms.HiddenInput)
     #: The shops for which the user may have a profile.
     shops: Binding = UNBOUND
+    #: Whether a new logo is fetched. A preview fetches none, because it comes while a user types.
+    is_logo_fetched = True
+    #: Why the logo could not be fetched, which a saved profile is told with.
+    logo_warning = ""
 
     class Meta:
         model = MailProfile
@@ -107,7 +112,8 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
             "default_locale": "The language of orders whose shop gives none, such as de or de-AT.",
             "time_zone": "Of the dates in e-mails, such as Europe/Berlin. Empty: UTC.",
             "colour": f"The head of the e-mails, with white text, so a dark one. Empty: {DEFAULT_COLOUR}.",
-            "logo_url": "An image for the head, in place of the name, by https. It is shown 32 pixels high.",
+            "logo_url": "A PNG, JPEG or GIF image for the head, in place of the name, by https and of at most"
+            " 1 MB. It is shown 32 pixels high.",
             "copy_to": "The shop's address that gets a copy of each e-mail. Empty for none.",
         }
         labels = {
@@ -145,7 +151,7 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         except Reserved as error:
             raise forms.ValidationError(str(error)) from error
         if source and source != self.instance.source and source not in order_sources():
-            sources = ", ".join(order_sources()) or "it has none"
+            sources = ", ".join(filter(self.shops.has, order_sources())) or "it has none of yours"
             raise forms.ValidationError(f"This is not one of ORDER_SOURCES ({sources}).")
         return source
 
@@ -210,6 +216,19 @@ class ProfileForm(forms.ModelForm[MailProfile], AccountFields):
         self.instance.account = account
         super().clean()  # has the name checked, which must be unique
         return self.cleaned_data
+
+    def _post_clean(self) -> None:
+        """Fetch a new logo after all other checks, so once for each save."""
+        super()._post_clean()  # type: ignore[misc]  # Django's, without a type
+        url = self.cleaned_data.get("logo_url")
+        if not url or not self.is_logo_fetched or self.errors or url == self.initial.get("logo_url"):
+            return
+        try:
+            check_logo(url)
+        except BadLogo as error:
+            self.add_error("logo_url", str(error))
+        except LogoNotChecked as warning:
+            self.logo_warning = str(warning)
 
 
 def contrast_with_white(colour: str) -> float:

@@ -39,12 +39,34 @@ CHUNK = 500
 def send_preview(
     *, email: RenderedEmail, order_id: uuid.UUID, event_type: str, source: str, recipient_email: str
 ) -> str:
-    """Send a rendered e-mail through the first provider at once, without saving it.
+    """Send a preview of an order's e-mail at once, as `send_unsaved`."""
+    return send_unsaved(
+        subject=f"[Preview] {email.subject}",
+        html=email.body_html,
+        text=email.body_text,
+        order_id=order_id,
+        event_type=event_type,
+        source=source,
+        recipient_email=recipient_email,
+    )
 
-    The profile of the order's `source` sends it. Return the provider's error, or "" if it accepted.
+
+def send_unsaved(
+    *,
+    subject: str,
+    html: str,
+    text: str,
+    order_id: uuid.UUID,
+    event_type: str,
+    source: str,
+    recipient_email: str,
+) -> str:
+    """Send an e-mail to a user through the first provider at once, without saving it.
+
+    The profile of `source` sends it. Return the provider's error, or "" if it accepted.
     """
     profile = find_profile(source)
-    preview = EmailNotification(
+    email = EmailNotification(
         profile=profile.source,
         from_email=profile.from_email,
         reply_to=profile.reply_to,
@@ -52,13 +74,13 @@ def send_preview(
         event_type=event_type,
         recipient_email=recipient_email,
         to_name="",
-        subject=f"[Preview] {email.subject}"[:255],
-        body=email.body_html,
-        body_text=email.body_text,
+        subject=subject[:255],
+        body=html,
+        body_text=text,
     )
     provider = PROVIDERS[settings.EMAIL_PROVIDERS[0]]
     try:
-        outcome = provider.send(preview, account=profile.account)
+        outcome = provider.send(email, account=profile.account)
     finally:
         provider.close()  # a web process keeps no connections to providers
     return "" if outcome.verdict is Verdict.ACCEPTED else outcome.error

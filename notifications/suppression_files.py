@@ -1,6 +1,6 @@
 """Read the lists of addresses to which a provider no longer sends, as its pages and its API export them.
 
-Only hard bounces and complaints count. Whoever left a newsletter still wants to hear of an order.
+Only hard bounces and complaints count. A person who left a newsletter still wants to hear of an order.
 """
 
 from __future__ import annotations

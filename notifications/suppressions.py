@@ -26,6 +26,7 @@ class SuppressionReason(NamedTuple):
     reason: Suppression.Reason
     provider: str = ""
     notification_id: uuid.UUID | None = None
+    source: str | None = None  # of that e-mail
 
 
 def suppress(causes: Iterable[SuppressionReason]) -> None:
@@ -36,6 +37,7 @@ def suppress(causes: Iterable[SuppressionReason]) -> None:
             reason=cause.reason,
             provider=cause.provider,
             notification_id=cause.notification_id,
+            source=cause.source,
         )
         for cause in causes
         if cause.recipient_email != ERASED_ADDRESS
@@ -48,7 +50,11 @@ def suppress_refused(changes: Iterable[EmailChange]) -> None:
     """Suppress the addresses of settled e-mails to which the provider no longer sends."""
     suppress(
         SuppressionReason(
-            change.recipient_email, Suppression.Reason.HARD_BOUNCE, change.outcome.provider, change.id
+            change.recipient_email,
+            Suppression.Reason.HARD_BOUNCE,
+            change.outcome.provider,
+            change.id,
+            change.source,
         )
         for change in changes
         if change.outcome and change.outcome.has_bounced_before
@@ -61,25 +67,25 @@ def suppressed_among(emails: Sequence[EmailNotification | Claimed]) -> Mapping[u
     A shop's users read the reason. If an e-mail of another shop caused the suppression, it says no more. It
     takes one statement, and another one if an e-mail caused a suppression of these addresses.
     """
-    hashes = {email.id: address_hash(email.recipient_email) for email in emails}
-    rows = Suppression.objects.filter(address_hash__in=set(hashes.values()))
-    by_hash = {row.address_hash: row for row in rows}
-    hits = {id: by_hash[hash] for id, hash in hashes.items() if hash in by_hash}
-    causes = {row.notification_id for row in hits.values() if row.notification_id}
-    read = (
-        EmailNotification.objects.filter(id__in=[*hits, *causes])
-        if causes
-        else EmailNotification.objects.none()
-    )
-    sources = dict(read.values_list("id", "source"))
+    hits = suppressions_of(emails)
+    caused = [id for id, row in hits.items() if row.notification_id]
+    sources = dict(EmailNotification.objects.filter(id__in=caused).values_list("id", "source"))
 
     def reason(id: uuid.UUID, row: Suppression) -> str:
-        is_elsewhere = row.notification_id and sources.get(row.notification_id) != sources.get(id)
+        is_elsewhere = row.notification_id and row.source != sources.get(id)
         return ELSEWHERE if is_elsewhere else row.get_reason_display()
 
     suppressed = {id: reason(id, row) for id, row in hits.items()}
     erased = {email.id: "its data was erased" for email in emails if email.recipient_email == ERASED_ADDRESS}
     return suppressed | erased
+
+
+def suppressions_of(emails: Iterable[EmailNotification | Claimed]) -> dict[uuid.UUID, Suppression]:
+    """Return the suppressions of the e-mails' addresses by the e-mails' ids, in one statement."""
+    hashes = {email.id: address_hash(email.recipient_email) for email in emails}
+    rows = Suppression.objects.filter(address_hash__in=set(hashes.values()))
+    by_hash = {row.address_hash: row for row in rows}
+    return {id: by_hash[hash] for id, hash in hashes.items() if hash in by_hash}
 
 
 def suppression_of(recipient_email: str) -> Suppression | None:

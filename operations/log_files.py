@@ -21,7 +21,7 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclasses.dataclass(slots=True)
 class Counts:
-    """How many lines were read, and how many of them could not be parsed."""
+    """The number of lines that were read, and of those that could not be parsed."""
 
     lines: int = 0
     unreadable: int = 0

@@ -96,9 +96,11 @@ class Site(admin.AdminSite):
     def get_urls(self) -> list[URLPattern | URLResolver]:
         page = self.admin_view(self.set_up_view)
         search = self.admin_view(self.search_view)
+        own_page = self.admin_view(self.own_page_view)
         return [
             path("set-up/", page, name="set_up"),
             path("search/", search, name="search"),
+            path("account/", own_page, name="own_page"),
             *(
                 path(page.route, self.admin_view(functools.partial(page.view, self)), name=page.menu.name)
                 for page in self._pages()
@@ -208,6 +210,11 @@ class Site(admin.AdminSite):
         from web.admin.search import search_page
 
         return search_page(request, self.each_context(request))
+
+    def own_page_view(self, request: HttpRequest) -> HttpResponse:
+        from operations.admin.own_page import own_page  # imported late, as `front`
+
+        return own_page(self, request)
 
     def set_up_view(self, request: HttpRequest) -> HttpResponse:
         """List the tables that are not in the menu."""

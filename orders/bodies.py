@@ -106,7 +106,7 @@ class CustomerText(Text):
     {"type": "string", "maxLength": LONGEST_LINE, "pattern": r"^(?!.*[0-9]([^0-9A-Za-z_]{0,2}[0-9]){11})"}
 )
 class PaymentMethod(CustomerText):
-    """How the customer paid, without the number of a card or an account."""
+    """The customer's way to pay, without the number of a card or an account."""
 
     default_error_messages = {
         "number": "Leave out the number of the card or account but its last four digits."

@@ -20,7 +20,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 
 
 class Email(enum.Enum):
-    """Whether an event sends an e-mail."""
+    """The condition on which an event sends an e-mail."""
 
     NONE = "it has no templates"
     OPTIONAL = "only if NOTIFY_ON names it"
@@ -34,6 +34,8 @@ class OrderEvent:
     name: str
     topic: str  # an incompatible payload needs a new version of the topic
     email: Email
+    #: The e-mail in words, for the people who change its texts.
+    title: str = ""
     #: The event sends no e-mail if the order got one about the same event within this time.
     email_interval: dt.timedelta | None = None
     #: The later events that make an unsent e-mail about this one old news.
@@ -47,12 +49,13 @@ class OrderEvent:
 EVENTS: dict[str, OrderEvent] = {
     event.name: event
     for event in (
-        OrderEvent("order.placed", "order.order.placed.v1", Email.OPTIONAL),
+        OrderEvent("order.placed", "order.order.placed.v1", Email.OPTIONAL, title="Order received"),
         # A customer whose card is refused tries again at once, and the e-mail says no more than the shop.
         OrderEvent(
             "order.payment_failed",
             "order.order.payment_failed.v1",
             Email.OPTIONAL,
+            title="Payment failed",
             email_interval=dt.timedelta(hours=1),
             overtaken_by=("order.paid", "order.cancelled"),
         ),
@@ -60,21 +63,27 @@ EVENTS: dict[str, OrderEvent] = {
             "order.paid",
             "order.order.paid.v1",
             Email.DEFAULT,
+            title="Payment received",
             overtaken_by=("order.cancelled", "order.refunded"),
         ),
         OrderEvent(
             "order.confirmed",
             "order.order.confirmed.v1",
             Email.OPTIONAL,
+            title="Order confirmed",
             overtaken_by=("order.completed", "order.cancelled", "order.refunded"),
         ),
-        OrderEvent("order.completed", "order.order.completed.v1", Email.DEFAULT),
-        OrderEvent("order.cancelled", "order.order.cancelled.v1", Email.DEFAULT),
-        OrderEvent("order.refunded", "order.order.refunded.v1", Email.DEFAULT),
-        OrderEvent("order.part_refunded", "order.order.part_refunded.v1", Email.DEFAULT),
-        OrderEvent("order.shipped", "order.shipment.created.v1", Email.DEFAULT),
+        OrderEvent("order.completed", "order.order.completed.v1", Email.DEFAULT, title="Order completed"),
+        OrderEvent("order.cancelled", "order.order.cancelled.v1", Email.DEFAULT, title="Order cancelled"),
+        OrderEvent("order.refunded", "order.order.refunded.v1", Email.DEFAULT, title="Refund"),
+        OrderEvent(
+            "order.part_refunded", "order.order.part_refunded.v1", Email.DEFAULT, title="Partial refund"
+        ),
+        OrderEvent("order.shipped", "order.shipment.created.v1", Email.DEFAULT, title="Parcel on its way"),
         OrderEvent("order.shipment_updated", "order.shipment.updated.v1", Email.NONE),
-        OrderEvent("order.delivered", "order.shipment.delivered.v1", Email.OPTIONAL),
+        OrderEvent(
+            "order.delivered", "order.shipment.delivered.v1", Email.OPTIONAL, title="Parcel delivered"
+        ),
         OrderEvent("order.shipment_returned", "order.shipment.returned.v1", Email.NONE),
     )
 }

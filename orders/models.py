@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import uuid
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib.postgres.indexes import HashIndex
-from django.db import models
+from django.db import connections, models
 from django.db.models import Exists, F, Q
 from django.db.models.functions import Now
 
 from runtime.addresses import domain_of
 from runtime.binding import Binding, by_source
+from runtime.database import replica
 from runtime.database.beginnings import LIMIT, any_case, beginning_with
 from runtime.database.ids import new_id
 from runtime.database.parts import (
@@ -27,7 +29,6 @@ from runtime.database.parts import (
     is_part,
     join,
     parts_index,
-    read_hits,
 )
 
 
@@ -91,56 +92,60 @@ class OrderQuerySet(models.QuerySet["Order"]):
         Of more than `LIMIT`, return the newest.
         """
         hits = join(*self._searches(text, shops))
-        if len(hits.ids) <= LIMIT and shops.is_unbound:
+        if len(hits.ids) <= LIMIT:
             return hits
-        rows = shops.only(self.filter(id__in=hits.ids)).order_by(*NEWEST_FIRST).values_list("id", flat=True)
-        ids = list(rows[: LIMIT + 1])
-        return Hits(ids[:LIMIT], is_cut=hits.is_cut or len(ids) > LIMIT)
+        rows = self.filter(id__in=hits.ids).order_by(*NEWEST_FIRST).values_list("id", flat=True)
+        return Hits.of(list(rows[: LIMIT + 1]), is_cut=hits.is_cut)
 
     def _searches(self, text: str, shops: Binding) -> Iterator[Hits]:
         """Yield what each way to search finds. A whole reference ends the search of parts."""
         name = text.lstrip("#")
-        begins = beginning_with(
-            [name, f"#{name}"],
-            table="orders",
-            column="reference",
-            newest_first=NEWEST_FIRST_SQL,
-            shops=shops,
-        )
-        begins = begins if name else []
+        begins: list[tuple[uuid.UUID, str]] = []
+        is_cut = False
+        for beginning in (name, f"#{name}") if name else ():
+            rows, is_more = beginning_with(
+                beginning, table="orders", column="reference", newest_first=NEWEST_FIRST_SQL, shops=shops
+            )
+            begins, is_cut = begins + rows, is_cut or is_more
         exact = [id for id, reference in begins if reference.lstrip("#").upper() == name.upper()]
-        yield Hits(exact) if exact else Hits([id for id, _ in begins], len(begins) >= LIMIT)
+        yield Hits(exact) if exact else Hits([id for id, _ in begins], is_cut)
         yield self._addressed(text, shops)
-        yield self._newest(text, part="" if exact else name)
+        yield self._newest(text, shops, part="" if exact else name)
         if is_part(text) and has_trigrams():
+            only, values = "true", []
+            if shops.sources is not None:
+                only = "(SELECT source FROM orders WHERE id = read.order_id) = ANY(%s)"
+                values = [sorted(shops.sources)]
             yield find_parts(
                 text,
                 table="shipments",
                 column="tracking_number",
                 newest_first="shipped_at DESC NULLS LAST, id DESC",
                 id="order_id",
+                only=only,
+                values=values,
             )
 
     def _addressed(self, text: str, shops: Binding) -> Hits:
         """Return the orders whose address has this text before its @, in any case."""
         if text.startswith("@"):
             return Hits([])
-        rows = beginning_with(
-            [f"{text.rstrip('@')}@"],
+        rows, is_cut = beginning_with(
+            f"{text.rstrip('@')}@",
             table="orders",
             column="email",
             newest_first=NEWEST_FIRST_SQL,
             shops=shops,
         )
-        return Hits([id for id, _ in rows], len(rows) >= LIMIT)
+        return Hits([id for id, _ in rows], is_cut)
 
-    def _newest(self, text: str, *, part: str) -> Hits:
+    def _newest(self, text: str, shops: Binding, *, part: str) -> Hits:
         """Search the newest `READ` orders by words of the name, by domain, and by a part of the reference.
 
         An index for any of these would make each order dearer than the rest of its row's indexes may.
         """
         conditions: list[str] = []
-        values: list[str] = []
+        values: list[Any] = []
         words = [] if text.startswith("@") else beginnings_of_words(text)
         if words:
             conditions.append(f"({' AND '.join(['name ~* %s'] * len(words))})")
@@ -153,13 +158,20 @@ class OrderQuerySet(models.QuerySet["Order"]):
             values.append(containing(part))
         if not conditions:
             return Hits([])
+        is_theirs = ""
+        if shops.sources is not None:
+            is_theirs = " AND source = ANY(%s)"
+            values.append(sorted(shops.sources))
         sql = f"""
-            SELECT id, count(*) OVER () FROM (
-                SELECT id, created_at, name, email, reference FROM orders
+            SELECT id FROM (
+                SELECT id, created_at, source, name, email, reference FROM orders
                 ORDER BY {NEWEST_FIRST_SQL} LIMIT {READ}
-            ) AS newest WHERE {" OR ".join(conditions)} ORDER BY {NEWEST_FIRST_SQL} LIMIT {LIMIT}
+            ) AS newest WHERE ({" OR ".join(conditions)}){is_theirs}
+            ORDER BY {NEWEST_FIRST_SQL} LIMIT {LIMIT + 1}
         """  # noqa: S608 - our names
-        return read_hits(sql, values)
+        with connections[replica.alias()].cursor() as cursor:
+            cursor.execute(sql, values)
+            return Hits.of([id for (id,) in cursor.fetchall()])
 
 
 class Order(models.Model):
@@ -358,7 +370,7 @@ class UnexpectedPayment(models.Model):
 
 
 class RefundWay(enum.StrEnum):
-    """How a refund was reported."""
+    """The way by which a refund was reported."""
 
     API = "api"
     EVENT = "event"

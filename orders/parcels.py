@@ -1,4 +1,4 @@
-"""What the parcels of an order come to: what is left, how much has left, what events and e-mails say of one.
+"""The sums of an order's parcels: what is left, how much has left, what events and e-mails say of one.
 
 orders.shipments changes parcels. These functions change no parcel.
 """

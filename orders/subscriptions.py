@@ -9,8 +9,10 @@ from django.conf import settings
 
 from events.consuming.envelope import Envelope
 from events.consuming.handlers import Handler
+from notifications.connected import order_sources
 from orders.inbound import commands, external, fulfilment, payments, stock
 from orders.inbound.reading import InboundTopic, order_id_of
+from orders.models import Order
 
 #: The consumer's name in the inbox.
 NAME = "orders"
@@ -41,11 +43,19 @@ def subscribed() -> dict[str, Handler]:
 
 
 def order_of(event: Envelope) -> uuid.UUID | None:
-    """Return the order in `data.orderId`, which is another system's own id in the events of its orders."""
-    value = event.data.get("orderId")
-    if event.type in external.TOPICS and isinstance(value, str) and value:
-        return external.our_id(source=event.producer, id=value)
-    return order_id_of(event)
+    """Return the order in `data.orderId`, which is another system's own id in the events of its orders.
+
+    An event of one shop that names the order of another is about neither: no shop may read it.
+    """
+    value, is_shops = event.data.get("orderId"), event.type in external.TOPICS
+    if is_shops and isinstance(value, str) and value:
+        id: uuid.UUID | None = external.our_id(source=event.producer, id=value)
+    else:
+        id = order_id_of(event)
+    if id is None or not (is_shops or event.producer in order_sources()):
+        return id
+    is_anothers = Order.objects.filter(id=id).exclude(source=event.producer).exists()
+    return None if is_anothers else id
 
 
 def over_http() -> dict[str, Handler]:

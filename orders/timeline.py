@@ -19,6 +19,7 @@ from orders.models import Order, OrderRefund, UnexpectedPayment
 from orders.parcels import Line, event_details, read_shipments
 from retention.owner_rows import owner_rows
 from retention.partitioned import PartitionedModel
+from runtime.binding import UNBOUND, Binding
 from runtime.models import AuditRow
 
 #: A line of the timeline names at most so many items of a parcel.
@@ -26,17 +27,22 @@ _SHOWN_LINES = 5
 CHANGES = {event.topic: event.name for event in EVENTS.values()}
 
 
-def read_timeline(*, order: Order, is_for_shop: bool = False) -> list[TimelineEntry]:
+def read_timeline(
+    *, order: Order, shops: Binding = UNBOUND, is_for_shop: bool = False
+) -> list[TimelineEntry]:
     """Return all entries of an order, oldest first, with planned entries last.
 
-    For a shop, leave out what operators typed, who they are, and to whom else they sent a copy.
+    The reader is bound to `shops`, and sees no e-mails or acts of others. For a shop, leave out what
+    operators typed, who they are, and to whom else they sent a copy.
 
     It runs at most nine statements, however long the timeline is.
     """
     emails = _rows(EmailNotification, order, without=("body", "body_text"))
+    # A table of before the column `source` has only the order's own.
+    emails = [email for email in emails if shops.has(email.get("source", order.source))]
     # A shop chooses the ids of its orders, and another aggregate may have the same id.
     events = [event for event in _rows(DomainEvent, order, without=()) if event["aggregate_type"] == "order"]
-    acts = list(AuditRow.objects.filter(order_id=order.id).order_by("id"))
+    acts = list(shops.only(AuditRow.objects.filter(order_id=order.id)).order_by("id"))
     entries = [
         *_of_order(order, events),
         *_of_warnings(order),

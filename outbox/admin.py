@@ -27,6 +27,7 @@ from notifications.provider_tests import (
     find_result,
     send_test,
 )
+from notifications.test_emails import TooManyTestEmails, count_test_email
 from outbox.attention import PERMISSION, may_view  # declares tiles, too
 from outbox.drain import gate
 from outbox.gate.gate import ProviderState
@@ -109,8 +110,9 @@ def _send_test(site: AdminSite, request: HttpRequest) -> HttpResponse:
     """Send an e-mail in this request, and show its test."""
     values = {name: request.POST.get(name, "") for name in ("provider", "to", "event")}
     try:
-        test = send_test(**values)
-    except ValueError as error:
+        with count_test_email(request.user):
+            test = send_test(**values)
+    except (ValueError, TooManyTestEmails) as error:
         messages.error(request, f"Nothing was sent. {error}")
         return HttpResponseRedirect(request.path)
     with transaction.atomic():

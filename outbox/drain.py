@@ -63,7 +63,7 @@ NOT_TRIED = Outcome(Verdict.RETURNED)
 
 @dataclasses.dataclass(slots=True)
 class DrainResult:
-    """What a run did, and when to run again."""
+    """The result of a run, and the time of the next one."""
 
     claimed: int = 0
     settled: int = 0

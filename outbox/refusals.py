@@ -52,7 +52,7 @@ class RefusalRun:
 
 
 class Refusals:
-    """What the providers refused permanently since their last acceptance, as this process has seen it."""
+    """The providers' permanent refusals since their last acceptance, as this process has seen it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

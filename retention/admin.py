@@ -32,7 +32,7 @@ class PartitionAdmin(TriageAdmin[DetachedPartition]):
             **self.admin_site.each_context(request),
             "title": "Partitions",
             "opts": self.opts,
-            "lines": list_partitions(using="default"),
+            "lines": list_partitions(using="default")[::-1],
             "media": self.media,
         }
         return TemplateResponse(request, "admin/retention/detachedpartition/change_list.html", context)

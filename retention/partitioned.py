@@ -24,7 +24,7 @@ class ChosenText(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """How a table is partitioned, which rows keep a partition attached, and which values are personal.
+    """The rules of a partitioned table: its partitions, the rows that keep one attached, personal values.
 
     Conditions and values are SQL over the table's columns.
     """

@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, and from where. A command has no address. Logs have the `network` of the address."""
+    """A person, token or command that acts. A command has no address. Logs have the address's `network`."""
 
     name: str
     address: str = ""

@@ -41,7 +41,8 @@ class Binding:
     def is_unbound(self) -> bool:
         return self.sources is None
 
-    def has(self, source: str) -> bool:
+    def has(self, source: str | None) -> bool:
+        """Return whether a row of this source may be seen. None is the source of a row of no one shop."""
         return self.sources is None or source in self.sources
 
     def covers(self, other: Binding) -> bool:

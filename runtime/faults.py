@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class ServerTrouble(NamedTuple):
-    """What is wrong with a server, and what a person can do."""
+    """A fault of a server, and the advice for a person."""
 
     what: str
     do: str

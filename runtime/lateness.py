@@ -19,7 +19,7 @@ LEAST_SECONDS = 2.0
 
 
 class Lateness:
-    """How late the thread woke in the last `WITHIN_SECONDS`."""
+    """The lateness of the thread in the last `WITHIN_SECONDS`."""
 
     def __init__(self) -> None:
         self._reset()

@@ -63,7 +63,7 @@ def _ask(id: uuid.UUID, values: dict[str, str] | None, *, count: int) -> dict[st
             for name, value in values.items():
                 pipe.hset(key, name, value)
             pipe.hincrby(key, "refused", count)
-            pipe.expire(key, KEPT)
+            pipe.expire(key, KEPT, nx=True)  # a day from the first one
         else:
             pipe.hgetall(key)
         answer = pipe.execute()[0]

@@ -6,11 +6,12 @@ corrected without an e-mail. A post that changed nothing has no changes, and nei
 after a later one. It has the whole order, so a lost one is made up for by the next.
 
 What was told is known by rows alone: the order's times, the ids of its refunds, and the parcels. So a
-repeat changes nothing. docs/guides/webshops.md has the table of who gets an e-mail.
+repeat changes nothing. docs/guides/woocommerce.md has the table of who gets an e-mail.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import datetime as dt
 import json
@@ -77,7 +78,7 @@ class Change(NamedTuple):
 
     @property
     def tells_of_parcel(self) -> bool:
-        """Whether its e-mail says that a parcel left."""
+        """Return whether its e-mail says that a parcel left."""
         return self.is_new_parcel and self.notify
 
 
@@ -141,6 +142,29 @@ def due_at(
         if parcel.notify is None and reference_of(parcel, source=source, order_id=there.id) not in stored
     ]
     return max(times, default=None)
+
+
+#: How the reason begins of a post whose order has a status of which only the connection knows the meaning.
+BEFORE_STATUS, _AFTER_STATUS = (
+    "its status ",
+    " is not one of the platform's: say in the connection what it means",
+)
+
+
+def explain_status(word: str) -> str:
+    """Return the reason of a post that cannot be used until somebody says what its order's status means."""
+    return f"{BEFORE_STATUS}{word!r}{_AFTER_STATUS}"
+
+
+def unknown_status(reason: str) -> str:
+    """Return the status of an `explain_status`, or "" for another reason.
+
+    >>> unknown_status(explain_status("it's packed")), unknown_status("its total is odd")
+    ("it's packed", '')
+    """
+    if not (reason.startswith(BEFORE_STATUS) and reason.endswith(_AFTER_STATUS)):
+        return ""
+    return str(ast.literal_eval(reason.removeprefix(BEFORE_STATUS).removesuffix(_AFTER_STATUS)))
 
 
 #: The reason of a post that is done without an effect.
@@ -213,10 +237,7 @@ def _find_goal(order: WholeOrder, here: Here | None, statuses: Mapping[str, str]
     chosen = statuses.get(order.shop_status)
     base = order.status if chosen is None else chosen
     if base is None:
-        raise Rejected(
-            f"its status {order.shop_status!r} is not one of the platform's: say in the connection what it"
-            " means"
-        )
+        raise Rejected(explain_status(order.shop_status))
     if here is None and chosen is None and order.is_at_checkout:
         base = ""
     if base == "":
@@ -331,7 +352,8 @@ class _Story:
         paid_at, completed_at = self.order.paid_at, self.order.completed_at
         if paid_at is None or completed_at is None or completed_at - paid_at > _AT_ONCE:
             return False
-        return self._owes_completion(goal) and self._is_sent("order.completed", completed_at, is_dated=True)
+        has_email = self._is_sent("order.completed", completed_at, is_dated=True) and not self._is_silenced()
+        return self._owes_completion(goal) and has_email
 
     def _tell_payment(self, goal: _Goal) -> None:
         """Tell of the payment. Its e-mail, if it has one, also shows the refunds of the same save."""
@@ -367,7 +389,13 @@ class _Story:
 
     def _is_silenced(self) -> bool:
         """Return whether the shop wants the customer not to hear of the parcels with which it completes."""
-        wishes = [change.parcel.notify for change in self.changes if change.parcel and change.is_new_parcel]
+        shipments = self._match_parcels()
+        wishes = [
+            parcel.notify
+            for parcel in self.order.parcels
+            if not (parcel.is_delivered or parcel.is_returned)
+            and ((shipment := shipments.get(parcel.id)) is None or shipment.shipped_at is None)
+        ]
         return bool(wishes) and all(wish is False for wish in wishes)
 
     def _take_parcels(self, places: Sequence[int]) -> list[dict[str, str]]:

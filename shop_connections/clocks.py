@@ -1,4 +1,4 @@
-"""How far a shop's clock is from ours, by when its posts came and when it saved their orders.
+"""The distance of a shop's clock from ours, by when its posts came and when it saved their orders.
 
 A post can come late, and never early. So of the last posts' differences the smallest are near the truth; the
 third smallest, because one wrong date must move no shop.

@@ -65,6 +65,8 @@ MOST_HELD_BYTES = 64_000_000
 TELL_EVERY = 25
 #: A comparison with less time left begins with no other shop.
 LEAST_SECONDS = 5.0
+#: How long one is waited for that a person asked for. Its last answer may come late.
+MOST_ASKED = dt.timedelta(seconds=MOST_SHOP_SECONDS + 60)
 
 
 class Missing(NamedTuple):
@@ -146,7 +148,8 @@ def compare_shop(
 
 def _describe_too_large(number: int) -> str:
     most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    return f"{number} of its orders have more than {most:,} bytes, and were left out." if number else ""
+    words = f"{number} of its orders have more than {most:,} bytes, {ShopConnection.LEFT_OUT}"
+    return words if number else ""
 
 
 def try_key(shop: ShopConnection) -> str:
@@ -213,6 +216,7 @@ def _compare_asked(shop: ShopConnection) -> None:
     asked = ShopConnection.objects.filter(id=shop.id)
     if not asked.filter(_IS_ASKED).update(comparison=progress):
         return  # another worker has begun
+    asked = asked.filter(comparison__began_at=now)  # meanwhile somebody may ask for another one
 
     def tell(read: int) -> None:
         asked.update(comparison={**progress, "read": read})
@@ -289,7 +293,6 @@ def _read(
         seconds=seconds,
         place=place,
         offset=offset,
-        installation=shop.installation,
         **more,
     )
 
@@ -300,10 +303,10 @@ def _judge_stored(shop: ShopConnection, now: dt.datetime, offset: dt.timedelta) 
     for id in list(rows.order_by("id").values_list("id", flat=True)):
         row = rows.filter(id=id)
         body = row.values_list("body", flat=True).first()
-        # Meanwhile somebody may have sent it on, or erased its person.
-        if body is None or (head := _read_head(shop, body.encode())) is None:
+        if body is None:  # meanwhile somebody has sent it on, or erased its person
             continue
-        each = _find_missing(shop, head, body.encode(), now, offset)
+        head = _read_head(shop, body.encode())
+        each = _find_missing(shop, head, body.encode(), now, offset) if head is not None else None
         if each is None:
             row.delete()
         elif row.update(reason=each.reason, received_at=Now()):
@@ -374,7 +377,8 @@ def _read_head(shop: ShopConnection, body: bytes) -> ShopHead | None:
         head = platform_of(shop).read_head(body)
     except Rejected:
         return None  # no order of the shop's API is like this
-    return head if head and not shop.is_copy(head.address) else None
+    is_of_shop = head and not shop.is_copy(head.address) and shop.has_channel(head.channel)
+    return head if is_of_shop else None
 
 
 def _find_missing(

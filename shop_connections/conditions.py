@@ -36,6 +36,7 @@ _SELECT = """
                 SELECT FROM connection_posts AS later
                 WHERE later.order_id = post.order_id AND later.id > post.id
                     AND later.state = 'done' AND later.reason = ''
+                    AND (later.modified_at < post.modified_at) IS NOT TRUE
             )
             LIMIT {most}
         ) AS row
@@ -82,20 +83,20 @@ class ShopPosts(NamedTuple):
 
     @property
     def is_unmailed(self) -> bool:
-        """Whether nobody sends this e-mail still."""
+        """Return whether nobody sends this e-mail."""
         event = self.unmailed.get("event")
         return event is not None and event not in settings.NOTIFY_ON and event not in self.left_on
 
     @property
     def is_refused(self) -> bool:
-        """Whether a post with a wrong signature came within a day, and no signed one since."""
+        """Return whether a post with a wrong signature came within a day, and no signed one since."""
         if self.refused_at is None or self.read_at - self.refused_at > dt.timedelta(days=1):
             return False
         return self.last_post_at is None or self.last_post_at < self.refused_at - SIGNED_WITHIN
 
     @property
     def longest_silence(self) -> dt.timedelta:
-        """How long a silence is usual: a day, or more for a shop that posts seldom."""
+        """The length of a usual silence: a day, or more for a shop that posts seldom."""
         return dt.timedelta(days=RHYTHM_DAYS / max(1, self.days))
 
     def since(self, at: dt.datetime | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import secrets
 from collections.abc import Sequence
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
@@ -17,6 +18,14 @@ class KeyMissing(Exception):
 
 class Unreadable(Exception):
     """No key of CONNECTION_KEY decrypts a secret."""
+
+
+#: The bytes of a secret that is made here, and its characters.
+_SECRET_BYTES, SECRET_LENGTH = 32, 43
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def encrypt(secret: str) -> str:

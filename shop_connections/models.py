@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from urllib.parse import urlsplit
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from notifications.changes.age import describe_old_news
 from notifications.states.transitions import EndedBy, Status, Withheld
@@ -91,6 +92,9 @@ class ShopConnection(models.Model):
     #: `last_post_at` and `refused_at` are written this often.
     EVERY = dt.timedelta(seconds=5)
 
+    #: The end of the `check_problem` of a comparison that worked.
+    LEFT_OUT = "and were left out."
+
     in_shops = staticmethod(by_source)
 
     objects = ShopConnectionQuerySet.as_manager()
@@ -110,6 +114,11 @@ class ShopConnection(models.Model):
     def __str__(self) -> str:
         return self.source
 
+    @property
+    def reading_problem(self) -> str:
+        """Why the shop's orders cannot be read, or "": too large ones, which were left out, are no reason."""
+        return "" if self.check_problem.endswith(self.LEFT_OUT) else self.check_problem
+
     def is_readable(self) -> bool:
         """Return whether CONNECTION_KEY decrypts the secrets."""
         try:
@@ -124,6 +133,11 @@ class ShopConnection(models.Model):
         return urlsplit(url).hostname in {urlsplit(address).hostname for address in self.all_addresses}
 
     @property
+    def secret_mark(self) -> str:
+        """What differs after a new secret, and does not tell the secret."""
+        return hashlib.sha256(self.secret.encode()).hexdigest()[:16]
+
+    @property
     def all_addresses(self) -> list[str]:
         return [self.address, *self.addresses]
 
@@ -133,6 +147,10 @@ class ShopConnection(models.Model):
 
     def is_copy(self, address: str) -> bool:
         return bool(address) and _site(address) in {_site(copy) for copy in self.copies}
+
+    def has_channel(self, channel: str) -> bool:
+        """Return whether orders of a sales channel count. Without one, an order does."""
+        return not channel or self.installation.get("channel", "") in ("", channel)
 
     def is_catching_up(self, now: dt.datetime) -> bool:
         """Return whether posts since going live wait until the orders of before have been compared."""
@@ -188,6 +206,9 @@ class ConnectionPostQuerySet(models.QuerySet["ConnectionPost"]):
         later = ConnectionPost.objects.filter(
             order_id=OuterRef("order_id"), id__gt=OuterRef("id"), state=PostState.DONE, reason=""
         )
+        # One that came late has an older state of the order.
+        since = Coalesce(OuterRef("modified_at"), F("modified_at"))
+        later = later.filter(Q(modified_at=None) | Q(modified_at__gte=since))
         return self.unusable().exclude(Exists(later))
 
     def erase(self) -> int:

@@ -44,8 +44,8 @@ class Platform(NamedTuple):
     read: Callable[..., ShopOrder | None]
     #: A status as the platform writes it, of a person's words; "" if it can be none.
     read_status: Callable[[str], str]
-    #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=, place=, offset=,
-    #: installation=): orders for `read`. `offset` is what to add to the shop's times to have ours.
+    #: read_orders(address=, key=, secret=, since=, until=, is_private_allowed=, seconds=, place=, offset=):
+    #: orders for `read`. `offset` is what to add to the shop's times to have ours.
     read_orders: Callable[..., Iterable[ReadOrder]]
     #: What the page of a connection says of the platform.
     setup: Setup
@@ -68,7 +68,7 @@ PLATFORMS: dict[str, Platform] = {
         read_head=read.read_head,
         read=read.read_order,
         read_status=read.read_status,
-        read_orders=lambda offset, installation, **rest: client.read_orders(**rest),
+        read_orders=lambda offset, **rest: client.read_orders(**rest),
         setup=SETUP,
     ),
     ShopConnection.Platform.SALEOR: Platform(

@@ -43,7 +43,7 @@ from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.shop_emails import find_unmailed
-from shop_connections.shop_order import ShopHead, is_before
+from shop_connections.shop_order import CLOCKS_APART, ShopHead, is_before
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,14 @@ _RESULTS: dict[PostState, Step] = {
 
 
 class MustBeRead(Exception):
-    """A post does not tell its order as it is, which a worker must read from the shop's API."""
+    """A post does not tell its order as it is, which a worker must read from the shop's API.
+
+    `at` is when, if what is stored has a time that is still to come here. Read before, it would be late, too.
+    """
+
+    def __init__(self, at: dt.datetime | None = None) -> None:
+        super().__init__()
+        self.at = at
 
 
 def process_waiting(*, seconds: float) -> Literal["none", "busy", "more"]:
@@ -142,8 +149,8 @@ def process_next(source: str) -> Step:
             if post.due_at is None or post.due_at <= timezone.now():
                 post.state, post.done_at = PostState.DONE, Now()
             _end_older(turn.older)
-        except MustBeRead:
-            post.failed_readings, post.due_at = 0, None
+        except MustBeRead as order:
+            post.failed_readings, post.due_at = 0, order.at
             after_commit(wake)
         except Exception as error:
             if isinstance(error, OperationalError | InterfaceError) or is_refusing(error):
@@ -305,6 +312,9 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
     if shop.is_copy(head.address):
         post.reason = f"left out: it is from the copy at {head.address}"
         return
+    if not shop.has_channel(head.channel):
+        post.reason = f"left out: it is of the channel {head.channel}"
+        return
     if not shop.has_address(head.address):
         raise Rejected(f"this post is from {head.address}, which the connection's page asks about")
     if head.must_be_read:
@@ -320,7 +330,7 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
         here = read_here(order) if order is not None else None
         is_old = platform.read_again is not None and here is not None and is_late(there, here)
         if is_old and _may_be_news(post, cast("Here", here), offset):
-            raise MustBeRead
+            raise MustBeRead(_time_here(cast("Here", here), offset))
         post.due_at = due_at(here, there, source=shop.source, received_at=post.received_at)
         if post.due_at is not None and post.due_at > timezone.now():
             return
@@ -354,8 +364,21 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
 
 
 def _may_be_news(post: ConnectionPost, here: Here, offset: dt.timedelta) -> bool:
-    """Return whether a late post may tell more than is stored: it came after that was read in the shop."""
-    return here.order.reported_at is None or post.received_at - offset > here.order.reported_at
+    """Return whether a late post may tell more than is stored: it came after that was read in the shop.
+
+    The time of what is stored is by the shop's clock, which may be ahead, unless a worker read the order.
+    """
+    stored_at = _time_here(here, offset)
+    if stored_at is None or post.received_at > stored_at:
+        return True
+    same = ConnectionPost.objects.filter(source=post.source, order_id=post.order_id, state=PostState.DONE)
+    readings = same.filter(modified_at=None, received_at__gte=stored_at)
+    return post.received_at > stored_at - CLOCKS_APART and not readings.exists()
+
+
+def _time_here(here: Here, offset: dt.timedelta) -> dt.datetime | None:
+    """Return by our clock of when the state of an order is. It may lie ahead by `CLOCKS_APART`."""
+    return here.order.reported_at and here.order.reported_at + offset
 
 
 def _note_parent(shop: ShopConnection, reference: str) -> None:

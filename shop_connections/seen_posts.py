@@ -1,18 +1,17 @@
-"""What the posts of a shop had: statuses without a meaning, currencies without e-mails, what ours lack."""
+"""The surprises in a shop's posts: statuses without a meaning, currencies without e-mails, what ours lack."""
 
 from __future__ import annotations
 
-import uuid
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from django.db.models import Case, F, TextField, Value, When
-from django.db.models.functions import Length
-from django.db.models.lookups import LessThan
+from django.db.models import Case, Count, F, Max, TextField, Value, When
+from django.db.models.functions import Coalesce, Length
+from django.db.models.lookups import LessThan, StartsWith
 
 from events.consuming.envelope import Rejected
 from orders.models import Order
+from shop_connections.changes import BEFORE_STATUS, unknown_status
 from shop_connections.currency import UnknownCurrency
 from shop_connections.models import ConnectionPost, ConnectionPostQuerySet, ShopConnection
 from shop_connections.platforms import platform_of
@@ -21,6 +20,8 @@ from shop_connections.shop_order import ShopOrder
 
 #: How many posts are read, and the characters of the largest body: a page must not read megabytes.
 MOST_READ, MOST_CHARACTERS = 100, 50_000
+#: Of how many reasons a page tells.
+MOST_REASONS = 100
 
 
 #: The body of a post, unless it is large.
@@ -36,14 +37,9 @@ class UnusableStatus(NamedTuple):
     orders: int
 
 
-class ReadPost(NamedTuple):
-    """A post that cannot be used. `word` is the shop's word for the order's status, or "" if it is ours."""
-
-    id: uuid.UUID
-    order_id: uuid.UUID | None
-    reason: str
-    word: str
-    currency: str  # one that has no e-mails, or ""
+class UnusablePosts(NamedTuple):
+    statuses: Sequence[UnusableStatus]  # those for which posts cannot be used
+    reasons: Sequence[str]  # each once, and first that of the newest post
 
 
 class SeenPosts(NamedTuple):
@@ -52,27 +48,19 @@ class SeenPosts(NamedTuple):
     currencies: Sequence[str]  # that get no e-mail
 
 
-def read_unusable(shop: ShopConnection, posts: ConnectionPostQuerySet) -> list[ReadPost]:
-    """Return the newest of a shop's unusable posts."""
-    rows = posts.order_by("-id").values_list("id", "order_id", "reason", _TEXT)
-    return [
-        ReadPost(id, order_id, reason, *_why(shop, text)) for id, order_id, reason, text in rows[:MOST_READ]
-    ]
-
-
-def statuses_of_unusable(shop: ShopConnection) -> list[tuple[uuid.UUID, str]]:
-    """Return the ids of a shop's unusable posts with the status of each order, if it is a plug-in's."""
-    posts = ConnectionPost.objects.unusable().filter(source=shop.source)
-    return [(post.id, post.word) for post in read_unusable(shop, posts) if post.word]
-
-
-def count_statuses(shop: ShopConnection, posts: Sequence[ReadPost]) -> list[UnusableStatus]:
-    """Return the statuses for which posts cannot be used, with the number of their orders."""
-    orders: defaultdict[str, set[object]] = defaultdict(set)
-    for post in posts:
-        if post.word and post.word not in shop.statuses:
-            orders[post.word].add(post.order_id or post.id)
-    return [UnusableStatus(word, len(ids)) for word, ids in sorted(orders.items())]
+def sum_up_unusable(shop: ShopConnection, posts: ConnectionPostQuerySet) -> UnusablePosts:
+    """Return why posts cannot be used, by one statement that reads no body."""
+    each = posts.values("reason").annotate(
+        orders=Count(Coalesce("order_id", "id"), distinct=True),
+        newest=Max("received_at"),
+        is_of_status=StartsWith(F("reason"), Value(BEFORE_STATUS)),
+    )
+    rows = each.order_by("-is_of_status", "-newest")[:MOST_REASONS]
+    words = [UnusableStatus(unknown_status(row["reason"]), row["orders"]) for row in rows]
+    return UnusablePosts(
+        statuses=sorted(each for each in words if each.word and each.word not in shop.statuses),
+        reasons=[row["reason"] for row in sorted(rows, key=lambda row: row["newest"], reverse=True)],
+    )
 
 
 def read_seen(shop: ShopConnection) -> SeenPosts:
@@ -96,12 +84,6 @@ def read_seen(shop: ShopConnection) -> SeenPosts:
 def _is_paid_on_delivery(shop: ShopConnection, order: ShopOrder) -> bool:
     status = shop.statuses.get(order.shop_status, order.status)
     return status in (Order.Status.PAID, Order.Status.CONFIRMED) and order.paid_at is None
-
-
-def _why(shop: ShopConnection, text: str) -> tuple[str, str]:
-    order, currency = _read(shop, text)
-    is_unknown = order is not None and order.status is None
-    return (order.shop_status if order is not None and is_unknown else ""), currency
 
 
 def _read(shop: ShopConnection, text: str) -> tuple[ShopOrder | None, str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import re
-import secrets
 import uuid
 from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit
@@ -21,9 +19,10 @@ from notifications.models import MailProfile
 from orders.models import Order
 from runtime.database.transactions import after_commit
 from runtime.names import Reserved, refuse_reserved
-from shop_connections import process, seen_posts, shop_emails
+from shop_connections import process, shop_emails
 from shop_connections.calls import forget_calls
-from shop_connections.encryption import Unreadable, decrypt, encrypt
+from shop_connections.changes import explain_status
+from shop_connections.encryption import Unreadable, decrypt, encrypt, new_secret
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
 
@@ -39,6 +38,9 @@ JUST_NOW = dt.timedelta(minutes=2)
 #: How many further addresses a shop has, and how many copies; and how many statuses of plug-ins.
 MOST_ADDRESSES, MOST_STATUSES = 50, 100
 LONGEST_KEY = 200
+#: What is known only of the host that a shop had, and what of its `installation` a person chose.
+_OF_HOST = ("api_key", "api_secret", "refresh_at", "installation", "comparison", "unfinished")
+_CHOSEN = {"channel"}
 
 
 class ShopRefusal(Exception):
@@ -85,6 +87,29 @@ def clean_address(address: str) -> str:
     return address.rstrip("/")
 
 
+def change_address(*, id: uuid.UUID, address: str) -> bool:
+    """Give a connection a `clean_address`. Return whether the key of the shop's API was forgotten.
+
+    It goes to no other host, and neither do the app and the keys of signatures that the former one had.
+    """
+    with transaction.atomic():
+        shop = ShopConnection.objects.select_for_update().get(id=id)
+        is_other_host, had_key = _origin(shop.address) != _origin(address), bool(shop.api_key)
+        shop.address, shop.updated_at = address, Now()
+        if is_other_host:
+            shop.api_key, shop.api_secret, shop.refresh_at = "", "", None
+            # What a person chose stays.
+            shop.installation = {name: shop.installation[name] for name in _CHOSEN & shop.installation.keys()}
+            shop.comparison, shop.unfinished = None, None
+        shop.save(update_fields=["address", "updated_at", *(_OF_HOST if is_other_host else ())])
+    return is_other_host and had_key
+
+
+def _origin(address: str) -> tuple[str, str]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.netloc.lower()
+
+
 def make_secret(shop: ShopConnection) -> str:
     """Give a connection a new secret, which the caller saves, and return it. Raise `KeyMissing`."""
     secret = new_secret()
@@ -92,19 +117,10 @@ def make_secret(shop: ShopConnection) -> str:
     return secret
 
 
-def new_secret() -> str:
-    return secrets.token_urlsafe(32)
-
-
-def mark_of_secret(shop: ShopConnection) -> str:
-    """Return what differs after a new secret, and does not tell the secret."""
-    return hashlib.sha256(shop.secret.encode()).hexdigest()[:16]
-
-
 def replace_secret(*, id: uuid.UUID, offered: str, seen: str) -> str:
     """Give a connection the secret that a page offered, encrypted, and return it. Raise `ShopRefusal`.
 
-    `seen` is the mark of the secret that the page began with. A browser shows the answer to the second of two
+    `seen` is the `secret_mark` that the page began with. A browser shows the answer to the second of two
     clicks. It has the same secret, so it is not refused, and the secret that is shown is the one that counts.
     """
     try:
@@ -115,7 +131,7 @@ def replace_secret(*, id: uuid.UUID, offered: str, seen: str) -> str:
         shop = ShopConnection.objects.select_for_update().get(id=id)
         if shop.secret == offered:
             return secret
-        if seen != mark_of_secret(shop):
+        if seen != shop.secret_mark:
             raise ShopRefusal("Somebody made another secret since you opened this page. Open it again.")
         shop.secret = offered
         shop.save(update_fields=["secret"])
@@ -219,8 +235,8 @@ def set_statuses(*, id: uuid.UUID, meanings: Mapping[str, str]) -> int:
         new = {word for word in statuses if statuses[word] != shop.statuses.get(word)}
         shop.statuses, shop.updated_at = statuses, Now()
         shop.save(update_fields=["statuses", "updated_at"])
-        ids = [id for id, word in seen_posts.statuses_of_unusable(shop) if word in new]
-        rows = ConnectionPost.objects.unusable().filter(id__in=ids)
+        reasons = [explain_status(word) for word in new]
+        rows = ConnectionPost.objects.unusable().filter(source=shop.source, reason__in=reasons)
         count = rows.update(state=PostState.WAITING, reason="")
     after_commit(lambda: log.info("connection changed", source=shop.source, statuses=len(statuses)))
     return count

@@ -1,4 +1,4 @@
-"""What a platform says to the page of a connection: steps in the shop, its own e-mails, what ours lack."""
+"""A platform's part of a connection's page: steps in the shop, its own e-mails, and what ours lack."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class SetupStep(NamedTuple):
     title: str
     template: str
     is_done: Callable[[ShopConnection, Calls], bool]
+    acts: tuple[str, ...] = ()  # the values of its buttons (admin/buttons.py)
 
 
 class PlatformEmail(NamedTuple):
@@ -41,7 +42,7 @@ class PlatformEmail(NamedTuple):
 
 
 class Lack(NamedTuple):
-    """What an e-mail of the shop has, and ours cannot have."""
+    """A part of the shop's e-mail that ours cannot have."""
 
     what: str
     email: str  # its name
@@ -49,14 +50,25 @@ class Lack(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What a platform's folder tells the page. The steps come before and after the first order."""
+    """The words of a platform's folder for the page. The steps come before and after the first order."""
 
     connect: tuple[SetupStep, ...]
     later: tuple[SetupStep, ...]
     emails: tuple[PlatformEmail, ...]
     emails_at: str  # where a person turns them off in the shop
+    #: What a person does next in the shop or on the page, as in "Now paste it …": with another secret, and
+    #: after the key of the shop's API was forgotten.
+    reconnect: str
+    authorize: str
+    #: show_secret(address, secret): what to say of it to a person who may not open the page. `address` is the
+    #: connection's.
+    show_secret: Callable[[str, str], str]
     #: What ours cannot have of the e-mails about the order in a body. It never raises.
     find_lacks: Callable[[bytes], Iterable[Lack]]
     #: values(connection, address): what the templates of the steps get as `own`, for a person who may change
     #: the connection. `address` is the connection's.
     values: Callable[[ShopConnection, str], Mapping[str, Any]] = lambda *_: {}
+
+    @property
+    def acts(self) -> frozenset[str]:
+        return frozenset(act for step in (*self.connect, *self.later) for act in step.acts)

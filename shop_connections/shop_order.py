@@ -59,6 +59,7 @@ class ShopHead(NamedTuple):
     modified_at: dt.datetime | None = None
     #: The body does not tell the order, which must be read from the shop's API.
     must_be_read: bool = False
+    channel: str = ""  # of the shop's sales channels, if it has any
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

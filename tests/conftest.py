@@ -75,7 +75,7 @@ def patient_connections() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for seconds in ("connect_seconds", "read_seconds"):
             patch.setitem(make_client.__kwdefaults__ or {}, seconds, PATIENCE)
-        patch.setattr("web.api.throttle.SECONDS", PATIENCE)
+        patch.setattr("runtime.process.counts.SECONDS", PATIENCE)
         patch.setattr("operations.probes.BROKER_SECONDS", PATIENCE)
         patch.setattr("outbox.drain.DRAIN_SECONDS", PATIENCE)
         patch.setattr("local.sandbox.webhooks.TIMEOUT_SECONDS", 30.0)  # it waits for each frozen web process

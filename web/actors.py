@@ -1,4 +1,4 @@
-"""Who sends a request, for the audit: a user of the admin, or an API token."""
+"""The sender of a request, for the audit: a user of the admin, or an API token."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.http import HttpRequest
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+from runtime.ip_addresses import inner_ipv4
 
 
 def client_address(request: HttpRequest) -> str:
@@ -83,13 +83,6 @@ def mask_address(address: str) -> str:
     if isinstance(ip, ipaddress.IPv6Address):
         return f"{ipaddress.IPv6Address(int(ip) >> 80 << 80)}/48"
     return f"{ipaddress.IPv4Address(int(ip) >> 8 << 8)}/24" if ip else ""
-
-
-def inner_ipv4(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address that an IPv6 address stands for: `::ffff:`, NAT64 or 6to4."""
-    if ip in _NAT64:
-        return ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
-    return ip.ipv4_mapped or ip.sixtofour
 
 
 def _counted(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

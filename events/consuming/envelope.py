@@ -32,7 +32,7 @@ class Rejected(Exception):
 
 @dataclasses.dataclass(slots=True)
 class Effects:
-    """What a handler has to say to the sender of its event. Only an answer over HTTP shows it.
+    """A handler's words for the sender of its event. Only an answer over HTTP shows it.
 
     `why_withheld` says why the event of another system's order sends no e-mail. It is empty if it sends one,
     and None before the event is handled.

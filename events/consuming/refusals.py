@@ -1,4 +1,4 @@
-"""What was refused over HTTP, and how often. The admin shows it, because the shop's developer asks there.
+"""Count the refusals over HTTP. The admin shows it, because the shop's developer asks there.
 
 A refusal is only noted in memory, which no rolled-back transaction undoes. The thread of the web process's
 heartbeat writes the notes seconds later, so that a flood of refusals is one write. A process that is killed

@@ -46,7 +46,7 @@ class EventKey(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What the inbox knew of a received event at the database's time."""
+    """The inbox's record of a received event at the database's time."""
 
     received_at: dt.datetime
     #: The consumer for which the event is recorded, which may be one of the producer's own.
@@ -227,7 +227,7 @@ class InboundDeadLetter(models.Model):
 
 
 class RefusedEvent(models.Model):
-    """How often a sender's events of a topic were refused over HTTP for a reason, which repeats no value.
+    """The number of a sender's events of a topic that HTTP refused for a reason, which repeats no value.
 
     `events.consuming.refusals` writes the rows, and keeps the newest.
     """

@@ -119,7 +119,7 @@ class Fault:
 
     @property
     def has_taken_mail(self) -> bool:
-        """Whether the sandbox takes the mail before it fails."""
+        """Return whether the sandbox takes the mail before it fails."""
         return self.kind.startswith("accept_then_")
 
     def wait(self) -> None:

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from notifications.admin.email_state import WRONG_ADDRESS
 from notifications.bulk_actions import RESEND
 from notifications.failure_causes import COUNT_LIMIT, cause_of_row, dead_causes
-from notifications.models import CONTENT, EmailNotification
+from notifications.models import CONTENT, EmailNotification, EmailNotificationQuerySet
 from notifications.providers.causes import explain_email
 from notifications.providers.explanations import Explanation
 from notifications.states.transitions import TRIED, EndedBy
@@ -50,12 +50,12 @@ class Group:
 
     @property
     def resend_helps(self) -> bool:
-        """Whether a resend can succeed, once the cause is removed."""
+        """Return whether a resend can succeed, once the cause is removed."""
         return self.means not in WRONG_ADDRESS
 
     @property
     def is_possibly_sent(self) -> bool:
-        """Whether `manage.py after_restore` made these dead letters. They may have been sent."""
+        """Return whether `manage.py after_restore` made these dead letters. They may have been sent."""
         return self.example.ended_by == EndedBy.RESTORE
 
 
@@ -80,15 +80,22 @@ def cause_groups(shops: Binding, *, limit: int = SHOWN) -> list[Group]:
     ]
 
 
-def may_not_resend(request: HttpRequest, cause: str) -> str:
-    """Return why the user may not resend the e-mails of a cause, or an empty text."""
+def may_not_resend(request: HttpRequest, emails: EmailNotificationQuerySet) -> str:
+    """Return why the user may not resend these e-mails together, or an empty text.
+
+    As on the page, the newest `COUNT_LIMIT` dead letters count, and the newest one of a cause tells it.
+    """
     if request.user.has_perm(HOPELESS):
         return ""
-    rows = EmailNotification.objects.dead().alias(cause=cause_of_row()).filter(cause=cause)
-    email = shops_of(request).only(rows).defer(*CONTENT).order_by("-id").first()
-    if email is None or _means(email) not in WRONG_ADDRESS:
-        return ""
-    return f"A resend cannot help these e-mails: {_means(email).title}. {describe_missing(request, HOPELESS)}"
+    ids = emails.dead().order_by("-id").values("id")[:COUNT_LIMIT]
+    rows = EmailNotification.objects.filter(id__in=ids).annotate(cause=cause_of_row()).defer(*CONTENT)
+    for email in rows.order_by("cause", "-id").distinct("cause"):
+        if (means := _means(email)) in WRONG_ADDRESS:
+            return (
+                f"A resend cannot help some of these e-mails: {means.title}. The page Causes resends the"
+                f" others by their cause. {describe_missing(request, HOPELESS)}"
+            )
+    return ""
 
 
 def _means(email: EmailNotification) -> Explanation:

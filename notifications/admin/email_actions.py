@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -20,7 +20,7 @@ from django.urls import reverse
 from notifications import filters
 from notifications.admin.causes import may_not_resend
 from notifications.bulk_actions import RESEND, EmailAction, email_actions
-from notifications.models import CONTENT, EmailNotification
+from notifications.models import CONTENT, EmailNotification, EmailNotificationQuerySet
 from runtime.database.clock import read_database_time
 from runtime.database.ids import parse_uuid
 from runtime.jobs.actions import rows_of
@@ -74,11 +74,10 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         params = _posted(request)
         if not any(params.get(name) for name in NARROW):
             raise Http404
-        if action is RESEND and (cause := params.get("cause")) and (why := may_not_resend(request, cause)):
-            raise PermissionDenied(why)
+        rows = cast(EmailNotificationQuerySet, shops_of(request).only(rows_of(action, params)))
         if "confirmed" not in request.POST or not self._accept_reason(request, *params.values()):
-            rows = shops_of(request).only(rows_of(action, params))
             return self._ask(request, rows, name, params=params)
+        _require_helpful(request, action, params, rows)
         assert request.user.is_authenticated
         job = start_job(
             action=action.name,
@@ -107,10 +106,10 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         params: Mapping[str, str],
     ) -> HttpResponse:
         """Ask for a confirmation with the counts by state. The form posts `params` to `bulk_view`."""
-        counts = Counter(queryset.order_by().values_list("status", flat=True)[: COUNT_LIMIT + 1])
         asked: EmailAction = email_actions()[action]
-        # One ticked e-mail is changed at once, without a job.
-        is_single = parse_uuid(params.get("ids", "")) is not None
+        _require_helpful(request, asked, params, cast(EmailNotificationQuerySet, queryset))
+        counts = Counter(queryset.order_by().values_list("status", flat=True)[: COUNT_LIMIT + 1])
+        is_single = _is_single(params)
         email = queryset.defer(*CONTENT[1:]).first() if is_single else None
         total, taken = sum(counts.values()), asked.before
         more = total > COUNT_LIMIT
@@ -135,6 +134,19 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
             "media": self.media,
         }
         return TemplateResponse(request, "admin/notifications/emailnotification/confirm.html", context)
+
+
+def _is_single(params: Mapping[str, str]) -> bool:
+    """Return whether one ticked e-mail is changed, at once and without a job."""
+    return parse_uuid(params.get("ids", "")) is not None
+
+
+def _require_helpful(
+    request: HttpRequest, action: EmailAction, params: Mapping[str, str], rows: EmailNotificationQuerySet
+) -> None:
+    """Raise `PermissionDenied` if a resend of several e-mails cannot help and the user may not do it."""
+    if action is RESEND and not _is_single(params) and (why := may_not_resend(request, rows)):
+        raise PermissionDenied(why)
 
 
 def _posted(request: HttpRequest) -> dict[str, str]:

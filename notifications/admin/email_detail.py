@@ -13,7 +13,6 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import get_object_or_404, redirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -28,12 +27,12 @@ from notifications.services import why_not_given_up
 from notifications.suppressions import suppression_of
 from runtime.audit import record
 from runtime.database.clock import read_database_time
-from runtime.database.ids import parse_uuid
 from runtime.models import AuditRow
 from runtime.personal_data import AddressGiven, refuse_addresses
 from web.actors import user_actor
+from web.admin.base import RefreshedPage
+from web.admin.rights import shops_of
 
-PART = "admin/notifications/emailnotification/_email.html"
 #: The acts that give up the e-mail.
 APART = ("give_up", "render_again")
 #: So many e-mails of the order are read.
@@ -42,7 +41,8 @@ SIBLINGS = 200
 REFRESH_SECONDS = 3
 
 
-class DetailPage(admin.ModelAdmin[EmailNotification]):
+class DetailPage(RefreshedPage[EmailNotification]):
+    part_template = "admin/notifications/emailnotification/_email.html"
     #: Folded at the end of the page.
     fieldsets = [
         (
@@ -89,23 +89,8 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         ),
     ]
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
-        id = parse_uuid(object_id)
-        if "part" not in request.GET or id is None:
-            return super().change_view(request, object_id, form_url, extra_context)
-        email = self.get_object(request, str(id))
-        if email is None:
-            raise Http404
-        if not self.has_view_permission(request, email):
-            raise PermissionDenied
-        return TemplateResponse(request, PART, _read(request, email))
+    def read_part(self, request: HttpRequest, email: EmailNotification) -> dict[str, Any]:
+        return _read(request, email)
 
     def render_change_form(
         self,
@@ -207,12 +192,13 @@ def _linked(version: EmailTextVersion) -> SafeString:
 def _read(request: HttpRequest, email: EmailNotification) -> dict[str, Any]:
     """Return what the upper part of the page shows, in at most five statements."""
     now = read_database_time()
-    of_order = EmailNotification.objects.filter(order_id=email.order_id)
+    shops = shops_of(request)
+    of_order = shops.only(EmailNotification.objects.filter(order_id=email.order_id))
     siblings = list(of_order.defer(*CONTENT).order_by("id")[:SIBLINGS])
     (state,) = read_states(request, [email], now=now, siblings=siblings)
     order = EmailNotification._meta.get_field("order").related_model
     references = order._default_manager.filter(id=email.order_id).values_list("reference", flat=True)
-    acts = list(AuditRow.objects.filter(subject_id=str(email.id)).order_by("id"))
+    acts = list(shops.only(AuditRow.objects.filter(subject_id=str(email.id))).order_by("id"))
     entries = [
         *email_entries(vars(email), acts, is_alone=True),
         *(act_entry(act, notification_id=email.id) for act in acts),
@@ -221,7 +207,7 @@ def _read(request: HttpRequest, email: EmailNotification) -> dict[str, Any]:
         "email": email,
         "state": state,
         "order_name": references.first() or f"…{str(email.order_id)[-8:]}",
-        "copies": [other for other in siblings if other.resend_of == email.id],
+        "copies": [other for other in reversed(siblings) if other.resend_of == email.id],
         "lines": lines_of(sorted(entries, key=lambda entry: (entry.kind == "plan", entry.at)), here=email.id),
         "apart": _dangerous(request, email, now=now),
         "is_waiting": email.status in WAITING,

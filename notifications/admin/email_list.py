@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from django.conf import settings
@@ -22,12 +22,14 @@ from notifications.content.template_files import event_types
 from notifications.filters import orders
 from notifications.models import LAST_ERROR_AT, OWN_ORDERS, EmailNotification, EmailNotificationQuerySet
 from notifications.states.transitions import DUE_STATES, LABELS, Status
-from runtime.database.beginnings import LIMIT, beginning_with
+from runtime.binding import Binding
+from runtime.database.beginnings import beginning_with
 from runtime.models import AuditRow
 from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter
 from web.admin.rights import shops_of
 from web.admin.search import HELP, Term, note_cut
+from web.admin.tabs import Counted, TabFilter
 
 
 def addressed_to(request: HttpRequest, term: Term) -> Q:
@@ -38,14 +40,14 @@ def addressed_to(request: HttpRequest, term: Term) -> Q:
         return Q(id=term.id)
     if not term.address_begins:
         return Q(id__in=[])
-    rows = beginning_with(
-        [term.address_begins],
+    rows, is_cut = beginning_with(
+        term.address_begins,
         table="email_notifications",
         column="recipient_email",
         newest_first="id DESC",
         shops=shops_of(request),
     )
-    if len(rows) >= LIMIT:
+    if is_cut:
         note_cut(request)
     return Q(id__in=[id for id, _ in rows])
 
@@ -106,11 +108,26 @@ class ParameterFilter(ChoiceFilter):
         return filters.narrow(cast(EmailNotificationQuerySet, queryset), params)
 
 
-class EmailStatusFilter(ParameterFilter):
-    title, parameter_name, is_tabs = "state", "status", True
+class EmailStatusFilter(TabFilter, ParameterFilter):
+    title, parameter_name = "state", "status"
 
     def choices_of(self) -> Iterable[str]:
         return LABELS
+
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+        """Return the states that have an index, and the others among all e-mails.
+
+        Those of some shops have one for dead letters and one for all. Own orders have none of their own.
+        """
+        indexed: list[Sequence[str]] = [[Status.DEAD_LETTERED]]
+        if shops.is_unbound:
+            indexed += [DUE_STATES, [Status.PROCESSING], [Status.SUPPRESSED], [Status.DISCARDED]]
+        elif shops.has(""):
+            return
+        for states in indexed:
+            yield Counted(states, rows.filter(status__in=states).values_list("status"))
+        others = [status for status in LABELS if not any(status in states for states in indexed)]
+        yield Counted(others, rows.values_list("status"))
 
 
 class DeliveryFilter(ParameterFilter):

@@ -21,7 +21,7 @@ from notifications.providers.explanations import MALFORMED_ADDRESS, NO_ADDRESS, 
 from notifications.states import transitions
 from notifications.states.errors import entries_since
 from notifications.states.transitions import DUE_STATES, LABELS, EndedBy, Status
-from notifications.suppressions import suppression_of
+from notifications.suppressions import suppressions_of
 from runtime.models import AuditRow, Pause
 from web.admin.base import format_time, pill
 from web.admin.rights import shops_of
@@ -49,7 +49,7 @@ class EmailState:
 
     @property
     def is_copy_better(self) -> bool:
-        """Whether a copy to another address helps, and a resend does not."""
+        """Return whether a copy to another address helps, and a resend does not."""
         return self.may_copy and (not self.resend or _means(self.email) in WRONG_ADDRESS)
 
 
@@ -66,11 +66,12 @@ def read_states(
     pause = Pause.objects.filter(part=Pause.Part.DELIVERY).first() if waits else None
     may_resend = request.user.has_perm(RESEND.permission)
     may_copy = request.user.has_perm("notifications.copy_emailnotification")
-    suppressed = {
-        email.id: suppression_of(email.recipient_email)
-        for email in emails
-        if email.status == Status.SUPPRESSED and email.id in refusals
-    }
+    suppressions = suppressions_of(
+        email for email in emails if email.status == Status.SUPPRESSED and email.id in refusals
+    )
+    # Most e-mails of an order have one address.
+    said = {row.id: describe_suppression(request, row) for row in {*suppressions.values()}}
+    descriptions = {id: said[row.id] for id, row in suppressions.items()}
     return [
         EmailState(
             email=email,
@@ -81,8 +82,8 @@ def read_states(
             may_copy=may_copy and not why_not_copied(email=email),
             resend_refusal=refusals.get(email.id),
             copy=describe_copy(email),
-            suppression=_describe_to(request, suppressed.get(email.id)),
-            may_lift=may_resend and may_lift(request, suppressed.get(email.id)),
+            suppression=descriptions.get(email.id, ""),
+            may_lift=may_resend and may_lift(request, suppressions.get(email.id)),
         )
         for email in emails
     ]
@@ -105,18 +106,10 @@ def may_lift(request: HttpRequest, suppression: Suppression | None) -> bool:
     return not is_complaint or request.user.has_perm("notifications.lift_complaint")
 
 
-def _describe_to(request: HttpRequest, suppression: Suppression | None) -> str:
-    """Describe a suppression to a user, but not why another shop's e-mail caused it."""
-    if suppression is None:
-        return ""
-    visible = shops_of(request).only(Suppression.objects.filter(id=suppression.id))
-    return describe_suppression(suppression) if visible.exists() else "The address is suppressed."
-
-
-def describe_suppression(suppression: Suppression | None) -> str:
-    """Say who suppressed an address, when and why, or "" for none."""
-    if suppression is None:
-        return ""
+def describe_suppression(request: HttpRequest, suppression: Suppression) -> str:
+    """Say who suppressed an address, when and why, unless an e-mail of a shop that is not the user's did."""
+    if not shops_of(request).has(suppression.source):
+        return "The address is suppressed."
     when, why = format_time(suppression.created_at), suppression.get_reason_display()
     if suppression.reason == Suppression.Reason.MANUAL:
         act = AuditRow.objects.filter(subject_id=str(suppression.id)).order_by("id").first()

@@ -97,6 +97,8 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         )
         if "from_email" in form.changed_data and (warning := warn_of_sender(obj.from_email)):
             messages.warning(request, warning)
+        if form.logo_warning:
+            messages.warning(request, f"{form.logo_warning} Look whether the preview shows it.")
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         """Leave it to `save_model`, which knows the values of before."""
@@ -122,7 +124,7 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
                 raise PermissionDenied
             self._put_back(request, profile)
             return HttpResponseRedirect(request.path)
-        rows = list(history_of(profile)[:SHOWN_CHANGES])
+        rows = list(shops_of(request).only(history_of(profile))[:SHOWN_CHANGES])
         context = {
             **self.admin_site.each_context(request),
             "title": f"History of {profile}",
@@ -139,7 +141,8 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         id = parse_uuid(request.POST.get("row", ""))
         try:
             with transaction.atomic():
-                put_back(profile_id=profile.id, row_id=id or new_id(), by=user_actor(request))
+                shops = shops_of(request)
+                put_back(profile_id=profile.id, row_id=id or new_id(), by=user_actor(request), shops=shops)
         except AuditRow.DoesNotExist as error:
             raise Http404 from error
         except NotPutBack as refusal:
@@ -177,6 +180,8 @@ class MailProfileAdmin(ListAdmin[MailProfile]):
         scheme = "dark" if request.POST.get("preview_dark") else "light"
         if request.method == "POST":
             form = ProfileForm(request.POST, instance=row)
+            form.is_logo_fetched = False
+            form.shops = shops_of(request)
             if not form.is_valid():
                 return framed(_listed(form, scheme))
             row = form.instance

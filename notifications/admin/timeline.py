@@ -37,7 +37,7 @@ class Line:
 
 
 def lines_of(entries: Iterable[TimelineEntry], *, here: uuid.UUID | None = None) -> list[Line]:
-    """Return the newest entries as lines, oldest first. Those of the e-mail `here` have no link to it."""
+    """Return the newest entries as lines, newest first. Those of the e-mail `here` have no link to it."""
     shown = list(entries)[-MOST:]
     before: dt.datetime | None = None
     lines = []
@@ -48,7 +48,7 @@ def lines_of(entries: Iterable[TimelineEntry], *, here: uuid.UUID | None = None)
         url = "" if here and entry.notification_id == here else _url(entry)
         lines.append(Line(entry, gap, url, _tone(entry.what)))
         before = entry.at
-    return lines
+    return lines[::-1]
 
 
 def span(time: dt.timedelta) -> str:

@@ -1,4 +1,4 @@
-"""What a token that is bound to a source does not see of this source's e-mails.
+"""Hide a part of a source's e-mails from a token that is bound to the source.
 
 A copy to an address that is not its order's was sent there by an operator, perhaps to a colleague. A bound
 token sees the copy, but no address in it.

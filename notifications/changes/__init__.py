@@ -1,1 +1,1 @@
-"""What becomes of an e-mail: outcomes, persons, order, age, evidence and restores change its state."""
+"""Changes of an e-mail's state: outcomes, persons, order, age, evidence and restores change its state."""

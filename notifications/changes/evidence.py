@@ -66,7 +66,9 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
             suppress(
                 [
                     *(
-                        SuppressionReason(stored[id].recipient_email, fact.suppress, provider, id)
+                        SuppressionReason(
+                            stored[id].recipient_email, fact.suppress, provider, id, stored[id].source
+                        )
                         for id, some in about.items()
                         for fact in some
                         if fact.suppress and not _is_repeat(fact, stored[id].times)

@@ -5,8 +5,9 @@ made it old news. The order's version says which of two is earlier; hosts' clock
 customer's e-mails wait only for each other, and so do the shop copies. Copies and resent e-mails have a
 person's word: they wait for none and hold up none.
 
-An e-mail that waits marks the earlier ones as awaited. Whoever ends one of those makes the waiting ones due,
-so that their claims need not look for them. A crash in between delays them by `LONGEST_WAIT_SECONDS`.
+An e-mail that waits marks the earlier ones as awaited. The transaction that ends one of those makes the
+waiting ones due, so that their claims need not look for them. A crash in between delays them by
+`LONGEST_WAIT_SECONDS`.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ _READ = f"""
 
 
 class FailureEvidence(NamedTuple):
-    """How often a provider failed an e-mail, and how it treated the first attempts of others since then."""
+    """A provider's failures of an e-mail, and its treatment of the first attempts of others since then."""
 
     failures: int
     accepted: int

@@ -1,1 +1,1 @@
-"""What an e-mail says: texts, sentences, profiles, samples, and new e-mails and copies with them."""
+"""The contents of e-mails: texts, sentences, profiles, samples, and new e-mails and copies with them."""

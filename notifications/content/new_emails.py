@@ -1,8 +1,8 @@
 """Make the e-mails of a change, which are saved together with it.
 
 An order has at most one e-mail for each event and version, and one shop copy of it. No constraint can say so:
-a unique index of a partitioned table must contain the partition's key. The order's lock does. Whoever makes
-an e-mail holds it, and sees every e-mail that was made before.
+a unique index of a partitioned table must contain the partition's key. The order's lock does. The
+transaction that makes an e-mail holds it, and sees every e-mail that was made before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the e-mails of each shop look and from whom they come, as each process knows it.
+"""The look and the sender of each shop's e-mails, as each process knows them.
 
 `find_profile` reads no table (see `cached_rows`). The settings are the profile of every order whose source
 has no `MailProfile`.

@@ -268,7 +268,7 @@ def _money(amount: int, currency: str, locale: Locale) -> str:
 
 
 class _Way(NamedTuple):
-    """How the values of an e-mail are written."""
+    """The form in which an e-mail writes its values."""
 
     locale: Locale
     currency: str

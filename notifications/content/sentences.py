@@ -15,7 +15,7 @@ from babel.messages.mofile import read_mo
 from jinja2 import Environment
 
 from notifications.content import sample_orders
-from notifications.content.profiles import from_settings
+from notifications.content.profiles import Profile, from_settings
 from notifications.content.rendering import TemplateFailed, localize, render_localized
 from notifications.content.template_files import (
     CATALOGUES,
@@ -36,6 +36,28 @@ from notifications.content.template_files import (
 
 #: The paragraphs that only editors write, and the words for their places.
 EXTRAS = {"before": "Before the order's lines", "after": "After the order's lines"}
+#: What an editor reads in place of a variable's name.
+IN_WORDS = {
+    "reference": "order number",
+    "total_amount": "total",
+    "currency": "currency",
+    "ordered_at": "date of the order",
+    "changed_at": "date of this change",
+    "shop_name": "shop's name",
+    "shop_address": "shop's address",
+    "name": "customer's name",
+    "refund_amount": "this refund",
+    "refunded_amount": "all refunds",
+    "remaining_amount": "rest after the refund",
+    "reason": "reason",
+    "carrier": "carrier",
+    "tracking_number": "tracking number",
+    "shipped_at": "date of dispatch",
+    "counter": "number",
+    "label": "name of the tax",
+}
+#: The values of variables that only a sentence gives.
+_OF_SENTENCES = {"counter": "2", "label": "VAT 19 %"}
 #: The variables that every profile gives.
 _OF_PROFILES = ("shop_name", "shop_address")
 _VARIABLE = re.compile(r"%\((\w+)\)s")
@@ -196,6 +218,18 @@ def example_numbers(key: Key, language: str) -> str:
     rule = plural_rule(translations(language))
     numbers = [str(number) for number in _NUMBERS if number and rule(number) == key.form]
     return ", ".join(numbers[:3]) + (" …" if len(numbers) > 3 else "")
+
+
+def example_values(event_type: str, language: str, profile: Profile) -> Mapping[str, str]:
+    """Return an example of each variable of an e-mail."""
+    sample = next(iter(sample_orders.of(event_type).values()))  # in which each has a value
+    data = localize(locale=language, context=sample, profile=profile).data
+    return {name: str(value) for name, value in {**data, **_OF_SENTENCES}.items() if isinstance(value, str)}
+
+
+def in_words(name: str) -> str:
+    """Return the words for a variable. Those of a deployment's own templates are made from its name."""
+    return IN_WORDS.get(name, name.replace("_", " "))
 
 
 def read_keys(event_type: str, language: str) -> Mapping[Key, Sentence]:

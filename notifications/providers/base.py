@@ -30,7 +30,7 @@ NO_ACCOUNT: Account = MappingProxyType({})
 
 
 class OutgoingEmail(Protocol):
-    """What a message is built from: a claim, or an `EmailNotification` that is not stored."""
+    """The source of a message: a claim, or an `EmailNotification` that is not stored."""
 
     id: uuid.UUID
     order_id: uuid.UUID

@@ -8,21 +8,18 @@ time.
 
 from __future__ import annotations
 
-import functools
 import http.client
-import os
 import select
 import socket
-import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import certifi
 import requests
 from requests.structures import CaseInsensitiveDict
 from requests.utils import get_environ_proxies
 
+from runtime.bounded_http import tls_context
 from runtime.faults import describe_fault
 
 #: What is read of an answer. Nothing useful of a provider is longer.
@@ -129,12 +126,3 @@ def is_open(kept: socket.socket | None) -> bool:
     poll = select.poll()
     poll.register(kept, select.POLLIN)
     return not poll.poll(0)
-
-
-@functools.cache
-def tls_context() -> ssl.SSLContext:
-    """Return a context with the certificates that requests would trust."""
-    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-    if bundle and os.path.isdir(bundle):  # noqa: PTH112
-        return ssl.create_default_context(capath=bundle)
-    return ssl.create_default_context(cafile=bundle or certifi.where())

@@ -61,10 +61,10 @@ class Claimed:
 
     @property
     def is_untried(self) -> bool:
-        """Whether this is its first attempt: no error is recorded, and nobody has resent it."""
+        """Return whether this is its first attempt: no error is recorded, and nobody has resent it."""
         return not self.errors and self.resent_at is None
 
     @property
     def is_last_chance(self) -> bool:
-        """Whether it may be what kills its workers, and has one attempt left."""
+        """Return whether it may kill its workers, and has one attempt left."""
         return bool(self.errors) and count_lost(self.errors, self.resent_at) >= max(1, self.max_retries)

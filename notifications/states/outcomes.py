@@ -22,7 +22,7 @@ TEXT_LIMIT, MESSAGE_ID_LIMIT = 1000, 255
 
 
 class Verdict(enum.StrEnum):
-    """The kinds of outcome. A table in docs/explain/guarantee.md shows to what state each leads."""
+    """The kinds of outcome. A table in docs/explain/outcomes.md shows to what state each leads."""
 
     ACCEPTED = "accepted"  # the provider has it, a fact that anyone may report
     PERMANENT = "permanent"  # the provider will never take this message
@@ -95,17 +95,17 @@ class Outcome:
 
     @property
     def counts(self) -> bool:
-        """Whether this failure may be the e-mail's own: the provider answered, and its breaker was closed."""
+        """Return whether it may be the e-mail's own: the provider answered, and its breaker was closed."""
         return self.verdict in (Verdict.TRANSIENT, Verdict.AMBIGUOUS) and not self.is_probe
 
     @property
     def is_counted(self) -> bool:
-        """Whether the attempt adds one to `retry_count`."""
+        """Return whether the attempt adds one to `retry_count`."""
         return any(failure.counts for failure in self.failures)
 
     @property
     def is_lost(self) -> bool:
-        """Whether nobody knows which provider was asked: the worker died, or the sender raised an error."""
+        """Return whether the asked provider is unknown: the worker died, or the sender raised an error."""
         return self.verdict is Verdict.AMBIGUOUS and not self.provider
 
     def needs_answer(self, *, retry_count: int, max_retries: int) -> bool:
@@ -118,7 +118,7 @@ class Outcome:
 
 
 class Decision(NamedTuple):
-    """What an outcome leads to. `wait_seconds` counts from the database's now; None keeps the due time."""
+    """An outcome's result. `wait_seconds` counts from the database's now; None keeps the due time."""
 
     status: Status
     retry_count: int

@@ -1,6 +1,6 @@
 """The states of an e-mail, how they are shown, and the table of its transitions. Pure values.
 
-docs/explain/guarantee.md shows the table, and docs/guides/extend.md says how to add a state.
+docs/explain/outcomes.md shows the table, and docs/guides/extend.md says how to add a state.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _bars(
 ) -> SafeString:
     rows = []
     for number, ((start, _), value) in enumerate(zip(steps, values, strict=True)):
-        if value is None and number < len(steps) - 1:  # the last step may be summed in some seconds
+        if value is None:
             rows.append((f"{number * WIDTH}", "gap", "0", f"{HEIGHT}", f"{_when(start, step)}: not summed"))
         elif value:
             tall = max(2.0, height(value))

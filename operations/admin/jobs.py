@@ -23,23 +23,28 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
+from runtime.binding import Binding
 from runtime.jobs.actions import ACTIONS, PersonAction, describe
 from runtime.jobs.start import restart_job
 from runtime.models import AuditRow, BulkJob
 from web.admin.acts import record_act
-from web.admin.base import ChoiceFilter, TriageAdmin, pill, show_time
+from web.admin.base import TriageAdmin, pill, show_time
 from web.admin.menu import MenuItem
 from web.admin.page_limits import limit_page
 from web.admin.rights import shops_of
+from web.admin.tabs import Counted, TabFilter
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
 
 
-class StateFilter(ChoiceFilter):
-    title, parameter_name, is_tabs = "state", "state", True
+class StateFilter(TabFilter):
+    title, parameter_name = "state", "state"
 
     def choices_of(self) -> Iterable[str]:
         return BulkJob.State.values
+
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+        return [Counted(BulkJob.State.values, rows.values_list("state"))]
 
 
 @admin.register(BulkJob)

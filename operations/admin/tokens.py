@@ -114,7 +114,8 @@ class ApiTokenAdmin(ListAdmin[ApiToken]):
         secret = ApiToken.new_secret()
         obj.prefix, obj.digest = secret[:12], ApiToken.digest_of(secret)
         super().save_model(request, obj, form, change)
-        messages.warning(request, f"Copy the token now, because it is shown only once: {secret}")
+        shown = format_html('<code data-copy="the token">{}</code>', secret)
+        messages.warning(request, format_html("Copy the token now, because it is shown only once: {}", shown))
 
     def response_add(
         self, request: HttpRequest, obj: ApiToken, post_url_continue: str | None = None

@@ -23,13 +23,15 @@ from notifications.admin.email_preview import allow_origin
 from notifications.content import editing, shop_texts
 from notifications.content.editing import Trouble
 from notifications.content.own_text import LIMIT
-from notifications.content.profiles import find_profile
+from notifications.content.profiles import Profile, find_profile, from_settings
 from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import render_email
 from notifications.content.sentences import (
     EXTRAS,
     Sentence,
     example_numbers,
+    example_values,
+    in_words,
     original,
     read_keys,
     sentences_of,
@@ -40,7 +42,7 @@ from notifications.models import EmailText, EmailTextVersion, MailProfile, text_
 from notifications.provider_tests import default_event
 from orders.admin.previews import send_to_user
 from orders.emails import preview_context, sample_for
-from orders.events import EMAILS
+from orders.events import EMAILS, EVENTS
 from orders.models import NEWEST_FIRST, Order
 from orders.parcels import shown_in_preview
 from runtime.database.ids import parse_uuid
@@ -55,7 +57,16 @@ EDIT = "notifications.edit_texts"
 ORDERS, VERSIONS = 10, 50
 #: The label of a sentence that no sample order has.
 NOT_IN_SAMPLES = "Not in the samples"
+#: The words for the sentences that all e-mails share.
+ALL_EMAILS = "all e-mails"
 _URL = "admin:notifications_emailtext"
+
+
+def title_of(event_type: str) -> str:
+    """Return an e-mail in words, or its name if a deployment has it and we do not."""
+    if event_type == LAYOUT:
+        return ALL_EMAILS
+    return (EVENTS[event_type].title if event_type in EVENTS else "") or event_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,11 @@ class TextsPage:
         query = {name: value for name, value in {"source": self.source, **query}.items() if value}
         return f"{url}?{urlencode(query)}" if query else url
 
+    @property
+    def title(self) -> str:
+        """The e-mail in words."""
+        return title_of(self.event_type)
+
     def row(self) -> EmailText | None:
         rows = EmailText.objects.filter(event_type=self.event_type, locale=self.language)
         return rows.filter(source=self.source).first()
@@ -92,7 +108,7 @@ class Field:
     when: str
     present: str
     is_paragraph: bool
-    variables: Sequence[str]
+    variables: Sequence[tuple[str, str]]  # names and words
     text: str = ""
     mistake: str = ""
     is_first_mistake: bool = False
@@ -139,7 +155,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
         source, language = _source(request, request.GET.get("source", "")), request.GET.get("language", "")
         language = language if language in dict(settings.LANGUAGES) else "en"
         rows = {row.event_type: row for row in EmailText.objects.filter(source=source, locale=language)}
-        profile = find_profile(source)
+        profile = _profile(request, source)
         lines = []
         for event_type in (*EMAILS, LAYOUT):
             page = TextsPage(event_type, language, source)
@@ -331,7 +347,7 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             wrong[0].is_first_mistake = True  # the page goes there
         is_layout = page.event_type == LAYOUT
         context = {
-            "title": f"Texts of {'all e-mails' if is_layout else page.event_type}",
+            "title": f"Texts of {f'“{page.title}”' if page.title != ALL_EMAILS else ALL_EMAILS}",
             "page": page,
             "row": row,
             "fields": fields,
@@ -345,13 +361,14 @@ class EmailTextAdmin(TriageAdmin[EmailText]):
             "sure": sure,
             "troubles": _troubles(row),
             "lacks_extras": not is_layout and len(sentences_of(page.event_type).extras) < len(EXTRAS),
-            "events": EMAILS if is_layout else (),
+            "events": [(name, title_of(name)) for name in EMAILS] if is_layout else (),
+            "variables": _variables(page, fields),
             "event": _event(request, page),
             "orders": _offered(request, page),
             "order": (order.reference or str(order.id)) if order else "",
             "preview_url": page.url("preview"),
         }
-        allow_origin(request, find_profile(page.source or (order.source if order else "")).logo_url)
+        allow_origin(request, _profile(request, page.source or (order.source if order else "")).logo_url)
         return self._render(request, "page", context | _choices(request, page.source, page.language))
 
     def _render(self, request: HttpRequest, name: str, context: Mapping[str, Any]) -> HttpResponse:
@@ -370,7 +387,8 @@ def make_fields(page: TextsPage, texts: Mapping[Key, str], mistakes: Mapping[Key
         variables = [*sentence.variables, *sorted(sentences.variables.difference(sentence.variables))]
         label, when = _label(key, sentence, page.language), sentence.when
         is_long = sentence.is_paragraph or not sentence.samples
-        fields.append(Field(key, label, when, present, is_long, variables))
+        words = [(name, in_words(name)) for name in variables]
+        fields.append(Field(key, label, when, present, is_long, words))
     for key in texts.keys() - present_keys.keys():
         if texts[key]:
             present = "No sample order has this sentence. Empty the field to remove your text."
@@ -378,6 +396,13 @@ def make_fields(page: TextsPage, texts: Mapping[Key, str], mistakes: Mapping[Key
     for field in fields:
         field.text, field.mistake = texts.get(field.key, ""), mistakes.get(field.key, "")
     return fields
+
+
+def _variables(page: TextsPage, fields: Iterable[Field]) -> list[tuple[str, str, str]]:
+    """Return the name, the words and an example of each variable of the fields."""
+    examples = example_values(page.event_type, page.language, find_profile(page.source))
+    names = dict(pair for field in fields for pair in field.variables)
+    return [(name, words, examples.get(name, "")) for name, words in names.items()]
 
 
 def _label(key: Key, sentence: Sentence, language: str) -> str:
@@ -420,7 +445,7 @@ def _preview(
         event_type=event_type,
         locale=page.language,
         context=context,
-        profile=find_profile(page.source or (order.source if order else "")),
+        profile=_profile(request, page.source or (order.source if order else "")),
         words=words,
     )
     return email, order, mistakes
@@ -464,6 +489,11 @@ def _page(request: HttpRequest, event_type: str, language: str) -> TextsPage:
     if source != _source(request, source):
         raise Http404
     return TextsPage(event_type, language, source)
+
+
+def _profile(request: HttpRequest, source: str) -> Profile:
+    """Return the profile of a source, or that of the settings if the user may not see it."""
+    return find_profile(source) if shops_of(request).has(source) else from_settings()
 
 
 def _source(request: HttpRequest, text: str) -> str:

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
@@ -26,18 +24,27 @@ from orders.fields import DETAIL_NAMES, ORDER_FIELDS
 from orders.models import NEWEST_FIRST, STUCK, Order, UnexpectedPayment
 from orders.parcels import count_left, read_shipments
 from orders.timeline import name_lines, read_timeline, say_money
+from runtime.binding import Binding
 from runtime.database.clock import read_database_time
-from runtime.database.ids import parse_uuid
-from web.admin.base import AgeFilter, ChoiceFilter, pill, show_time
+from web.admin.base import AgeFilter, ChoiceFilter, RefreshedPage, pill, show_time
 from web.admin.period import PeriodFilter
+from web.admin.rights import shops_of
 from web.admin.search import HELP, Term
+from web.admin.tabs import Counted, TabFilter
 
 
-class OrderStatusFilter(ChoiceFilter):
-    title, parameter_name, is_tabs = "state", "status", True
+class OrderStatusFilter(TabFilter):
+    title, parameter_name = "state", "status"
 
     def choices_of(self) -> Iterable[str]:
         return Order.Status.values
+
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+        """Return each status, which has an index, also that of a shop, but not that of own orders alone."""
+        if not shops.is_unbound and shops.has(""):
+            return ()
+        statuses: list[str] = Order.Status.values
+        return (Counted([status], rows.filter(status=status).values_list("status")) for status in statuses)
 
 
 class FulfilmentFilter(ChoiceFilter):
@@ -77,7 +84,6 @@ class PlacedPeriod(PeriodFilter):
     column = "created_at"
 
 
-PART = "admin/orders/order/_emails.html"
 #: An order's page shows at most so many e-mails.
 MOST_EMAILS = 50
 #: The columns that a method of `OrderPage` shows.
@@ -105,7 +111,7 @@ def _name(row: Row) -> str:
 def _emails(request: HttpRequest, order: Order) -> list[EmailState]:
     """Return the states of the order's newest e-mails that are not archived, the newest first."""
     rows = with_sender(EmailNotification.objects.filter(order_id=order.id)).defer("body", "body_text")
-    emails = list(rows.order_by("-id")[:MOST_EMAILS])
+    emails = list(shops_of(request).only(rows).order_by("-id")[:MOST_EMAILS])
     return read_states(request, emails, now=read_database_time(), siblings=emails) if emails else []
 
 
@@ -126,7 +132,7 @@ def _read_emails(request: HttpRequest, order: Order) -> dict[str, Any]:
 
 
 def _parcels(order: Order) -> dict[str, Any]:
-    """Return the order's parcels, oldest first, and what is left if some of it left."""
+    """Return the order's parcels, newest first, and what is left if some of it left."""
     shipments = read_shipments(order)
     left = count_left(order, shipments)
     lines = [{"item": item, "quantity": quantity} for item, quantity in enumerate(left) if quantity]
@@ -148,7 +154,7 @@ def _parcels(order: Order) -> dict[str, Any]:
                     if at
                 ],
             }
-            for shipment in shipments
+            for shipment in reversed(shipments)
         ],
         "left": name_lines(order, lines) if is_open else "",
     }
@@ -162,7 +168,8 @@ def _owed_payments(order: Order) -> list[dict[str, Any]]:
     return [{"id": row.id, "money": say_money(order, row.amount)} for row in rows]
 
 
-class OrderPage(admin.ModelAdmin[Order]):
+class OrderPage(RefreshedPage[Order]):
+    part_template = "admin/orders/order/_emails.html"
     list_display = ["shown", "owner", "state", "shipped", "total", "refunded", "email", "created"]
     list_filter = [OrderStatusFilter, FulfilmentFilter, OrderShopFilter, StuckFilter, PlacedAge, PlacedPeriod]
     ordering = list(NEWEST_FIRST)
@@ -232,23 +239,8 @@ class OrderPage(admin.ModelAdmin[Order]):
         )
         return format_html_join("", "{}: {}<br>", lines) or "none"
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
-        id = parse_uuid(object_id)
-        if "part" not in request.GET or id is None:
-            return super().change_view(request, object_id, form_url, extra_context)
-        order = self.get_object(request, str(id))
-        if order is None:
-            raise Http404
-        if not self.has_view_permission(request, order):
-            raise PermissionDenied
-        return TemplateResponse(request, PART, _read_emails(request, order))
+    def read_part(self, request: HttpRequest, order: Order) -> dict[str, Any]:
+        return _read_emails(request, order)
 
     def render_change_form(
         self,
@@ -267,7 +259,7 @@ class OrderPage(admin.ModelAdmin[Order]):
                 "refresh_seconds": REFRESH_SECONDS,
                 **_read_emails(request, obj),
                 **_parcels(obj),
-                "lines": lines_of(read_timeline(order=obj)),
+                "lines": lines_of(read_timeline(order=obj, shops=shops_of(request))),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
 

@@ -19,15 +19,16 @@ from notifications.content.profiles import find_profile
 from notifications.content.render_files import RenderedEmail
 from notifications.content.rendering import TemplateFailed, render_email
 from notifications.services import send_preview
+from notifications.test_emails import TooManyTestEmails, count_test_email
 from orders.emails import language_of, preview_context
 from orders.events import EMAILS
 from orders.models import Order
 from orders.parcels import shown_in_preview
-from runtime.addresses import NotAnAddress, read_address
 from runtime.models import AuditRow
 from runtime.personal_data import address_hash
 from web.admin.acts import record_act
 from web.admin.page_limits import TURNS, limit_page
+from web.login.own_address import NotConfirmed, own_address
 
 
 class TemplateForm(forms.Form):
@@ -64,7 +65,7 @@ class PreviewPages(admin.ModelAdmin[Order]):
             "form": form,
             "email": email,
             "choice": form.cleaned_data if email else {},
-            "address": getattr(request.user, "email", ""),
+            **_own_address(request),
             "media": self.media,
         }
         return TemplateResponse(request, "admin/orders/order/emails.html", context)
@@ -102,6 +103,14 @@ class PreviewPages(admin.ModelAdmin[Order]):
             return order, form, None
 
 
+def _own_address(request: HttpRequest) -> dict[str, str]:
+    """Return the address of the user, or why an e-mail cannot be sent there."""
+    try:
+        return {"address": own_address(request.user)}
+    except NotConfirmed as error:
+        return {"why_no_address": str(error)}
+
+
 def send_to_user(
     request: HttpRequest,
     *,
@@ -117,22 +126,19 @@ def send_to_user(
 
     `source` is the shop's that sends it. `row` and `subject` name the page in the audit.
     """
-    address = getattr(request.user, "email", "")
-    if not address:
-        messages.error(request, "Your account has no e-mail address.")
-        return
     try:
-        address = read_address(address)
-    except NotAnAddress as error:
-        messages.error(request, f"Correct your account's e-mail address. {error}")
+        address = own_address(request.user)
+        with count_test_email(request.user):
+            refusal = send_preview(
+                email=email,
+                order_id=order_id or uuid.UUID(int=0),
+                event_type=event_type,
+                source=source,
+                recipient_email=address,
+            )
+    except (NotConfirmed, TooManyTestEmails) as error:
+        messages.error(request, str(error))
         return
-    refusal = send_preview(
-        email=email,
-        order_id=order_id or uuid.UUID(int=0),
-        event_type=event_type,
-        source=source,
-        recipient_email=address,
-    )
     with transaction.atomic():
         record_act(
             request,

@@ -24,7 +24,7 @@ class UnexpectedPayments(admin.ModelAdmin[Order]):
         """Record that the payment was returned whose event's id is posted as `event`."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        # Who decides about refused events decides about their money.
+        # The same persons decide about refused events and their money.
         if not request.user.has_perm("events.resolve_inbounddeadletter"):
             raise PermissionDenied
         if (event_id := parse_uuid(request.POST.get("event", ""))) is None:

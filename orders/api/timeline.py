@@ -54,8 +54,8 @@ class Timeline(ApiView):
         tags=["orders"],
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        order = find_order(id, self.first_read.token)
-        entries = read_timeline(order=order, is_for_shop=bool(self.first_read.token.source))
+        order, shops = find_order(id, self.first_read.token), self.first_read.token.binding
+        entries = read_timeline(order=order, shops=shops, is_for_shop=not shops.is_unbound)
         results = [present(TimelineEntrySerializer, entry) for entry in entries[-MOST:]]
         page: dict[str, Any] = {"next": None, "previous": None, "results": results}
         return json_response(page | {"since": hot_since(model=EmailNotification)})

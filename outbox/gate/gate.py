@@ -44,7 +44,7 @@ class ProviderChoice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many rows to claim now. If none, ask again after `wait_seconds`.
+    """The number of rows to claim now. If none, ask again after `wait_seconds`.
 
     While no provider's breaker is closed, claim one row: one that was never tried (`is_untried_first`), or
     else, if `is_retry_allowed`, the one that has waited longest.
@@ -70,7 +70,7 @@ class ProviderState:
 
     @property
     def is_refusing(self) -> bool:
-        """Whether the breaker is open because the provider refuses our account."""
+        """Return whether the breaker is open because the provider refuses our account."""
         is_open = self.state is BreakerState.OPEN and not self.breaker.forced
         return is_open and self.breaker.reason.startswith(Verdict.MISCONFIGURED)
 
@@ -326,7 +326,7 @@ class Gate:
 
     @property
     def is_shared(self) -> bool:
-        """Whether Redis answered the last request."""
+        """Return whether Redis answered the last request."""
         return not self._shared.is_away
 
     def _tell(self, name: str, change: Callable[[Breaker, float], Breaker]) -> None:

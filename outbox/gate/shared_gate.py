@@ -94,7 +94,7 @@ class Refreshed:
 
     @property
     def wait_seconds(self) -> float:
-        """How long to wait for the first slot."""
+        """The time to wait for the first slot."""
         return max(0.0, self.first_seconds)
 
     def slot_wait_seconds(self, number: int) -> float:

@@ -21,6 +21,7 @@ from django.db.models import Max, Q
 from django.db.models.functions import Now
 
 from runtime.charts.duration_histogram import Spread, add_spreads, quantile
+from runtime.database import replica
 from runtime.database.clock import read_database_time
 from runtime.models import Heartbeat, TrafficSum
 
@@ -84,7 +85,7 @@ def register_sampler(sample: Sampler) -> Sampler:
 
 def select_cells(statement: str, window: Window, **more: Any) -> list[Cell]:
     """Run a statement whose columns are those of `Cell`, with the window's parameters and `more`."""
-    with connections["default"].cursor() as cursor:
+    with connections[replica.alias()].cursor() as cursor:
         cursor.execute(statement, window.parameters() | more)
         return [Cell(*row) for row in cursor.fetchall()]
 
@@ -169,7 +170,8 @@ def _read_all(window: Window) -> Iterator[Cell]:
     All readers use indexes. If a column is nearly always NULL, like `bounced_at`, an expression over it has
     no statistics, and the planner would read a whole partition. `enable_seqscan = off` prevents that.
     """
-    with transaction.atomic(), connections["default"].cursor() as cursor:
+    database = replica.alias()
+    with transaction.atomic(using=database), connections[database].cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         for read in _readers:
             yield from read(window)
@@ -235,6 +237,13 @@ def read_last_day() -> Mapping[str, int]:
     """Return the samples of the present hour and of the 23 before it, by series."""
     hours = TrafficSum.objects.filter(span=TrafficSum.HOUR, start__gt=Now() - 24 * HOUR)
     return Sums.total(Sums(samples=samples) for samples in hours.values_list("samples", flat=True)).samples
+
+
+def read_running(*, newest: dt.datetime | None, now: dt.datetime) -> dict[dt.datetime, Sums]:
+    """Sum the minute that runs, and the one before it unless it is the `newest` that is stored."""
+    running = now.replace(second=0, microsecond=0)
+    since = running if newest == running - MINUTE else running - MINUTE
+    return read_window(Window(since=since, until=running + MINUTE, span=TrafficSum.MINUTE))
 
 
 def read_spans(*, since: Mapping[int, dt.datetime], until: dt.datetime) -> dict[int, dict[dt.datetime, Sums]]:

@@ -6,8 +6,6 @@ An index in the database's collation finds whole texts only, unless the collatio
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from typing import Any
 
 from django.contrib.postgres.indexes import OpClass
 from django.db import connections
@@ -33,23 +31,24 @@ def any_case(column: str) -> OpClass:
 
 
 def beginning_with(
-    texts: Sequence[str], *, table: str, column: str, newest_first: str, shops: Binding
-) -> list[tuple[uuid.UUID, str]]:
-    """Return the ids and values of the first `LIMIT` rows of `shops` for each text, in the index's order.
+    text: str, *, table: str, column: str, newest_first: str, shops: Binding
+) -> tuple[list[tuple[uuid.UUID, str]], bool]:
+    """Return the ids and values of the first `LIMIT` rows of `shops`, and whether there may be more.
 
-    A value that equals the text comes first. `newest_first` names the index's other columns in SQL.
+    They are in the index's order: a value that equals the text comes first. `newest_first` names the index's
+    other columns in SQL.
     """
-    read, sources = (LIMIT, []) if shops.sources is None else (READ_FOR_SHOPS, [sorted(shops.sources)])
-    is_theirs = " AND source = ANY(%s)" if sources else ""
+    read = LIMIT if shops.is_unbound else READ_FOR_SHOPS
     # PostgreSQL cannot estimate how many rows begin with a text, and might sort them all. So read the index
     # from the text on, and leave out the rows behind those that begin with it.
-    part = f"""
-        (SELECT id, {column} FROM (
+    sql = f"""
+        SELECT id, {column}, source FROM (
             SELECT id, {column}, source FROM {table} WHERE {column} <> '' AND upper({column}) ~>=~ upper(%s)
             ORDER BY upper({column}) USING ~<~, {newest_first} LIMIT {read}
-        ) AS next WHERE starts_with(upper({column}), upper(%s)){is_theirs} LIMIT {LIMIT})
+        ) AS next WHERE starts_with(upper({column}), upper(%s))
     """  # noqa: S608 - our names
     with connections[replica.alias()].cursor() as cursor:
-        values: list[Any] = [value for text in texts for value in (text, text, *sources)]
-        cursor.execute(" UNION ALL ".join([part] * len(texts)), values)
-        return list(cursor.fetchall())
+        cursor.execute(sql, [text, text])
+        rows = cursor.fetchall()
+    theirs = [(id, value) for id, value, source in rows if shops.has(source)]
+    return theirs[:LIMIT], len(rows) >= read or len(theirs) > LIMIT

@@ -38,6 +38,11 @@ class Hits(NamedTuple):
     ids: list[uuid.UUID]
     is_cut: bool = False
 
+    @classmethod
+    def of(cls, ids: Sequence[uuid.UUID], *, is_cut: bool = False) -> Hits:
+        """Return the first `LIMIT` ids. More are cut off."""
+        return cls(list(ids[:LIMIT]), is_cut or len(ids) > LIMIT)
+
 
 def parts_index(column: str, **options: Any) -> GinIndex:
     """Return an index of the parts of a text that is not empty."""
@@ -73,29 +78,27 @@ def containing(part: str) -> str:
     return f"%{escaped}%"
 
 
-def find_parts(part: str, *, table: str, column: str, newest_first: str, id: str = "id") -> Hits:
+def find_parts(
+    part: str, *, table: str, column: str, newest_first: str, id: str, only: str, values: Sequence[Any]
+) -> Hits:
     """Return the newest of the first `READ` rows whose text has this part, in any case.
 
-    Call it only for a text that `is_part`, and if the database `has_trigrams`.
+    `only` is a condition in SQL of the rows that may be found, with its `values`. Call the function only for
+    a text that `is_part`, and if the database `has_trigrams`.
     """
     # PostgreSQL plans a materialized query as if all of its rows were read, and takes the index. For the
     # first rows alone it might read the table, and find none.
     sql = f"""
         WITH hits AS MATERIALIZED (
             SELECT * FROM {table} WHERE {column} <> '' AND upper({column}) LIKE upper(%s)
-        )
-        SELECT {id}, count(*) OVER () FROM (SELECT * FROM hits LIMIT {READ}) AS read
-        ORDER BY {newest_first} LIMIT {LIMIT}
+        ), read AS MATERIALIZED (SELECT * FROM hits LIMIT {READ})
+        SELECT ARRAY(SELECT {id} FROM read WHERE {only} ORDER BY {newest_first} LIMIT {LIMIT + 1}),
+            (SELECT count(*) FROM read)
     """  # noqa: S608 - our names
-    return read_hits(sql, [containing(part)])
-
-
-def read_hits(sql: str, values: Sequence[str]) -> Hits:
-    """Return the ids that a statement selects next to the number of rows that match."""
     with connections[replica.alias()].cursor() as cursor:
-        cursor.execute(sql, values)
-        rows = cursor.fetchall()
-    return Hits([id for id, _ in rows], bool(rows) and rows[0][1] > LIMIT)
+        cursor.execute(sql, [containing(part), *values])
+        ids, count = cursor.fetchone()
+    return Hits.of(ids, is_cut=count >= READ)
 
 
 def is_part(text: str) -> bool:

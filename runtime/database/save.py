@@ -219,7 +219,7 @@ def _waiting(id: uuid.UUID) -> Iterator[None]:
 
 
 class _Columns:
-    """What SQL about a model needs, made once for each model."""
+    """The parts of the SQL about a model, made once for each model."""
 
     def __init__(self, model: type[models.Model]) -> None:
         fields = model._meta.local_concrete_fields

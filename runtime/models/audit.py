@@ -29,7 +29,7 @@ class AuditRow(models.Model):
     """
 
     class Kind(models.TextChoices):
-        """What the act was about. Stored: each value must keep its meaning."""
+        """The subject of an act. Stored: each value must keep its meaning."""
 
         LOGIN = "login", "login"
         LOGIN_PAUSE = "login_pause", "pause after wrong passwords"

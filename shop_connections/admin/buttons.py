@@ -1,4 +1,4 @@
-"""What the buttons on the page of a connection do, in the transaction that also records the act.
+"""The acts of the buttons on a connection's page, in the transaction that also records the act.
 
 Each returns a sentence, and raises `ShopRefusal`.
 """
@@ -14,6 +14,7 @@ from runtime.database.transactions import after_commit
 from shop_connections import process
 from shop_connections.compare import repair, try_key
 from shop_connections.models import ShopConnection
+from shop_connections.platforms import platform_of
 from shop_connections.services import (
     ShopRefusal,
     answer_parents,
@@ -32,7 +33,7 @@ Act = Callable[[HttpRequest, ShopConnection], str]
 
 def make_another_secret(request: HttpRequest, shop: ShopConnection) -> str:
     replace_secret(id=shop.id, offered=request.POST.get("offered", ""), seen=request.POST.get("seen", ""))
-    return "Made another secret. Copy it from its step below: it is shown only once."
+    return f"Made another secret. Now {platform_of(shop).setup.reconnect}."
 
 
 def save_new_key(request: HttpRequest, shop: ShopConnection) -> str:
@@ -106,11 +107,14 @@ def _change_state(request: HttpRequest, shop: ShopConnection) -> str:
     return "Turned off." if changed.state == State.OFF else "Back in its trial."
 
 
-#: By the value of the pressed button.
-ACTS: Mapping[str, Act] = {
+#: By the value of the pressed button: those of platforms' steps, and all.
+STEP_ACTS: Mapping[str, Act] = {
     "secret": make_another_secret,
     "channel": _choose_channel,
     "key": save_new_key,
+}
+ACTS: Mapping[str, Act] = {
+    **STEP_ACTS,
     "statuses": _save_statuses,
     "compare": _compare,
     "repair": _repair,

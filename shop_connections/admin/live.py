@@ -15,7 +15,7 @@ from notifications.models import MailProfile
 from shop_connections.admin.times import read_time, say_time, write_time
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.platforms import platform_of
-from shop_connections.seen_posts import SeenPosts, count_statuses, read_seen, read_unusable
+from shop_connections.seen_posts import read_seen, sum_up_unusable
 from shop_connections.services import ShopRefusal, change_state, choose_emails, has_sender
 from shop_connections.shop_emails import EmailChoice, list_choices
 
@@ -25,8 +25,10 @@ def read_live_page(request: HttpRequest, shop: ShopConnection) -> dict[str, Any]
     seen = read_seen(shop)
     row = MailProfile.objects.filter(source=shop.source).first()
     profile = profile_of(row) if row else from_settings()
-    unusable = read_unusable(shop, ConnectionPost.objects.filter(source=shop.source).unusable_still())
+    unusable = ConnectionPost.objects.filter(source=shop.source).unusable_still()
+    why_unusable = sum_up_unusable(shop, unusable)
     setup = platform_of(shop).setup
+    choices = list_choices(shop, seen=seen.events)
     lacks: dict[str, list[tuple[str, str, str]]] = {}
     for lack, reference in seen.lacks:
         lacks.setdefault(lack.email, []).append((lack.what, lack.advice, reference))
@@ -39,14 +41,14 @@ def read_live_page(request: HttpRequest, shop: ShopConnection) -> dict[str, Any]
         "has_sender": row is not None or has_sender(shop.source),
         "example": EXAMPLE_SHOP,
         "language": _name_language(profile.default_locale or "en"),
-        "unusable": len(unusable),
-        "reasons": list(dict.fromkeys(post.reason for post in unusable))[:5]
+        "unusable": unusable.count(),
+        "reasons": why_unusable.reasons[:5]
         if request.user.has_perm("connections.view_connectionpost")
         else [],
-        "unknown_statuses": count_statuses(shop, unusable),
+        "unknown_statuses": why_unusable.statuses,
         "currencies": seen.currencies,
         "has_delivery": "order.confirmed" in seen.events,
-        "choices": [ShopEmailLine(request, shop, choice, seen, lacks) for choice in _choices(shop, seen)],
+        "choices": [ShopEmailLine(request, shop, choice, lacks) for choice in choices],
         "always_on": [email.name for email in setup.emails if not email.all_events],
         "setup": setup,
         "platform": shop.get_platform_display(),
@@ -64,7 +66,6 @@ class ShopEmailLine:
         request: HttpRequest,
         shop: ShopConnection,
         choice: EmailChoice,
-        seen: SeenPosts,
         lacks: dict[str, list[tuple[str, str, str]]],
     ) -> None:
         self.name, self.ours, self.lacking = choice.email.name, choice.ours, choice.lacking
@@ -75,10 +76,6 @@ class ShopEmailLine:
         if request.method == "POST":
             is_left_on = self.name in request.POST.getlist("stay_on")
         self.is_left_on = is_left_on or not self.may_be_turned_off
-
-
-def _choices(shop: ShopConnection, seen: SeenPosts) -> list[EmailChoice]:
-    return list_choices(shop, seen=seen.events)
 
 
 def go_live(request: HttpRequest, shop: ShopConnection) -> str:

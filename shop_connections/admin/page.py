@@ -1,4 +1,4 @@
-"""What the page of a connection says: its state, its steps, its questions, and the e-mails of its trial."""
+"""The context of a connection's page: its state, its steps, its questions, and the e-mails of its trial."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from shop_connections import process
 from shop_connections.admin.times import say_time
 from shop_connections.calls import read_calls
 from shop_connections.clocks import clock_offset, describe_clock
-from shop_connections.compare import YOUNGEST
-from shop_connections.encryption import KeyMissing, encrypt
+from shop_connections.compare import MOST_ASKED, YOUNGEST
+from shop_connections.encryption import KeyMissing, encrypt, new_secret
 from shop_connections.models import TRIAL, ConnectionPost, ConnectionPostQuerySet, PostState, ShopConnection
 from shop_connections.platforms import platform_of
-from shop_connections.seen_posts import count_statuses, read_unusable
-from shop_connections.services import mark_of_secret, new_secret
+from shop_connections.seen_posts import sum_up_unusable
 from web.admin.base import describe_distance
 from web.admin.tiles import bounded, count_each
 
@@ -53,8 +52,7 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
     profile = MailProfile.objects.filter(source=shop.source).first()
     last = rows.defer("body").exclude(done_at=None).exclude(reference="").order_by("-done_at").first()
     may_view_posts = request.user.has_perm("connections.view_connectionpost")
-    unusable = read_unusable(shop, rows.unusable_still())
-    statuses = count_statuses(shop, unusable)
+    statuses, reasons = sum_up_unusable(shop, rows.unusable_still())
     foreign = process.list_foreign(shop)
     calls, now = read_calls(shop.id), timezone.now()
     has_question = bool(statuses or foreign or (shop.parents.get("seen") and not shop.parents.get("are")))
@@ -69,12 +67,10 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
         "ago": describe_distance(last.received_at) if last else "",
         "is_future": bool(shop.live_at and shop.live_at > now),
         "live_at": say_time(shop.live_at),
-        "reasons": list(dict.fromkeys(post.reason for post in unusable))[:SHOWN_REASONS]
-        if may_view_posts
-        else [],
+        "reasons": reasons[:SHOWN_REASONS] if may_view_posts else [],
         "is_readable": shop.is_readable(),
         "checked_at": say_time(shop.checked_at),
-        "comparison": _describe_comparison(shop),
+        "comparison": describe_comparison(shop),
         "catching_up": shop.is_catching_up(now),
         "clock": describe_clock(clock_offset(shop)),
         "calls": calls,
@@ -90,7 +86,7 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
         "address": request.build_absolute_uri(reverse("connect", args=[shop.source])),
         "left_on": list(dict.fromkeys((shop.left_on or {}).values())),
         "youngest_minutes": int(YOUNGEST.total_seconds() // 60),
-        "seen_secret": mark_of_secret(shop),
+        "seen_secret": shop.secret_mark,
         "offered_secret": "" if "part" in request.GET else _offer_secret(),
         "new_secret": new_secret,
         "refresh_seconds": REFRESH_SECONDS,
@@ -101,7 +97,7 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
     steps = _list_steps(shop, context, has_question=has_question)
     context["has_question"] = has_question
     context |= {"steps": steps, "is_set_up": all(step.is_done for step in steps)}
-    context["missing_orders"] = list(rows.missing().order_by("id").defer("body")[:SHOWN_ORDERS])
+    context["missing_orders"] = list(rows.missing().order_by("-id").defer("body")[:SHOWN_ORDERS])
     if request.user.has_perm("notifications.view_emailnotification"):
         context |= _trial_emails(shop)
     else:
@@ -152,17 +148,21 @@ def _list_steps(shop: ShopConnection, context: dict[str, Any], *, has_question: 
         Step("live", "Go live", f"{_STEPS}live.html", is_live),
     ]
     opened = {next((step.id for step in steps if not step.is_done), "")}
-    opened |= {setup.connect[0].id} if context["new_secret"] else set()
+    if context["new_secret"]:
+        opened |= {step.id for step in setup.connect if "secret" in step.acts}
     opened |= {"statuses"} if has_question else set()
     return [
         step._replace(number=number, is_open=step.id in opened) for number, step in enumerate(steps, start=1)
     ]
 
 
-def _describe_comparison(shop: ShopConnection) -> dict[str, Any]:
+def describe_comparison(shop: ShopConnection) -> dict[str, Any]:
     """Return how far the comparison is that a person asked for, or what it found."""
     stored = shop.comparison or {}
-    done_at = stored.get("done_at")
+    done_at, began_at = stored.get("done_at"), stored.get("began_at") or stored.get("asked_at")
+    if began_at and not done_at and timezone.now() - dt.datetime.fromisoformat(began_at) > MOST_ASKED:
+        # its worker may have died, or there may be none
+        stored, done_at = stored | {"problem": "It was not done in time."}, began_at
     return {
         "is_running": bool(stored) and not done_at,
         "has_begun": "began_at" in stored,

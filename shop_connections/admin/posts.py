@@ -16,15 +16,17 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from runtime.binding import Binding
 from runtime.models import AuditRow
 from shop_connections.models import ConnectionPost, ConnectionPostQuerySet, PostState, ShopConnection
 from shop_connections.process import retry, wake
 from web.admin.base import ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
 from web.admin.period import PeriodFilter
+from web.admin.tabs import Counted, TabFilter
 
 
-class PostStateFilter(ChoiceFilter):
-    title, parameter_name, is_tabs = "state", "state", True
+class PostStateFilter(TabFilter):
+    title, parameter_name = "state", "state"
 
     def choices_of(self) -> Sequence[str]:
         return ["unusable", "waiting", "missing"]
@@ -35,6 +37,10 @@ class PostStateFilter(ChoiceFilter):
             return queryset
         rows: QuerySet[Any] = getattr(queryset, state)()
         return rows
+
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+        states = self.choices_of()
+        return [Counted(states, rows.filter(state__in=states).values_list("state"))]
 
 
 class PostShopFilter(ChoiceFilter):

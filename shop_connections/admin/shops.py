@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import uuid
 from typing import Any
-from urllib.parse import urlsplit
 
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models.functions import Now
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -19,18 +17,24 @@ from django.utils.safestring import SafeString
 
 from runtime.database.ids import parse_uuid
 from runtime.models import AuditRow
-from shop_connections.admin.buttons import ACTS, make_another_secret, save_new_key, try_new_key
+from shop_connections.admin.buttons import ACTS, STEP_ACTS, make_another_secret, save_new_key, try_new_key
 from shop_connections.admin.live import go_live, read_live_page
 from shop_connections.admin.page import COLOURS, read_page
 from shop_connections.encryption import KeyMissing, decrypt
 from shop_connections.models import ShopConnection
-from shop_connections.platforms import PLATFORMS
-from shop_connections.services import ShopRefusal, check_source, clean_address, make_secret
-from web.admin.base import EstimatingPaginator, ListAdmin, answer_with_page, pill, show_time
+from shop_connections.platforms import PLATFORMS, platform_of
+from shop_connections.services import (
+    ShopRefusal,
+    change_address,
+    check_source,
+    clean_address,
+    make_secret,
+)
+from web.admin.base import EstimatingPaginator, ListAdmin, RefreshedPage, answer_with_page, pill, show_time
 from web.admin.menu import MenuItem
 
 State = ShopConnection.State
-_PAGE, _LIVE = (f"admin/connections/shopconnection/{name}.html" for name in ("_page", "live"))
+_LIVE = "admin/connections/shopconnection/live.html"
 
 
 class ShopForm(forms.ModelForm[ShopConnection]):
@@ -63,11 +67,6 @@ class ShopForm(forms.ModelForm[ShopConnection]):
         return self.cleaned_data
 
 
-def _host(address: str) -> tuple[str, str]:
-    parts = urlsplit(address)
-    return parts.scheme, parts.netloc.lower()
-
-
 def _check(check: Any, value: str) -> Any:
     try:
         return check(value)
@@ -76,7 +75,8 @@ def _check(check: Any, value: str) -> Any:
 
 
 @admin.register(ShopConnection)
-class ShopConnectionAdmin(ListAdmin[ShopConnection]):
+class ShopConnectionAdmin(RefreshedPage[ShopConnection], ListAdmin[ShopConnection]):
+    part_template = "admin/connections/shopconnection/_page.html"
     audit_kind = AuditRow.Kind.CONNECTION
     form = ShopForm
     paginator = EstimatingPaginator
@@ -118,44 +118,36 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         return False  # one that is off stays for its orders
 
     def save_model(self, request: HttpRequest, obj: ShopConnection, form: Any, change: bool) -> None:
-        """Write only what the form has, since a post or another person may change the rest meanwhile."""
+        """Write only the address, since a post or another person may change the rest meanwhile."""
         if not change:
             make_secret(obj)
             obj.save()
             return
-        written = ["address", "updated_at"]
-        if obj.api_key and _host(obj.address) != _host(form.initial["address"]):
-            obj.api_key, obj.api_secret = "", ""
-            obj.refresh_at = obj.refresh_at and Now()  # another shop has other keys of signatures
-            written += ["api_key", "api_secret", "refresh_at"]
-            messages.warning(
-                request,
-                "The stored key goes to no other host, so it was forgotten. Enter the key of this one.",
-            )
-        obj.updated_at = Now()
-        obj.save(update_fields=written)
+        if change_address(id=obj.id, address=obj.address):
+            said = "The stored key goes to no other host, so it was forgotten."
+            messages.warning(request, f"{said} For this one, {platform_of(obj).setup.authorize}.")
 
     def response_add(
         self, request: HttpRequest, obj: ShopConnection, post_url_continue: str | None = None
     ) -> HttpResponse:
         """Go on with the page that says what to do in the shop, and shows the secret."""
-        return self._with_secret(request, obj.id, decrypt(obj.secret))
+        return self._with_secret(request, obj)
 
-    def _with_secret(self, request: HttpRequest, id: uuid.UUID, secret: str) -> HttpResponse:
-        """Answer with the page, which shows a new secret once.
+    def _with_secret(self, request: HttpRequest, shop: ShopConnection) -> HttpResponse:
+        """Answer with the page, which shows a new secret.
 
         A person who may add a connection, and not view it, finds the secret in a message.
         """
+        secret = decrypt(shop.secret)
         if not self.has_view_permission(request):
-            messages.warning(
-                request, f"Copy the webhook's secret now, because it is shown only once: {secret}"
-            )
-        url = reverse("admin:connections_shopconnection_change", args=[id])
+            address = request.build_absolute_uri(reverse("connect", args=[shop.source]))
+            messages.warning(request, platform_of(shop).setup.show_secret(address, secret))
+        url = reverse("admin:connections_shopconnection_change", args=[shop.id])
         shown = {"new_secret": secret}
         return answer_with_page(
             request,
             url=url,
-            view=lambda page: self.change_view(page, str(id), form_url=url, extra_context=shown),
+            view=lambda page: self.change_view(page, str(shop.id), form_url=url, extra_context=shown),
         )
 
     def change_view(
@@ -165,20 +157,15 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show the page. For `?part=1`, answer only with the part that the page refreshes."""
         id = parse_uuid(object_id)
         unknown = ShopConnection.objects.filter(id=id).exclude(platform__in=PLATFORMS).first() if id else None
         if unknown is not None:
             messages.warning(request, f"This release does not know the platform of {unknown}.")
             return HttpResponseRedirect(reverse("admin:connections_shopconnection_changelist"))
-        if "part" not in request.GET or id is None:
-            return super().change_view(request, object_id, form_url, extra_context)
-        shop = ShopConnection.objects.filter(id=id).first()
-        if shop is None:
-            raise Http404
-        if not self.has_view_permission(request, shop):
-            raise PermissionDenied
-        return TemplateResponse(request, _PAGE, read_page(request, shop))
+        return super().change_view(request, object_id, form_url, extra_context)
+
+    def read_part(self, request: HttpRequest, shop: ShopConnection) -> dict[str, Any]:
+        return read_page(request, shop)
 
     def render_change_form(
         self,
@@ -225,8 +212,9 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
         if not self.has_change_permission(request):
             raise PermissionDenied
         shop = ShopConnection.objects.filter(id=id, platform__in=PLATFORMS).first()
-        act = ACTS.get(request.POST.get("action", ""))
-        if shop is None or act is None:
+        name = request.POST.get("action", "")
+        act = ACTS.get(name)
+        if shop is None or act is None or (name in STEP_ACTS and name not in platform_of(shop).setup.acts):
             raise Http404
         try:
             with transaction.atomic():
@@ -239,6 +227,5 @@ class ShopConnectionAdmin(ListAdmin[ShopConnection]):
             if act is save_new_key:
                 try_new_key(request, ShopConnection.objects.get(id=id))
             if act is make_another_secret:
-                stored = ShopConnection.objects.values_list("secret", flat=True).get(id=id)
-                return self._with_secret(request, id, decrypt(stored))
+                return self._with_secret(request, ShopConnection.objects.get(id=id))
         return HttpResponseRedirect(reverse("admin:connections_shopconnection_change", args=[id]))

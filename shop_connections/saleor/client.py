@@ -7,17 +7,17 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.utils import timezone
 
 from events.consuming.envelope import DEEPEST, Rejected
+from runtime.bounded_http import HttpAnswer
 from shop_connections.encryption import Unreadable, decrypt
-from shop_connections.http import OutOfTime, ShopAnswer, ShopApi, ShopUnreachable
+from shop_connections.http import OutOfTime, ShopApi, ShopUnreachable
 from shop_connections.models import ShopConnection
 from shop_connections.saleor.query import ORDER, ORDERS
-from shop_connections.saleor.read import EVENT, READ_AT, read_head
+from shop_connections.saleor.read import EVENT, READ_AT, find_head, parse
 from shop_connections.saleor.values import Json, member, members, text
 from shop_connections.saleor.values import time as read_time
 from shop_connections.shop_order import ReadOrder
@@ -80,17 +80,15 @@ def read_again(
 ) -> bytes | None:
     """Return the order of a body as it is now, with what the event says of its parcel. None if it is gone."""
     try:
-        head = read_head(body)
-        event = parse_json(body, deepest=DEEPEST)
-    except (Rejected, NotStrict) as error:
+        event = parse(body)
+        head = find_head(event)
+    except Rejected as error:
         raise ShopUnreachable(f"The post does not name its order: {error}.") from error
     if head is None:
         return None
     asked_at = timezone.now() - offset
     order = api_of(connection, seconds=seconds).ask(ORDER, id=head.id).get("order")
     if not isinstance(order, dict):
-        return None
-    if _is_of_other_channel(order, connection.installation.get("channel", "")):
         return None
     kept = {name: event[name] for name in EVENT if name in event}
     return json.dumps({**kept, READ_AT: asked_at.isoformat(), "order": order}).encode()
@@ -107,7 +105,6 @@ def read_orders(
     seconds: float,
     place: Any = None,
     offset: dt.timedelta = dt.timedelta(),
-    installation: Json | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[ReadOrder]:
     """Yield each order that changed since then, as JSON for `read`.
@@ -120,7 +117,7 @@ def read_orders(
     api = SaleorApi(
         address=address, token=secret, is_private_allowed=is_private_allowed, seconds=seconds, sleep=sleep
     )
-    questions, channel = _questions(since), text((installation or {}).get("channel"))
+    questions = _questions(since)
     number, after = place or (0, None)
     for asked in range(_MOST_PAGES):
         asked_at = timezone.now() - offset
@@ -132,7 +129,7 @@ def read_orders(
         page = member(data, "orders")
         for edge in members(page, "edges"):
             order = member(edge, "node")
-            if _is_young(order, until) or _is_of_other_channel(order, channel):
+            if _is_young(order, until):
                 continue
             body = json.dumps({READ_AT: asked_at.isoformat(), "order": order}).encode()
             is_small = len(body) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE
@@ -167,12 +164,7 @@ def _is_young(order: Json, until: dt.datetime | None) -> bool:
     return until is not None and at is not None and until < at < until + dt.timedelta(days=2)
 
 
-def _is_of_other_channel(order: Json, channel: str) -> bool:
-    slug = text(member(order, "channel").get("slug"))
-    return bool(channel and slug) and slug != channel
-
-
-def _parse(answer: ShopAnswer) -> Json:
+def _parse(answer: HttpAnswer) -> Json:
     if len(answer.body) > MOST_PARSED:
         raise ShopUnreachable(f"An answer of the shop has more than {MOST_PARSED:,} bytes.")
     try:
@@ -186,14 +178,10 @@ def _parse(answer: ShopAnswer) -> Json:
     return document
 
 
-def _explain(answer: ShopAnswer, errors: Sequence[Json]) -> str:
+def _explain(answer: HttpAnswer, errors: Sequence[Json]) -> str:
     """Return why an answer has no data, and what to do."""
     codes = {text(member(member(error, "extensions"), "exception").get("code")) for error in errors}
     said = text(errors[0].get("message"))[:200] if errors else f"status {answer.status}"
     if codes & {"PermissionDenied", "InvalidTokenError", "JSONWebTokenError", "ExpiredSignatureError"}:
         return f"The shop refuses the app's token: {said}. {_AGAIN}"
     return f"The shop answered with an error: {said}."
-
-
-def host_of(address: str) -> str:
-    return urlsplit(address).hostname or ""

@@ -6,7 +6,6 @@ Everything is below the installation's secret. Without it, nothing is there.
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import hmac
 from typing import Any
 
@@ -18,7 +17,7 @@ from django.utils import timezone
 
 from events.consuming.envelope import DEEPEST
 from runtime.telemetry.release import version
-from shop_connections.encryption import KeyMissing, decrypt, encrypt
+from shop_connections.encryption import SECRET_LENGTH, KeyMissing, decrypt, encrypt
 from shop_connections.http import ShopUnreachable
 from shop_connections.models import ShopConnection
 from shop_connections.saleor.client import api_of, make_api
@@ -44,19 +43,15 @@ def route(connection: ShopConnection, rest: str) -> Any:
     """Return what is at a path below the connection's. Raise `Unreadable`."""
     secret, _, place = rest.partition("/")
     views: dict[str, Any] = {"manifest": _answer_manifest, "register": _register, "posts": "posts"}
-    if place not in views or not hmac.compare_digest(secret.encode(), decrypt(connection.secret).encode()):
+    if place not in views or len(secret) != SECRET_LENGTH:  # also while CONNECTION_KEY reads none
         return None
-    return views[place]
+    is_ours = hmac.compare_digest(secret.encode(), decrypt(connection.secret).encode())
+    return views[place] if is_ours else None
 
 
 def identifier(connection: ShopConnection) -> str:
     """Return the app's name in a Saleor, where no two may have the same."""
     return f"orderpost.{connection.source}"
-
-
-def place_of(connection: ShopConnection) -> str:
-    """Return what differs once the installation's address is another, and does not tell the address."""
-    return hashlib.sha256(connection.secret.encode()).hexdigest()[:16]
 
 
 def _answer_manifest(request: HttpRequest, connection: ShopConnection) -> HttpResponse:
@@ -143,8 +138,10 @@ def _install(connection: ShopConnection, token: str) -> None:
         raise _Refusal(str(error)) from error
     with transaction.atomic():
         row = ShopConnection.objects.select_for_update().get(id=connection.id)
+        if (row.address, row.secret) != (connection.address, connection.secret):
+            raise _Refusal("The connection has changed meanwhile. Install the app again.")
         row.api_key, row.api_secret, row.check_problem = id, secret, ""
-        kept = {"app": app["id"], "keys": keys, "place": place_of(row)}
+        kept = {"app": app["id"], "keys": keys, "place": row.secret_mark}
         row.installation = {**row.installation, **kept}
         row.refresh_at, row.updated_at = timezone.now() + KEYS_FOR, Now()
         row.save(update_fields=[*_INSTALLED, "updated_at"])

@@ -1,4 +1,4 @@
-"""What the app asks of Saleor in GraphQL: the query of its webhooks, and those of its own."""
+"""The app's queries to Saleor in GraphQL: that of its webhooks, and those of its own."""
 
 from __future__ import annotations
 

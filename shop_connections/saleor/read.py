@@ -53,13 +53,18 @@ _ID, _STATUS = re.compile(r"[!-~]{1,100}"), re.compile(r"[A-Z][A-Z_]{0,49}")
 
 def read_head(body: bytes) -> ShopHead | None:
     """Return which order a body is about, or None if it is about none. Raise `Rejected`."""
-    document = _parse(body)
+    return find_head(parse(body))
+
+
+def find_head(document: Json) -> ShopHead | None:
+    """Return which order a parsed body is about, or None if it is about none. Raise `Rejected`."""
     if text(document.get("__typename")) not in EVENTS and READ_AT not in document:
         return None
     order = member(document, "order")
     if document.get("errors") or not order:
-        return ShopHead(_id(member(document, "about") or order), must_be_read=True)
-    return ShopHead(_id(order), modified_at=_modified_at(document, order))
+        order = member(document, "about") or order
+        return ShopHead(_id(order), channel=_channel(order), must_be_read=True)
+    return ShopHead(_id(order), channel=_channel(order), modified_at=_modified_at(document, order))
 
 
 def read_order(body: bytes, *, locale: str) -> ShopOrder | None:
@@ -67,8 +72,8 @@ def read_order(body: bytes, *, locale: str) -> ShopOrder | None:
 
     Addresses have the names of countries in the order's language, or in that of `locale`.
     """
-    document = _parse(body)
-    head = read_head(body)
+    document = parse(body)
+    head = find_head(document)
     return None if head is None else _OrderReader(document, locale).read(head)
 
 
@@ -211,7 +216,12 @@ def _id(order: Json) -> str:
     return id
 
 
-def _parse(body: bytes) -> Json:
+def _channel(order: Json) -> str:
+    return text(member(order, "channel").get("slug"))
+
+
+def parse(body: bytes) -> Json:
+    """Return a body as an object. Raise `Rejected`."""
     try:
         document: Any = parse_json(body, deepest=DEEPEST)
     except NotStrict as error:

@@ -1,4 +1,4 @@
-"""What a person does in Saleor to connect a shop, and the e-mails that Saleor's own senders write."""
+"""The steps in Saleor that connect a shop, and the e-mails that Saleor's own senders write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from shop_connections.encryption import Unreadable, decrypt
 from shop_connections.models import ShopConnection
-from shop_connections.saleor.install import place_of
 from shop_connections.setup import Calls, PlatformEmail, Setup, SetupStep
 
 EMAILS = (
@@ -26,14 +25,19 @@ EMAILS = (
 def values(connection: ShopConnection, address: str) -> Mapping[str, Any]:
     """Return the one address to install the app from. Its secret is the installation's."""
     try:
-        manifest = f"{address}/{decrypt(connection.secret)}/manifest"
+        manifest = _manifest(address, decrypt(connection.secret))
     except Unreadable:
         manifest = ""
     return {"manifest": manifest, "channel": connection.installation.get("channel", "")}
 
 
+def _manifest(address: str, secret: str) -> str:
+    return f"{address}/{secret}/manifest"
+
+
 def _is_installed(shop: ShopConnection, calls: Calls) -> bool:
-    return bool(shop.api_key) and shop.installation.get("place") == place_of(shop) and not shop.check_problem
+    is_here = shop.installation.get("place") == shop.secret_mark
+    return bool(shop.api_key) and is_here and not shop.reading_problem
 
 
 def _is_chosen(shop: ShopConnection, calls: Calls) -> bool:
@@ -42,12 +46,17 @@ def _is_chosen(shop: ShopConnection, calls: Calls) -> bool:
 
 SETUP = Setup(
     connect=(
-        SetupStep("channel", "Choose the channel", "saleor/channel.html", _is_chosen),
-        SetupStep("install", "Install the app in Saleor", "saleor/install.html", _is_installed),
+        SetupStep("channel", "Choose the channel", "saleor/channel.html", _is_chosen, acts=("channel",)),
+        SetupStep(
+            "install", "Install the app in Saleor", "saleor/install.html", _is_installed, acts=("secret",)
+        ),
     ),
     later=(),
     emails=EMAILS,
     emails_at="Configuration → Plugins → User emails, or in the app that sends e-mails",
+    reconnect="install the app with its new address",
+    authorize="install the app again",
+    show_secret=lambda address, secret: f"Install the app from this address: {_manifest(address, secret)}",
     find_lacks=lambda _: (),
     values=values,
 )

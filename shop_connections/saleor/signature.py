@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -30,7 +31,7 @@ _SIGNATURE = re.compile(r"([A-Za-z0-9_-]{1,1000})\.\.([A-Za-z0-9_-]{342,1366})")
 _PLACE = re.compile(r"[A-Za-z0-9_-]{1,100}/(posts|register)")
 #: The bytes of a post with a token.
 MOST_REGISTERED = 10_000
-_MOST_KEYS, _BITS = 20, range(2048, 8193)
+_MOST_KEYS, _MOST_READ, _BITS = 20, 200, range(2048, 8193)
 
 
 def may_be_signed(*, rest: str, headers: Mapping[str, str]) -> bool:
@@ -91,9 +92,11 @@ def _whose(connection: ShopConnection, body: bytes) -> Any:
 
 
 def clean_keys(keys: Iterable[Json]) -> list[dict[str, str]]:
-    """Return the keys that can verify, with what that needs."""
-    cleaned = []
-    for key in keys:
+    """Return the first keys that can verify, with what that needs."""
+    cleaned: list[dict[str, str]] = []
+    for key in itertools.islice(keys, _MOST_READ):
+        if len(cleaned) == _MOST_KEYS:
+            break
         n, e, kid = (key.get(name) for name in ("n", "e", "kid"))
         if not (isinstance(n, str) and isinstance(e, str) and isinstance(kid, str)):
             continue
@@ -104,7 +107,7 @@ def clean_keys(keys: Iterable[Json]) -> list[dict[str, str]]:
         except ValueError:
             continue
         cleaned.append({"kid": kid, "n": n, "e": e})
-    return cleaned[:_MOST_KEYS]
+    return cleaned
 
 
 @functools.lru_cache(maxsize=32)

@@ -15,7 +15,8 @@ from django.conf import settings
 from django.utils.html import strip_tags
 
 from events.consuming.envelope import DEEPEST
-from shop_connections.http import OutOfTime, ShopAnswer, ShopApi, ShopUnreachable
+from runtime.bounded_http import HttpAnswer
+from shop_connections.http import OutOfTime, ShopApi, ShopUnreachable
 from shop_connections.shop_order import ReadOrder
 from web.api.bodies import NotStrict, parse_json
 
@@ -27,7 +28,7 @@ FIELDS = (
     *("total_tax", "prices_include_tax", "customer_id", "customer_note", "payment_method"),
     *("payment_method_title", "billing", "shipping", "line_items", "shipping_lines", "fee_lines"),
     *("coupon_lines", "tax_lines", "refunds", "meta_data", "date_created", "date_created_gmt"),
-    *("date_modified_gmt", "date_paid_gmt", "date_completed_gmt"),
+    *("date_modified_gmt", "date_paid_gmt", "date_completed_gmt", "needs_processing"),
 )
 _MOST_PAGES = 2000
 #: How often orders may leave the list while it is read.
@@ -204,7 +205,7 @@ def _no_list(text: bytes | bytearray) -> ShopUnreachable:
     return ShopUnreachable(f"The answer of the shop {why}.")
 
 
-def _explain(answer: ShopAnswer) -> str:
+def _explain(answer: HttpAnswer) -> str:
     """Return why an answer has no orders, and what to do, or ""."""
     status, headers = answer.status, answer.headers
     page = "" if status == 200 else answer.body[:65536].decode("utf-8", "replace").lower()

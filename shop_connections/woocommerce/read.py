@@ -1,7 +1,7 @@
 """Read an order of WooCommerce: the body of a webhook, or a member of the orders API's list.
 
-WooCommerce writes a post when it sends it, so a post has the order as it is then, whatever caused it. What a
-plug-in wrote oddly is read as well as it can be. Each part that cannot be read is a doubt, and none.
+WooCommerce writes a post when it sends it, so a post has the order as it is then, whatever caused it. Odd
+values of plug-ins are read as well as they can be. Each part that cannot be read is a doubt, and none.
 """
 
 from __future__ import annotations

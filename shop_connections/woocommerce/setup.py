@@ -1,4 +1,4 @@
-"""What a person does in WooCommerce to connect a shop, and the e-mails that WooCommerce itself sends."""
+"""The steps in WooCommerce that connect a shop, and the e-mails that WooCommerce itself sends."""
 
 from __future__ import annotations
 
@@ -59,13 +59,17 @@ def _was_reached(shop: ShopConnection, calls: Calls) -> bool:
 
 
 def _has_key(shop: ShopConnection, calls: Calls) -> bool:
-    return bool(shop.api_key) and not shop.check_problem
+    return bool(shop.api_key) and not shop.reading_problem
 
 
 SETUP = Setup(
     connect=(
         SetupStep(
-            "webhook", "Make a webhook in the shop, with this secret", "woocommerce/webhook.html", _has_come
+            "webhook",
+            "Make a webhook in the shop, with this secret",
+            "woocommerce/webhook.html",
+            _has_come,
+            acts=("secret",),
         ),
         SetupStep("reached", "The webhook reaches us", "woocommerce/reached.html", _was_reached),
     ),
@@ -75,9 +79,13 @@ SETUP = Setup(
             "Give a key of the shop's API, so that lost posts are found",
             "woocommerce/key.html",
             _has_key,
+            acts=("key",),
         ),
     ),
     emails=EMAILS,
     emails_at="WooCommerce → Settings → Emails",
+    reconnect="paste the secret into the shop's webhook",
+    authorize="enter the key of the shop's API",
+    show_secret=lambda _, secret: f"Copy the webhook's secret now, because it is shown only once: {secret}",
     find_lacks=find_lacks,
 )

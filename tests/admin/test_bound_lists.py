@@ -67,7 +67,14 @@ def fill() -> None:
                 """,
                 part,
             )
-        cursor.execute("ANALYZE orders, email_notifications")
+        cursor.execute(
+            """
+            INSERT INTO suppressions (id, address_hash, reason, provider, notification_id, source)
+            SELECT gen_random_uuid(), id::text, 'hard_bounce', 'smtp', id, source FROM email_notifications
+            WHERE status = 'dead_lettered'
+            """
+        )
+        cursor.execute("ANALYZE orders, email_notifications, suppressions")
 
 
 def test_a_user_of_a_small_shop_reads_few_rows_and_pages():
@@ -77,6 +84,7 @@ def test_a_user_of_a_small_shop_reads_few_rows_and_pages():
         shops=["shop-b"],
     )
     most: dict[str, tuple[int, int]] = {}
+    too_many = []
     for path in PAGES:
         b"".join(client.get(path))  # fills caches, and reads a file to its end
         for text in statements_of(client, path):
@@ -84,7 +92,9 @@ def test_a_user_of_a_small_shop_reads_few_rows_and_pages():
                 plan = plan_of(text)
                 before = most.get(path, (0, 0))
                 most[path] = max(before[0], plan.visited), max(before[1], plan.buffers)
+                # A search by the beginning of a text reads rows of all shops, up to a limit for each index.
+                # A count stops at as many rows.
+                if plan.visited > (READ if "q=" in path or "COUNT(" in text else 1000):
+                    too_many.append((path, plan.visited, text))
     print(*(f"{path}: {rows:,} rows, {pages:,} pages" for path, (rows, pages) in most.items()), sep="\n")
-    # A search by the beginning of a text reads rows of all shops, up to a limit for each index.
-    allowed = {path: READ if "q=" in path else 1000 for path in most}
-    assert {path: most[path] for path in most if most[path][0] > allowed[path]} == {}
+    assert too_many == []

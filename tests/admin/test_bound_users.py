@@ -6,6 +6,7 @@ import gzip
 import html
 import json
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,22 +20,33 @@ from environs import ValidationError
 from config.validation import names_of_systems
 from notifications.models import MailProfile
 from notifications.suppressions import ELSEWHERE, suppressed_among
+from orders import models
+from orders.models import Shipment
 from orders.privacy import jobs
 from runtime.audit import Actor
 from runtime.binding import UNBOUND, Binding
-from runtime.models import UserBinding
+from runtime.database import beginnings, parts
+from runtime.models import AuditRow, UserBinding
 from runtime.models.bindings import binding_of
 from shop_connections.models import ShopConnection
 from shop_connections.services import ShopRefusal, check_source
-from tests.kit.admin import JOBS, MAILS, ORDERS, press
+from tests.kit.acts import record_now
+from tests.kit.admin import JOBS, MAILS, ORDERS, press, statements_of
+from tests.kit.api import Api, make_token
 from tests.kit.jobs import job_after, small_batches, started
 from tests.kit.mails import make_mail, statuses
 from tests.kit.orders import make_order
 from tests.kit.people import client_of, make_user, staff_client
-from tests.kit.texts import publish_texts
+from tests.kit.profiles import save_profile
+from tests.kit.texts import READY, publish_texts
 from tests.kit.words import EmailNotification, Order, Suppression, SuppressionReason, suppress
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
+SEARCH, PROFILES, TEXTS = (
+    "/admin/search/",
+    "/admin/notifications/mailprofile/",
+    "/admin/notifications/emailtext/",
+)
 CAUSES, SUPPRESSIONS = f"{MAILS}causes/", "/admin/notifications/suppression/"
 A, B = ["shop-a"], ["shop-b"]
 
@@ -43,13 +55,14 @@ def text_of(answer: Any) -> str:
     return html.unescape(answer.content.decode())
 
 
-def two_shops(**fields: Any) -> dict[str, EmailNotification]:
+def two_shops(shops: Sequence[str] = ("shop-a", "shop-b"), **fields: Any) -> dict[str, EmailNotification]:
     """Write a dead letter of an order of each shop, to one customer."""
     mails = {}
-    for source in ("shop-a", "shop-b"):
-        order = make_order(source=source, email="ann@example.com", reference=f"R-{source}")
+    address = fields.get("recipient_email", "ann@example.com")
+    for source in shops:
+        order = make_order(source=source, email=address, reference=f"R-{source}")
         values = {"order_id": order.id, "source": source, "status": "dead_lettered"}
-        mails[source] = make_mail(**values | {"recipient_email": "ann@example.com"} | fields)
+        mails[source] = make_mail(**values | {"recipient_email": address} | fields)
     return mails
 
 
@@ -135,7 +148,9 @@ def test_an_export_has_these_shops_alone_and_says_so():
 class TestASuppression:
     def test_because_of_another_shop_is_said_to_exist_and_no_more(self):
         mails = two_shops(status="suppressed")
-        suppress([SuppressionReason("ann@example.com", "complaint", "postmark", mails["shop-b"].id)])
+        suppress(
+            [SuppressionReason("ann@example.com", "complaint", "postmark", mails["shop-b"].id, "shop-b")]
+        )
         row = Suppression.objects.get()
         reasons = suppressed_among(list(mails.values()))
         assert reasons == {mails["shop-a"].id: ELSEWHERE, mails["shop-b"].id: "its owner complained"}
@@ -147,6 +162,19 @@ class TestASuppression:
             assert secret not in page
         assert "its owner complained" not in text_of(here.get(f"{MAILS}{mails['shop-a'].id}/change/"))
         assert row.address_hash[:12] in text_of(there.get(SUPPRESSIONS))
+
+    def test_stays_its_shops_when_the_email_that_caused_it_is_archived(self):
+        mails = two_shops(status="suppressed")
+        cause = make_mail(order_id=mails["shop-a"].order_id, source="shop-a", status="pending")
+        suppress([SuppressionReason("ann@example.com", "hard_bounce", "smtp", cause.id, "shop-a")])
+        EmailNotification.objects.filter(id=cause.id).delete()
+        here, there = (self.client(shops) for shops in (A, B))
+        reasons = suppressed_among(list(mails.values()))
+        assert reasons == {mails["shop-a"].id: "the address bounced", mails["shop-b"].id: ELSEWHERE}
+        short = Suppression.objects.get().address_hash[:12]
+        assert short in text_of(here.get(SUPPRESSIONS)) and short not in text_of(there.get(SUPPRESSIONS))
+        page = text_of(here.get(f"{ORDERS}{mails['shop-a'].order_id}/change/"))
+        assert "because the address bounced, as smtp reported" in page
 
     def test_is_neither_made_nor_lifted_by_a_bound_user_whom_the_page_sends_to_others(self):
         mail = two_shops()["shop-a"]
@@ -161,7 +189,141 @@ class TestASuppression:
         assert Suppression.objects.exists()
 
     def client(self, shops: list[str]) -> Client:
-        return staff_client("view_suppression", "view_emailnotification", name=shops[0], shops=shops)
+        rights = ("view_suppression", "view_emailnotification", "view_order", "resend_emailnotification")
+        return staff_client(*rights, name=shops[0], shops=shops)
+
+
+class TestASearch:
+    """A user of shop-b searches next to the rows of shop-a, which are more and newer."""
+
+    @pytest.fixture(autouse=True)
+    def _few(self, monkeypatch):
+        for module in (beginnings, parts, models):
+            monkeypatch.setattr(module, "LIMIT", 3)
+        monkeypatch.setattr(beginnings, "READ_FOR_SHOPS", 6)
+
+    def client(self) -> Client:
+        return staff_client("view_order", "view_emailnotification", shops=B)
+
+    @pytest.mark.parametrize("path", [SEARCH, ORDERS, MAILS])
+    def test_that_stopped_before_its_rows_says_so(self, path):
+        for _ in range(7):
+            two_shops(shops=A, recipient_email="zoe@a.example")
+        client = self.client()
+        assert "Too many" in text_of(client.get(path, {"q": "zoe"}))
+        assert "Too many" not in text_of(client.get(path, {"q": "zora"}))
+        # Behind those that begin so, there are enough rows of others.
+        two_shops(shops=A, recipient_email="zo@a.example")
+        assert "Too many" not in text_of(client.get(path, {"q": "zo"}))
+
+    @pytest.mark.parametrize("term", ["zoe", "b.example", "417-0", "RACK-9"])
+    def test_finds_its_rows_behind_those_of_others_and_does_not_tell_how_many_these_are(self, term):
+        order = None
+        for shop in ("shop-b", *["shop-a"] * 5):
+            values = {
+                "source": shop,
+                "name": "Zoe",
+                "email": "z@b.example",
+                "reference": f"X417-0{uuid.uuid4()}",
+            }
+            made = make_order(**values)
+            Shipment.objects.create(
+                order=made, tracking_number=f"TRACK-9{shop}", sequence=1, shipped_at=Now()
+            )
+            order = order or made
+        answer = self.client().get(SEARCH, {"q": term})
+        assert order is not None and answer.status_code == 302, text_of(answer)
+        assert answer.headers["Location"] == f"{ORDERS}{order.id}/change/"
+
+
+class TestAProfile:
+    """A user of shop-b, whose profile was that of shop-a before."""
+
+    @pytest.fixture(autouse=True)
+    def _profiles(self, settings):
+        settings.ORDER_SOURCES = ["shop-a", "shop-b"]
+        self.other, self.own = (save_profile(source=source) for source in ("shop-a", "shop-b"))
+        names = ("view_mailprofile", "change_mailprofile", "add_mailprofile", "view_emailtext", "edit_texts")
+        self.client = staff_client(*names, "view_logentry", shops=B)
+
+    def values(self, source: str) -> dict[str, str]:
+        sender = {"from_email": "x@example.com", "postal_address": "1 Road"}
+        return {"source": source, "shop_name": "x", "preview_event": "order.paid", **sender}
+
+    def test_shows_no_texts_of_another_shop_and_not_that_it_has_a_profile(self):
+        publish_texts({READY: "zqxa"}, source="shop-a")
+        publish_texts({READY: "zqxb"}, source="shop-b")
+        for path in (f"{PROFILES}preview/", f"{PROFILES}{self.own.id}/preview/"):
+            page = text_of(self.client.post(path, self.values("shop-a")))
+            assert "You are bound to shop-b." in page
+            assert "zqxa" not in page and "already exists" not in page
+        assert "zqxb" in text_of(self.client.post(path, self.values("shop-b")))
+
+    def test_that_was_another_shops_does_not_show_when_and_cannot_go_back(self):
+        boss = staff_client("view_mailprofile", "change_mailprofile", name="boss")
+        self.other.delete()
+        url = f"{PROFILES}{self.own.id}"
+        boss.post(f"{url}/change/", self.values("shop-a") | {"shop_name": "zqxa"})
+        boss.post(f"{url}/change/", self.values("shop-b"))
+        assert "zqxa" in text_of(boss.get(f"{url}/history/"))
+        for page in (f"{url}/history/", "/admin/runtime/auditrow/", "/admin/runtime/auditrow/csv/"):
+            text = b"".join(self.client.get(page)).decode()
+            assert "shop-a" not in text and "zqxa" not in text, page
+        rows = AuditRow.objects.filter(subject_id=str(self.own.id)).order_by("id")
+        for row in rows:
+            self.client.post(f"{url}/history/", {"row": str(row.id)})
+        self.own.refresh_from_db()
+        assert self.own.source == "shop-b"
+
+    def test_of_a_shop_that_left_the_settings_names_no_other_shop(self, settings):
+        settings.ORDER_SOURCES = ["shop-a"]
+        self.own.delete()
+        page = text_of(self.client.post(f"{PROFILES}add/", self.values("shop-b")))
+        assert "not one of ORDER_SOURCES" in page and "shop-a" not in page
+
+    def test_of_own_orders_is_not_shown_with_the_texts_for_every_shop(self):
+        save_profile(source="", shop_name="zqxown", postal_address="zqxown", logo_url="https://zqxown.test/x")
+        for path in (TEXTS, f"{TEXTS}edit/order.paid/en/"):
+            answer = self.client.get(path)
+            assert "zqxown" not in text_of(answer) + str(answer.headers)
+
+
+class TestAnOrdersPage:
+    def test_shows_neither_emails_nor_acts_of_another_shop(self):
+        order = make_order(source="shop-b")
+        own = make_mail(order_id=order.id, source="shop-b", subject="own")
+        values = {"order_id": order.id, "source": "shop-a", "subject": "zqxa", "event_type": "order.paid"}
+        make_mail(**values, recipient_email="zqxa@example.com", resend_of=own.id)
+        for source in ("shop-a", None):
+            act = AuditRow(
+                kind="export", act="zqxa", source=source, order_id=order.id, subject_id=str(own.id)
+            )
+            record_now(act)
+        record_now(AuditRow(kind="resend", act="zqxb", source="shop-b", order_id=order.id))
+        client = staff_client("view_order", "view_emailnotification", shops=B)
+        for path in (f"{ORDERS}{order.id}/change/", f"{MAILS}{own.id}/change/"):
+            for part in ("", "?part=1"):
+                page = text_of(client.get(path + part))
+                assert "zqxa" not in page, path + part
+        assert "zqxb" in text_of(client.get(f"{ORDERS}{order.id}/change/"))
+        answer = Api(make_token(source="shop-b")).get(f"/api/v1/orders/{order.id}/timeline")
+        assert "zqxb" in text_of(answer) and "zqxa" not in text_of(answer)
+
+    def test_reads_the_suppression_of_an_address_once(self):
+        client = staff_client("view_order", "view_emailnotification", "resend_emailnotification", shops=B)
+        counts = []
+        for source, others in (("shop-b", 0), ("shop-b", 4)):
+            order = make_order(source=source)
+            address = f"ann{others}@example.com"
+            for _ in range(others + 1):
+                mail = make_mail(
+                    order_id=order.id, source=source, status="suppressed", recipient_email=address
+                )
+            suppress([SuppressionReason(address, "hard_bounce", "postmark", mail.id, source)])
+            page = f"{ORDERS}{order.id}/change/"
+            assert text_of(client.get(page)).count("as postmark reported") == others + 1
+            counts.append(len(statements_of(client, page)))
+        assert counts[0] == counts[1]
 
 
 class TestAMissingRight:
@@ -187,8 +349,36 @@ class TestAMissingRight:
         post = {"action": "resend", "cause": hopeless}
         bulk = f"{MAILS}bulk/"
         refused = support.post(bulk, post)
-        assert refused.status_code == 403 and "A resend cannot help these e-mails" in text_of(refused)
+        assert refused.status_code == 403 and "A resend cannot help" in text_of(refused)
         assert operator.post(bulk, post).status_code == 200
+
+    def test_to_resend_it_needs_the_right_however_the_emails_were_chosen(self):
+        gone = [
+            make_mail(status="dead_lettered", provider="smtp", last_error="550 5.1.1 no such user")
+            for _ in range(2)
+        ]
+        later = make_mail(status="dead_lettered", provider="smtp", last_error="451 try later")
+        support, operator = (client_of(make_user(name, group=name)) for name in ("support", "operator"))
+
+        def ids(*mails: EmailNotification) -> dict[str, str]:
+            return {"ids": ",".join(str(mail.id) for mail in mails)}
+
+        for chosen, is_refused in (
+            ({"status": "dead_lettered"}, True),
+            ({"status": "dead_lettered", "provider": "smtp"}, True),
+            (ids(*gone), True),
+            (ids(later, gone[0]), True),
+            (ids(gone[0]), False),  # its page has the button, too
+            (ids(later), False),
+            ({"failing": "hour"}, False),
+        ):
+            post = {"action": "resend", "confirmed": "yes", **chosen}
+            refused = support.post(f"{MAILS}bulk/", post)
+            assert (refused.status_code == 403) is is_refused, chosen
+            if is_refused:
+                assert "A resend cannot help" in text_of(refused)
+                del post["confirmed"]
+                assert operator.post(f"{MAILS}bulk/", post).status_code == 200
 
 
 def test_support_sees_causes_stuck_orders_and_bounces_and_no_processes():

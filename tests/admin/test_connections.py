@@ -114,7 +114,11 @@ class TestANewConnection:
 
     def test_a_stored_key_goes_to_no_other_host(self, operator):
         shop = connect(
-            address="https://shop.example.com", api_key=encrypt("ck_1"), api_secret=encrypt("cs_1")
+            address="https://shop.example.com",
+            api_key=encrypt("ck_1"),
+            api_secret=encrypt("cs_1"),
+            comparison={"asked_at": timezone.now().isoformat()},
+            unfinished={"place": [7, 300]},
         )
         path = f"{SHOPS}{shop.id}/change/"
         operator.post(path, NEW | {"address": "https://shop.example.com/en"})
@@ -124,6 +128,7 @@ class TestANewConnection:
         assert "The stored key goes to no other host" in answer.content.decode()
         shop.refresh_from_db()
         assert (shop.address, shop.api_key, shop.api_secret) == ("https://evil.example", "", "")
+        assert (shop.comparison, shop.unfinished) == (None, None)
 
     def test_an_unreadable_secret_is_explained(self, operator, settings):
         shop = connect()
@@ -186,9 +191,9 @@ class TestASecret:
     def test_another_one_is_asked_for_first_and_shown_once_and_the_former_one_is_forged(
         self, operator, plain_shop
     ):
-        assert "Until you paste it into the shop, the shop&#x27;s posts are refused" in page(
-            operator, plain_shop
-        ).replace("'", "&#x27;")
+        assert "Until you do, the shop&#x27;s posts are refused" in page(operator, plain_shop).replace(
+            "'", "&#x27;"
+        )
         fields = self.offer(operator, plain_shop)
         answer = operator.post(f"{SHOPS}{plain_shop.id}/act/", {"action": "secret", **fields})
         plain_shop.refresh_from_db()
@@ -222,15 +227,19 @@ class TestASecret:
         for _ in range(3):
             post(body_of("A-1", "placed"), secret="another")
         assert "3 posts with another signature came, the last at" in page(operator, plain_shop)
-        assert "paste the secret into its webhook again" in page(operator, plain_shop)
+        assert "paste the secret into the shop&#x27;s webhook again" in page(operator, plain_shop)
         assert not ConnectionPost.objects.exists()
         with redis.Redis.from_url(valkey_url) as client:
             (key,) = client.keys("orderpost:connect:*")
             assert 86_000 < client.ttl(key) <= 86_400
+            client.expire(key, 1000)
+            post(body_of("A-1", "placed"), secret="another")
+            assert client.ttl(key) <= 1000  # a day from the first one
         post(body_of("A-1", "placed"))
         ShopConnection.objects.update(
             state="live", live_at=timezone.now(), last_post_at=timezone.now() + HOUR
         )
+        assert "4 posts" in page(operator, plain_shop)
         assert "Since then, posts with the right one came" in page(operator, plain_shop)
         act(operator, plain_shop, "secret", **self.offer(operator, plain_shop))
         assert "another signature" not in page(operator, plain_shop)

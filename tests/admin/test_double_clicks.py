@@ -130,7 +130,7 @@ class TestASecret:
     """It is in the answer to the click, and in nothing else."""
 
     def shown(self, answer: Any) -> list[str]:
-        shown = r'(?:shown only once: |id="webhook-secret" [^>]* value=")([\w-]+)'
+        shown = r'(?:shown only once: <code [^>]*>|id="webhook-secret" [^>]* value=")([\w-]+)'
         return re.findall(shown, answer.content.decode())
 
     def secrets(self, answers: list[Any]) -> list[str]:

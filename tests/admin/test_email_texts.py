@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -12,13 +11,14 @@ from django.test import Client
 from django.urls import reverse
 
 from notifications.content import editing, shop_texts
+from notifications.content.sentences import IN_WORDS
 from notifications.models import EmailNotification, EmailText, EmailTextVersion
 from runtime.process import cached_rows
 from tests.kit.acts import acts, told_acts
 from tests.kit.admin import MAILS
 from tests.kit.attacks import TYPED
 from tests.kit.orders import make_order, pay_order, place_order
-from tests.kit.people import staff_client
+from tests.kit.people import confirm_address, staff_client
 from tests.kit.profiles import save_profile
 from tests.kit.texts import AFTER, HELLO, READY, SUBJECT, THANKS, publish_texts
 from tests.kit.words import EMAILS, new_id
@@ -188,8 +188,8 @@ def test_an_editor_sends_the_preview_to_the_own_address_alone(admin_client, monk
     monkeypatch.setattr("orders.admin.previews.send_preview", lambda **values: sent.append(values) or "")
     User.objects.update(email="")
     answer = press(admin_client, PAID, "send", {SUBJECT: "Own {reference}"})
-    assert told(answer) == ["Your account has no e-mail address."] and not sent
-    User.objects.update(email="ada@example.com")
+    assert told(answer) == ["Your account has no e-mail address. Open “My account”."] and not sent
+    confirm_address(User.objects.get(), "ada@example.com")
     answer = press(admin_client, PAID, "send", {SUBJECT: "Own {reference}"})
     assert told(answer) == ["Sent to ada@example.com."]
     assert field(answer, SUBJECT).text == "Own {reference}" and not EmailText.objects.exists()
@@ -371,5 +371,13 @@ def test_another_process_sees_a_new_version_after_one_refresh(admin_client):
 def test_a_layout_shows_its_sentences_once_for_all_emails(admin_client):
     layout = f"{TEXTS}edit/layout/en/"
     answer = press(admin_client, layout, "publish", {HELLO: "Hi {name}!"})
-    assert json.dumps(answer.context["events"]) == json.dumps(EMAILS)
+    assert [name for name, _ in answer.context["events"]] == EMAILS
     assert "Hi Ann!" in pay_and_read().body_text
+
+
+@pytest.mark.parametrize("event_type", [*EMAILS, "layout"])
+def test_each_email_and_each_variable_has_words_and_an_example(admin_client, event_type):
+    page = admin_client.get(f"{TEXTS}edit/{event_type}/de/")
+    assert "_" not in page.context["title"] and "." not in page.context["title"]
+    names = [name for name, words, example in page.context["variables"] if not (name in IN_WORDS and example)]
+    assert page.context["variables"] and names == []

@@ -15,7 +15,7 @@ from tests.kit.words import EmailNotification, Order, new_id
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("valkey_url")]
 #: Pages that each member of the staff may open. They show only what its permissions give.
-OPEN = ("/admin/", "/admin/set-up/", "/admin/search/?q=R-1")
+OPEN = ("/admin/", "/admin/set-up/", "/admin/account/", "/admin/search/?q=R-1")
 
 
 def test_every_page_opens_for_whom_may_see_it_alone(admin_client):

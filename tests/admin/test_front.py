@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from tests.kit.admin import dead_event, listed
 from tests.kit.mails import make_mail, make_mails
 from tests.kit.months import fill, make_partition
+from tests.kit.orders import make_order
 from tests.kit.people import staff_client
 from tests.kit.words import BulkJob, EmailNotification, Heartbeat, drain, minutes, read_database_time
 from web.admin import tiles
@@ -99,6 +100,19 @@ def test_a_chart_shows_what_was_summed_and_where_nothing_was(admin_client, stret
     html = page.content.decode()
     assert ": 1,234</title>" in html and "not summed</title>" in html
     assert "Orders placed: 1,234 in all" in html
+
+
+@pytest.mark.parametrize("is_summed", [False, True])
+@pytest.mark.parametrize("stretch", ["hour", "day", "month"])
+def test_a_chart_ends_with_the_minute_that_runs(admin_client, stretch, is_summed):
+    make_order(created_at=read_database_time() - dt.timedelta(minutes=1))
+    if is_summed:
+        minutes.sum_minutes()
+    make_order()
+    make_mail(status="sent", provider="sendgrid", sent_at=Now())
+    page = admin_client.get("/admin/", {"range": stretch})
+    numbers = {chart["title"]: chart["number"] for chart in page.context["charts"]}
+    assert (numbers["Orders placed"], numbers["Sent"]) == ("2", "1")
 
 
 def test_the_refreshed_part_is_the_page_without_its_frame(admin_client):

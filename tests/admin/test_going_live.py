@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.utils import timezone
 
 from notifications.models import MailProfile
 from runtime import conditions
+from shop_connections.changes import explain_status
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.process import process_waiting
@@ -249,6 +251,23 @@ class TestStatuses:
         text = page(operator, plain_shop)
         assert re.search(r'<b>packed</b> means</label>.*?<option value="confirmed" selected>', text)
 
+    def test_each_post_of_one_is_counted_and_processed_however_many_and_large_they_are(self, operator):
+        shop = connect(last_post_at=timezone.now())
+        body = "x" * 60_000  # larger than a page reads
+        reasons = [*[explain_status("it's")] * 130, explain_status("packed"), "its total is odd"]
+        ConnectionPost.objects.bulk_create(
+            ConnectionPost(source="shop-w", state="unusable", body=body, reason=reason) for reason in reasons
+        )
+        connect("shop-v")
+        ConnectionPost.objects.create(source="shop-v", state="unusable", body="{}", reason=reasons[0])
+        text = html.unescape(page(operator, shop))
+        assert "<b>it's</b>: 130 orders wait" in text and "<b>packed</b>: 1 order waits" in text
+        assert "130 orders wait" in last_page(operator, shop)
+        said = act(operator, shop, "statuses", word=["it's"], means=["paid"])
+        assert "130 posts are processed now" in said
+        assert ConnectionPost.objects.waiting().count() == 130
+        assert "<b>it's</b>: " not in html.unescape(page(operator, shop))
+
     @pytest.mark.parametrize(
         ("word", "means", "words"),
         [
@@ -273,3 +292,17 @@ class TestStatuses:
         facts = conditions.read_facts(now=timezone.now())
         (alarm,) = [each for each in conditions.decide(facts) if each.code == "PostsUnusable"]
         assert alarm.number == 1
+
+    def test_one_that_an_older_state_follows_stays_an_alarm(self, operator, plain_shop):
+        """It came late, and has nothing of what the unusable post said."""
+        ConnectionPost.objects.all().delete()
+        at = timezone.now() - HOUR
+        post(body_of("A-1", "placed", at=at))
+        post(body_of("A-1", "paid", at=at + HOUR / 2, fault="its total is odd"))
+        process_waiting(seconds=60)
+        post(body_of("A-1", "placed", at=at))
+        process_waiting(seconds=60)
+        assert not ConnectionPost.objects.waiting().exists()
+        assert "1 post cannot be used" in page(operator, plain_shop)
+        facts = conditions.read_facts(now=timezone.now())
+        assert "PostsUnusable" in [each.code for each in conditions.decide(facts)]

@@ -12,6 +12,7 @@ from django.test import Client
 from environs import ValidationError
 
 from config.validation import issuer, parse_group_map
+from runtime.models import AuditRow
 from runtime.models.bindings import binding_of
 from tests.kit.openid import (
     CLIENT_ID,
@@ -25,6 +26,7 @@ from tests.kit.openid import (
     way_back,
 )
 from tests.kit.people import make_user
+from web.login.own_address import own_address
 from web.login.rights import NoEntry, read_rights
 
 __all__ = ["one_provider", "provider"]
@@ -174,6 +176,29 @@ class TestLogin:
         assert binding_of(theirs) == binding_of(ours)
         for name in ("is_staff", "is_superuser", "is_active"):
             assert getattr(theirs, name) == getattr(ours, name)
+
+    @pytest.mark.parametrize(
+        ("claims", "address"),
+        [
+            ({"email": "Ann@example.com", "email_verified": True}, "Ann@example.com"),
+            ({"email": "ann@example.com", "email_verified": "true"}, ""),
+            ({"email": "ann@example.com"}, ""),
+            ({"email": "ann", "email_verified": True}, ""),
+            ({"email_verified": True}, ""),
+        ],
+    )
+    def test_an_address_that_the_provider_verified_is_the_own_one(self, provider, claims, address):
+        provider.claims |= claims
+        for _ in range(2):
+            come(Client(), provider)
+        user = User.objects.get()
+        assert user.email == address and "email" in provider.asked[0]["scope"].split()
+        assert AuditRow.objects.filter(act__startswith="Address confirmed by").count() == bool(address)
+        if address:
+            assert own_address(user) == address
+            provider.claims["email"] = "new@example.com"
+            come(Client(), provider)
+            assert own_address(User.objects.get()) == "new@example.com"
 
     def test_another_issuer_has_other_people(self, provider, settings):
         come(Client(), provider)

@@ -12,6 +12,7 @@ from django.test import Client
 
 from notifications.content.editing import make_entries, save_draft
 from notifications.content.template_files import Key
+from notifications.logo import BadLogo, LogoNotChecked
 from notifications.models import EmailText, EmailTextVersion, MailProfile
 from notifications.profile_form import DEFAULT_COLOUR
 from tests.kit.acts import acts
@@ -157,6 +158,68 @@ class TestThePage:
         assert viewer.get(PROFILES).status_code == 200
         assert viewer.get(f"{PROFILES}{save_profile('shop-a').id}/change/").status_code == 200
         assert viewer.post(f"{PROFILES}add/", VALUES).status_code == 403
+
+
+LOGO = "https://shop-a.test/logo.png"
+
+
+@pytest.fixture
+def fetched(monkeypatch) -> list[str]:
+    """Collect the addresses of logos that are fetched. One with "bad" or "away" in it is."""
+    fetched: list[str] = []
+
+    def check(url: str) -> None:
+        fetched.append(url)
+        if "bad" in url:
+            raise BadLogo("This is not an image.")
+        if "away" in url:
+            raise LogoNotChecked("The logo could not be checked.")
+
+    monkeypatch.setattr("notifications.profile_form.check_logo", check)
+    return fetched
+
+
+class TestTheLogo:
+    def test_is_fetched_once_when_its_address_is_saved(self, admin_client, fetched):
+        admin_client.post(f"{PROFILES}preview/", VALUES | {"logo_url": LOGO})
+        admin_client.post(f"{PROFILES}add/", VALUES | {"logo_url": LOGO, "colour": "red"})
+        assert fetched == []
+        admin_client.post(f"{PROFILES}add/", VALUES | {"logo_url": LOGO})
+        path = f"{PROFILES}{MailProfile.objects.get().id}/change/"
+        admin_client.post(path, VALUES | {"logo_url": LOGO, "shop_name": "Tea"})
+        assert fetched == [LOGO]
+        admin_client.post(path, VALUES | {"logo_url": ""})
+        admin_client.post(path, VALUES | {"logo_url": LOGO})
+        assert fetched == [LOGO, LOGO] and MailProfile.objects.get().logo_url == LOGO
+
+    def test_that_is_wrong_is_refused_at_its_field(self, admin_client, fetched):
+        answer = admin_client.post(f"{PROFILES}add/", VALUES | {"logo_url": "https://shop-a.test/bad"})
+        assert errors(answer) == {"logo_url": ["This is not an image."]} and not MailProfile.objects.exists()
+
+    def test_that_cannot_be_fetched_is_saved_with_a_warning(self, admin_client, fetched):
+        values = VALUES | {"logo_url": "https://shop-a.test/away"}
+        page = admin_client.post(f"{PROFILES}add/", values, follow=True)
+        (said,) = (str(message) for message in page.context["messages"] if message.level_tag == "warning")
+        assert said.startswith("The logo could not be checked.") and MailProfile.objects.count() == 1
+
+    def test_of_a_file_is_fetched_if_it_is_new(self, tmp_path, fetched, capsys):
+        file = (
+            "- {source: shop-a, from_email: a@b.test, shop_name: A, postal_address: x,"
+            " logo_url: https://b.test/%s}"
+        )
+        with pytest.raises(CommandError, match="shop-a: logo_url: This is not an image"):
+            load(tmp_path, file % "bad")
+        for said in ("created", "unchanged"):
+            assert load(tmp_path, file % "away") == f"shop-a: {said}\n"
+        assert capsys.readouterr().err == "shop-a: logo_url: The logo could not be checked.\n"
+        assert [url.rpartition("/")[2] for url in fetched] == ["bad", "away"]
+
+    def test_of_before_is_put_back_without_a_fetch(self, admin_client, fetched):
+        admin_client.post(f"{PROFILES}add/", VALUES | {"logo_url": LOGO})
+        profile = MailProfile.objects.get()
+        admin_client.post(f"{PROFILES}{profile.id}/change/", VALUES | {"logo_url": ""})
+        admin_client.post(f"{PROFILES}{profile.id}/history/", {"row": acts().last().id})
+        assert MailProfile.objects.get().logo_url == LOGO and fetched == [LOGO]
 
 
 class TestThePreview:

@@ -9,10 +9,12 @@ import pytest
 from django.test import Client
 
 from shop_connections import refresh
+from shop_connections.encryption import decrypt
 from shop_connections.models import ShopConnection
 from tests.admin.test_connections import _key, act, operator, page
 from tests.kit.admin import SHOPS
 from tests.kit.people import staff_client
+from tests.kit.plain_shop import connect
 from tests.kit.saleor import FakeSaleor
 
 __all__ = ["_key", "operator"]
@@ -47,8 +49,11 @@ def test_it_is_added_and_installed_from_its_page(operator, settings):
     seen = re.search(r'name="seen" value="([^"]+)"', text)
     assert offered is not None and seen is not None
     act(operator, shop, "secret", offered=html.unescape(offered[1]), seen=seen[1])
+    ShopConnection.objects.update(installation={**shop.installation, "channel": "poland"})
     operator.post(f"{SHOPS}{shop.id}/change/", {"address": "https://other.example.com"})
-    assert refresh.is_due()  # the keys of the former shop count no longer than that
+    shop.refresh_from_db()
+    assert shop.installation == {"channel": "poland"}  # the app and the keys are the former shop's
+    assert shop.refresh_at is None and shop.api_secret == ""
     assert shop.secret != before and not is_done(page(operator, shop), "install")  # its posts come no more
 
 
@@ -65,3 +70,21 @@ def test_its_channel_is_chosen(operator):
     assert is_done(text, "channel") and 'value="poland"' in text
     assert "all channels" in act(operator, shop, "channel", channel="")
     assert shop.installation == {"channel": ""}
+
+
+def test_who_may_only_add_one_is_told_the_address_to_install_it_from():
+    new = {"source": "tea-shop", "platform": "saleor", "address": "https://tea.example.com"}
+    answer = staff_client("add_shopconnection", name="adder").post(f"{SHOPS}add/", new)
+    secret = decrypt(ShopConnection.objects.get().secret)
+    assert (
+        f"from this address: http://testserver/connect/tea-shop/{secret}/manifest" in answer.content.decode()
+    )
+
+
+@pytest.mark.parametrize(("platform", "action"), [("saleor", "key"), ("woocommerce", "channel")])
+def test_a_button_of_another_platform_does_nothing(operator, platform, action):
+    shop = connect(platform=platform)
+    values = {"action": action, "key": "k", "key_secret": "s", "channel": "poland"}
+    assert operator.post(f"{SHOPS}{shop.id}/act/", values).status_code == 404
+    shop.refresh_from_db()
+    assert (shop.api_key, shop.installation) == ("", {})

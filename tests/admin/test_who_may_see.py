@@ -111,6 +111,7 @@ def fill() -> Shops:
                 reason="complaint",
                 provider="postmark",
                 notification_id=mail.id,
+                source=source,
             ),
             source,
         )

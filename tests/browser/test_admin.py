@@ -15,8 +15,9 @@ from shop_connections.encryption import decrypt
 from shop_connections.models import ShopConnection
 from shop_connections.process import process_waiting
 from tests.browser.clicks import clicks_on
-from tests.kit.admin import MAILS, SHOPS, every_page
+from tests.kit.admin import MAILS, ORDERS, SHOPS, every_page
 from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
 from tests.kit.plain_shop import KEY, connect
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification
@@ -226,6 +227,73 @@ def test_the_steps_of_a_connection_are_ticked_without_a_reload_and_keep_the_secr
     expect(page.get_by_label("Key", exact=True)).to_have_value("ck_typed")
     page.locator("#part-state").get_by_role("link", name="Go live …").press("Enter")
     expect(page.get_by_label("Go live at (UTC)")).to_be_visible()
+
+
+def press_after_the_session_ended(page, name: str) -> None:
+    """Press a button without a session, log in again, and return to the page."""
+    cookies, url = page.context.cookies(), page.url
+    page.context.clear_cookies(name="sessionid")
+    page.get_by_role("button", name=name, exact=True).click()
+    page.wait_for_url("**/login/**")
+    page.context.add_cookies(cookies)
+    page.goto(url)
+
+
+def test_what_was_written_comes_back_after_the_session_ended_but_no_secret(open_page, settings):
+    settings.CONNECTION_KEY = [KEY]
+    page = open_page(f"{SHOPS}{connect().id}/change/#step-statuses")
+    word, means = page.get_by_label("Another status"), page.locator("#status-means")
+    word.fill("packed")
+    means.select_option("paid")
+    press_after_the_session_ended(page, "Save the statuses")
+    expect(page.get_by_text("What you wrote is here again.")).to_be_visible()
+    expect(word).to_have_value("packed")
+    expect(means).to_have_value("paid")
+    page.locator("#step-key > summary").click()
+    page.get_by_label("Key", exact=True).fill("ck_typed")
+    press_after_the_session_ended(page, "Save and try it")
+    expect(page.get_by_text("What you wrote is here again.")).to_have_count(0)
+    assert page.evaluate("JSON.stringify(sessionStorage)") == "{}"
+
+
+def test_what_was_written_comes_back_after_a_login_in_another_tab_and_not_once_it_is_saved(
+    open_page, console_errors
+):
+    page = open_page("/admin/notifications/mailprofile/add/")
+    page.locator("[name=shop_name]").fill("Tea & Co")
+    page.locator("[name=from_email]").fill("tea@example.com")
+    page.locator("[name=postal_address]").fill("1 Road")
+    # The login in the other tab made another token.
+    page.locator("[name=csrfmiddlewaretoken]").evaluate_all(
+        "fields => fields.forEach((field) => (field.value = 'a'.repeat(64)))"
+    )
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("heading", name="Nothing was saved")).to_be_visible()
+    console_errors.clear()  # Chromium logs the 403
+    page.go_back()
+    expect(page.get_by_text("What you wrote is here again.")).to_be_visible()
+    expect(page.locator("[name=postal_address]")).to_have_value("1 Road")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.wait_for_url("**/mailprofile/")
+    page.goto("/admin/notifications/mailprofile/add/")
+    expect(page.locator("[name=postal_address]")).to_have_value("")
+
+
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_an_id_is_copied_by_keyboard_and_the_copy_is_told(open_page, is_secure):
+    order = make_order()
+    page = open_page("/admin/")
+    if is_secure:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    else:
+        page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.goto(f"{ORDERS}{order.id}/change/")
+    page.get_by_role("button", name="Copy ID").press("Enter")
+    expect(page.locator("#said")).to_have_text("Copied")
+    if is_secure:
+        assert page.evaluate("navigator.clipboard.readText()") == str(order.id)
+    else:
+        assert page.evaluate("getSelection().toString()") == str(order.id)
 
 
 def post_an_order(fake: FakeShop) -> None:

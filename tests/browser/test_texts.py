@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
 from notifications.models import EmailTextVersion
 from tests.browser.clicks import clicks_on
 from tests.kit.orders import make_order
+from tests.kit.people import confirm_address
 from tests.kit.profiles import save_profile
 from tests.kit.waiting import until
 
@@ -82,7 +84,7 @@ def test_an_editor_writes_sees_a_mistake_and_publishes(open_page, width, dark):
     expect(mistake).to_be_visible()
     subject.fill("Thanks for ")
     expect(mistake).to_have_count(0)  # its line goes, and what is below moves
-    sentence.get_by_role("button", name="reference", exact=True).click()
+    sentence.get_by_role("button", name="order number", exact=True).click()
     expect(subject).to_have_value("Thanks for {reference}")
     expect(page.locator("#preview-subject")).to_have_text("Thanks for R-1")
 
@@ -97,6 +99,9 @@ def test_an_editor_writes_sees_a_mistake_and_publishes(open_page, width, dark):
     expect(page.locator("#preview-text")).to_contain_text("We pack it today.")
     expect(page.locator("#preview-html")).to_be_hidden()
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    place, preview = before.bounding_box(), page.locator(".beside").bounding_box()
+    gap = preview["y"] - place["y"] - place["height"]
+    assert width > 1100 or 0 <= gap < 200, "the preview stands at the sentence that is written"
 
     page.locator(".sentence", has=before).get_by_role("button", name="Undo").click()
     expect(page.locator("#preview-text")).not_to_contain_text("We pack it today.")
@@ -115,14 +120,12 @@ def test_an_owner_changes_a_german_sentence_of_one_shop_adds_a_paragraph_and_und
     sent = []
     monkeypatch.setattr("orders.admin.previews.send_preview", lambda **values: sent.append(values) or "")
     page = open_page("/admin/")
-    from django.contrib.auth.models import User
-
-    User.objects.update(email="ada@example.com")
+    confirm_address(User.objects.get(), "ada@example.com")
     page.get_by_role("link", name="Texts").click()
     page.get_by_label("Shop").select_option("tea")
     page.get_by_label("Language").select_option("de")
     page.get_by_role("button", name="Show").click()
-    page.get_by_role("row", name="order.paid").get_by_role("link", name="Edit").click()
+    page.get_by_role("row", name="Payment received").get_by_role("link", name="Edit").click()
     sentence = page.locator(".sentence", has_text="Wir bereiten Ihre Bestellung nun für Sie vor.")
     sentence.get_by_role("textbox").fill("Wir packen Ihren Tee noch heute.")
     page.get_by_label("After the order's lines").fill("Bis bald!")

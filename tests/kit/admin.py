@@ -26,6 +26,7 @@ JOBS, LOG = "/admin/runtime/bulkjob/", "/admin/runtime/auditrow/"
 PAGES = (
     "/admin/",
     "/admin/set-up/",
+    "/admin/account/",
     "/admin/search/?q=R-1",
     ORDERS,
     MAILS,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import zstandard
+from allauth.account.models import EmailAddress
 from django.contrib.auth.models import Group, Permission, User
 from django.db import connection
 from django.db.models.functions import Now
@@ -49,6 +50,13 @@ def client_of(user: User) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def confirm_address(user: User, address: str) -> None:
+    """Let an address count for a user's test e-mails, without a link."""
+    EmailAddress.objects.create(user=user, email=address.lower(), verified=True)
+    user.email = address
+    user.save(update_fields=["email"])
 
 
 def make_user(name: str, *, group: str = "", shops: Sequence[str] = ("*",)) -> User:

@@ -110,13 +110,19 @@ PLAIN = Platform(
                 "Make a webhook",
                 "woocommerce/webhook.html",
                 lambda shop, calls: shop.last_post_at is not None,
+                ("secret",),
             ),
         ),
         later=(
-            SetupStep("key", "Give a key", "woocommerce/key.html", lambda shop, calls: bool(shop.api_key)),
+            SetupStep(
+                "key", "Give a key", "woocommerce/key.html", lambda shop, calls: bool(shop.api_key), ("key",)
+            ),
         ),
         emails=(PlatformEmail("Paid", ("order.paid",), ("order.confirmed",)), PlatformEmail("Welcome")),
         emails_at="Settings",
+        reconnect="paste the secret into the shop's webhook",
+        authorize="enter the key of the shop's API",
+        show_secret=lambda _, secret: secret,
         find_lacks=lambda body: [],
     ),
 )

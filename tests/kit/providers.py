@@ -10,9 +10,10 @@ import pytest
 
 from local.machine import HOST
 from local.sandbox import Sandbox
+from runtime import bounded_http
 from tests.kit.smtp import SmtpServer
 from tests.kit.waiting import PATIENCE
-from tests.kit.words import PROVIDERS, declarations, drain, session
+from tests.kit.words import PROVIDERS, declarations, drain
 
 #: The names of the providers with an API.
 HTTP = [name for name, declared in declarations().items() if declared.dialect]
@@ -64,7 +65,7 @@ def close() -> None:
     """Close the connections of earlier tests, and forget which authorities they trusted."""
     for provider in PROVIDERS.values():
         provider.close()
-    session.tls_context.cache_clear()
+    bounded_http.tls_context.cache_clear()
 
 
 def end_senders() -> None:

@@ -6,7 +6,7 @@ People and plug-ins change the orders (`Life`), and each change is news of which
 from the shop before the moment of going live, from us after it. The posts are read and compared as
 `shop_connections.process` does it, but in memory.
 
-`Life.expect` is the table "Who gets an e-mail" of docs/guides/webshops.md, written without a look at the
+`Life.expect` is the table "Who gets an e-mail" of docs/guides/woocommerce.md, written without a look at the
 code: what a post must tell, may tell, and the row that says so. Everything else must not be told.
 """
 

@@ -35,7 +35,6 @@ from notifications.content.template_checks import check_templates
 from notifications.content.template_files import event_types
 from notifications.failure_causes import dead_causes
 from notifications.models import EmailNotification, Suppression
-from notifications.providers import session
 from notifications.providers.base import message_id
 from notifications.providers.dialect import Dialect
 from notifications.providers.headers import formatted_address

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from events.consuming import bodies
 from events.transports import base, kafka, redis
-from notifications import suppression_files
+from notifications import logo, suppression_files
 from notifications.providers import session, webhook
 from orders.api import events_in
 from orders.breakdown import MAX_ITEMS
@@ -50,6 +50,7 @@ READERS: dict[str, tuple[float | None, float | None, float | None, float | None]
     "comparison of all shops": (compare.MOST_HELD_BYTES, None, None, compare.MOST_SECONDS),
     "webhook's post of a provider": (BODY, webhook.MOST_EVENTS, None, None),
     "answer of a provider": (session.MOST_BYTES, None, None, None),
+    "logo of a profile, when it is saved": (logo.MOST_BYTES, None, None, logo.MOST_SECONDS),
     "file of suppressions, CSV": (suppression_files.MOST_CSV_BYTES, None, None, None),
     "file of suppressions, JSON": (suppression_files.MOST_JSON_BYTES, None, None, None),
 }

@@ -12,8 +12,10 @@ from events.conditions import UNFINISHED_EVENTS, Events
 from notifications.conditions import REFUSED_SENDERS, UNFINISHED_EMAILS, Rows
 from runtime.conditions import HEARTBEATS
 from tests.kit import plans
+from tests.kit.admin import EVENTS, MAILS, ORDERS, statements_of
 from tests.kit.mails import make_mail
 from tests.kit.words import conditions, read_database_time
+from web.admin import tabs
 
 HOUR = dt.timedelta(hours=1)
 
@@ -62,6 +64,14 @@ def test_a_look_at_thousands_of_unfinished_rows_stops_after_the_limit(filled, mo
         cursor.execute("ANALYZE pg_class")  # as the autovacuum does within minutes
     # the unfinished e-mails, the dead letters, and the e-mails whose sender was refused
     assert conditions.MOST <= plans.plan_of(of_rows).visited <= 3 * conditions.MOST
+
+
+def test_the_numbers_of_tabs_read_a_bounded_number_of_rows(filled, admin_client, monkeypatch):
+    monkeypatch.setattr(tabs, "MOST", 50)
+    for path, least in ((MAILS, tabs.MOST), (ORDERS, 1), (EVENTS, 0)):
+        (counts,) = [sql for sql in statements_of(admin_client, path) if "AS few (state)" in sql]
+        groups = counts.count("AS few (state)")
+        assert least <= plans.plan_of(counts).visited <= groups * (tabs.MOST + 1), path
 
 
 def test_the_search_for_a_senders_acceptance_reads_the_emails_of_few_minutes(filled):

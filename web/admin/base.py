@@ -74,7 +74,7 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class ChoiceFilter(admin.SimpleListFilter):
-    """Filters by one column whose values are known without a query. States are tabs above the list."""
+    """Filters by one column whose values are known without a query."""
 
     is_tabs = False
 
@@ -240,6 +240,33 @@ class TriageAdmin(ListAdmin[Row]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Row | None = None) -> bool:
         return False  # old rows are removed with their partition
+
+
+class RefreshedPage(admin.ModelAdmin[Row]):
+    """The page of a row, of which admin.js refreshes a part: `?part=1` answers with this part alone."""
+
+    part_template: str
+
+    def read_part(self, request: HttpRequest, row: Row) -> dict[str, Any]:
+        """Return what the part shows."""
+        raise NotImplementedError
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        id = parse_uuid(object_id)
+        if "part" not in request.GET or id is None:
+            return super().change_view(request, object_id, form_url, extra_context)
+        row = self.get_object(request, str(id))
+        if row is None:
+            raise Http404
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        return TemplateResponse(request, self.part_template, self.read_part(request, row))
 
 
 def answer_with_page(

@@ -1,4 +1,4 @@
-"""What a user of the admin may do, and who may do the rest.
+"""The rights of a user of the admin, and the people who have the rest.
 
 A user who is bound to some shops has only the permissions that the apps declare in `AppConfig.shop_rights`.
 All others reach over all shops, and so does each permission that nobody has declared.

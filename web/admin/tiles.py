@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from runtime.charts.sums import Steps, Sums, read_spans
+from runtime.charts.sums import Steps, Sums, read_running, read_spans
 from runtime.conditions import ActiveCondition, Condition, Facts, decide, read_facts
 from runtime.database import replica
 from runtime.database.clock import read_database_time
@@ -161,17 +161,22 @@ class FrontPage:
             since={period.span: self.now - period.length - period.step for period in wanted}, until=self.now
         )
 
+    @functools.cached_property
+    def _running(self) -> dict[dt.datetime, Sums]:
+        newest = max(self._sums[TrafficSum.MINUTE], default=None)
+        return read_running(newest=newest, now=self.now)
+
     def steps(self, shown: Range) -> Steps:
-        """Return the sums of each bar of a range, oldest first. A bar without sums has None."""
+        """Return the sums of each bar of a range, oldest first, to the minute that runs.
+
+        A bar without sums has None.
+        """
         rows = self._sums[shown.span]
         count = int(shown.length / shown.step)
         last = self.now - dt.timedelta(seconds=self.now.timestamp() % shown.step.total_seconds())
-        if shown.step.total_seconds() == TrafficSum.MINUTE:
-            # The current minute is not over, and the minute before it is summed some seconds later.
-            last -= shown.step if last - shown.step in rows else 2 * shown.step
         first = last - (count - 1) * shown.step
         parts: dict[int, list[Sums]] = {}
-        for start, sums in rows.items():
+        for start, sums in (*rows.items(), *self._running.items()):
             parts.setdefault((start - first) // shown.step, []).append(sums)
         return [
             (first + number * shown.step, Sums.total(parts[number]) if number in parts else None)

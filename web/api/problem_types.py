@@ -10,7 +10,7 @@ import enum
 
 
 class Repeat(enum.Enum):
-    """Whether the caller repeats the request, as a sentence."""
+    """A sentence for the caller on repeating the request."""
 
     NO = "Do not repeat the request unchanged. It would be refused again."
     YES = (

@@ -1,32 +1,24 @@
 """`API_RATE_LIMIT`: limit the requests per second of a token. Redis counts them for all web processes.
 
 The limit is off by default, and then no request calls Redis. While Redis is away the limit refuses no
-request: what protects the database must not cause an outage.
+request.
 """
 
 from __future__ import annotations
 
-import functools
 import time
 
-import redis
-import structlog
 from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from runtime.process.redis_client import make_client
+from runtime.process.counts import count
 from web.api.problem_types import TOO_MANY_REQUESTS
 from web.api.problems import Problem
 from web.models import ApiToken
 
-log = structlog.get_logger(__name__)
-
 PREFIX = "orderpost:requests:"
-SECONDS = 0.25
-AWAY_SECONDS = 1.0
 KEPT_SECONDS = 5  # longer than the second of the count: clocks differ
-_away_until = 0.0
 
 
 class TokenThrottle(BaseThrottle):
@@ -47,21 +39,6 @@ class TokenThrottle(BaseThrottle):
 
 def count_request(sender: str) -> int:
     """Count this request. Return the sender's requests in this second, or 0 while Redis is away."""
-    global _away_until
-    if time.monotonic() < _away_until:
-        return 0
     key = f"{PREFIX}{sender}:{int(time.time())}"
-    try:
-        pipe = _client(settings.REDIS_URL).pipeline(transaction=False)
-        pipe.incr(key)
-        pipe.expire(key, KEPT_SECONDS)
-        return int(pipe.execute()[0])
-    except redis.RedisError as error:
-        _away_until = time.monotonic() + AWAY_SECONDS
-        log.warning("requests are not counted: Redis is away", error=str(error))
-        return 0
-
-
-@functools.cache
-def _client(url: str) -> redis.Redis:
-    return make_client(connect_seconds=SECONDS, read_seconds=SECONDS, url=url)
+    away = "requests are not counted: Redis is away"
+    return count(key, kept_seconds=KEPT_SECONDS, away=away).number

@@ -1,4 +1,4 @@
-"""Who asks: a caller with a live token, a person with a live session, or a stranger.
+"""The caller of a request: one with a live token, a person with a live session, or a stranger.
 
 The headers decide before a body is read. A process knows the live tokens, which it reads again every few
 seconds, and the sessions that it saw in the last minute. Others are looked up once. The views check token and
@@ -28,8 +28,6 @@ API = "/api/"
 
 
 class Caller(enum.Enum):
-    """Who asks."""
-
     TOKEN = enum.auto()
     SESSION = enum.auto()
     STRANGER = enum.auto()

@@ -23,7 +23,7 @@ WAIT_SECONDS = 10.0
 
 
 class Answer(enum.Enum):
-    """What becomes of a stranger: it has a place, it waits for one, or it is refused."""
+    """The fate of a stranger: it has a place, it waits for one, or it is refused."""
 
     PLACE = enum.auto()
     WAITS = enum.auto()

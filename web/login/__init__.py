@@ -1,1 +1,1 @@
-"""Who may come into the admin: passwords with a second factor, OpenID Connect, sessions (docs/adr/0060)."""
+"""The ways into the admin: passwords with a second factor, OpenID Connect, sessions (docs/adr/0060)."""

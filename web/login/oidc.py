@@ -136,7 +136,7 @@ class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
             name="OpenID Connect",
             client_id=settings.OIDC_CLIENT_ID,
             secret=settings.OIDC_CLIENT_SECRET,
-            settings={"oauth_pkce_enabled": True, "scope": ["openid", "profile"]},
+            settings={"oauth_pkce_enabled": True, "scope": ["openid", "profile", "email"]},
         )
         return OneProvider(request, app=app)
 

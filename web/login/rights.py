@@ -1,4 +1,4 @@
-"""What a person who comes by OpenID Connect may do: the claim of groups decides at each login."""
+"""The rights of a person who comes by OpenID Connect: the claim of groups decides at each login."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from django.http import HttpRequest
 from runtime.audit import record
 from runtime.models import AuditRow, UserBinding
 from web.actors import unknown_actor
+from web.login.own_address import take_claim
 from web.login.sessions import end_sessions
 
 _MOST_TRIES = 1000
@@ -78,6 +79,7 @@ def admit(account: Any, claims: Mapping[str, Any], *, request: HttpRequest) -> U
     with transaction.atomic():
         user = user or _make_user(account, claims)
         _set_rights(user, groups=groups, shops=rights.shops, request=request)
+        take_claim(user, claims, by=unknown_actor(user.username, request))
     return user
 
 

@@ -1,4 +1,4 @@
-"""How long a session lasts: 12 hours, an hour without a click, and an hour since the provider was asked.
+"""End a session after 12 hours, an hour without a click, or an hour since the provider was asked.
 
 A refresh of a page is no click. The time of a click is written at most once a minute.
 """

@@ -92,6 +92,8 @@ class Command(BaseCommand):
         if not form.is_valid():
             name, errors = next(iter(form.errors.items()))
             raise CommandError(f"{source or 'own orders'}: {name}: {errors[0]}")
+        if form.logo_warning:
+            self.stderr.write(f"{source or 'own orders'}: logo_url: {form.logo_warning}")
         if as_document(form.instance) == before:
             self.stdout.write(f"{source or 'own orders'}: unchanged")
             return

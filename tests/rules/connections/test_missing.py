@@ -13,6 +13,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from shop_connections import compare, services
+from shop_connections.admin.page import describe_comparison
 from shop_connections.compare import compare_all, compare_shop, repair
 from shop_connections.encryption import encrypt
 from shop_connections.http import ShopUnreachable
@@ -246,6 +247,29 @@ class TestAComparisonThatAPersonAskedFor:
         requests = len(shop.requests)
         compare_all()
         assert len(shop.requests) == requests
+
+    @pytest.mark.parametrize("has_begun", [True, False], ids=["its worker died", "no worker began it"])
+    def test_one_that_does_not_end_says_so(self, shop, has_begun):
+        seconds = int(compare.MOST_SHOP_SECONDS) + 60
+        told = []
+        for age in (seconds - 9, seconds + 9):
+            at = (timezone.now() - dt.timedelta(seconds=age)).isoformat()
+            asked = {"asked_at": at} | ({"began_at": at, "read": 7} if has_begun else {})
+            ShopConnection.objects.update(comparison=asked)
+            told.append(describe_comparison(row()))
+        assert [each["is_running"] for each in told] == [True, False]
+        assert told[1]["problem"] == "It was not done in time." and told[1]["done_at"]
+
+    def test_a_worker_that_comes_back_late_leaves_a_newer_one_alone(self, shop, monkeypatch):
+        def ask_again(*_: Any, tell: Any, **__: Any) -> compare.Comparison:
+            self.ask()
+            tell(25)
+            return compare.Comparison(25, [], True)
+
+        self.ask()
+        monkeypatch.setattr(compare, "compare_shop", ask_again)
+        compare._compare_asked(row())
+        assert [*result()] == ["asked_at"]
 
     def test_one_that_fails_says_why(self, shop):
         self.ask()

@@ -16,6 +16,9 @@ from shop_connections import refresh
 from shop_connections.encryption import decrypt, encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.process import process_waiting
+from shop_connections.saleor import signature
+from shop_connections.saleor.client import SaleorApi
+from shop_connections.saleor.signature import clean_keys
 from tests.api.test_logs import written
 from tests.api.test_sentry import caught
 from tests.kit.api import assert_problem
@@ -118,6 +121,16 @@ class TestSignatures:
         refresh.refresh_some()
         assert row().installation["keys"] == [{name: jwk()[name] for name in ("kid", "n", "e")}]
 
+    def test_of_many_keys_few_are_made(self, monkeypatch):
+        made = []
+        monkeypatch.setattr(signature, "_make_key", lambda *key: made.append(key))
+        keys = clean_keys({**jwk(), "kid": str(number)} for number in range(1000))
+        assert len(keys) == len(made) == 20
+
+    def test_of_many_that_cannot_verify_few_are_looked_at(self):
+        offered = iter([{"kty": "oct"}] * 1000)
+        assert clean_keys(offered) == [] and len(list(offered)) == 800
+
     def test_keys_that_never_end(self, shop, talk: Talk, monkeypatch):
         monkeypatch.setattr(refresh, "SHOP_SECONDS", 0.5)
         head = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{"keys": ['
@@ -187,6 +200,20 @@ class TestInstallation:
         self.assert_refused(shop.register(Client(), auth_token=token), said)
         assert ShopConnection.objects.values().get() == before
 
+    @pytest.mark.parametrize("change", [{"address": "https://other.example"}, {"secret": "another"}])
+    def test_a_connection_that_changes_while_its_saleor_is_asked(self, shop, monkeypatch, change):
+        """The token and the keys are those of the former address."""
+        whole = SaleorApi.keys
+
+        def keys(api: SaleorApi) -> Any:
+            ShopConnection.objects.update(**change)
+            return whole(api)
+
+        monkeypatch.setattr(SaleorApi, "keys", keys)
+        before = row()
+        self.assert_refused(shop.register(Client(), auth_token=shop.token), "has changed meanwhile")
+        assert (row().api_secret, row().installation) == (before.api_secret, before.installation)
+
     @pytest.mark.parametrize("token", [None, 7, "", "with a blank", "é", "x" * 2000, "\n"])
     def test_what_is_no_token_asks_nobody(self, shop, token):
         self.assert_refused(shop.register(Client(), auth_token=token), "auth_token")
@@ -220,6 +247,7 @@ class TestInstallation:
     def test_a_changed_key_answers_503(self, shop, settings):
         settings.CONNECTION_KEY = ["x" * 40]
         assert_problem(Client().get(f"{BASE}/manifest"), 503, "connection-unreadable")
+        assert_problem(Client().get(f"/connect/{SOURCE}/other/manifest"), 404, "not-found")
 
     def test_the_manifest_names_addresses_with_the_secret_and_nobody_stores_it(self, shop):
         answer = Client().get(f"{BASE}/manifest")

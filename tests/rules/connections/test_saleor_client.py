@@ -58,11 +58,6 @@ def test_an_order_whose_updated_at_stayed_is_found_by_its_last_event(shop):
     assert ids(read(shop, since=since)) == [id]
 
 
-def test_only_orders_of_its_channel_come(shop):
-    placed = [shop.place(channel={"slug": slug}) for slug in ("poland", "germany")]
-    assert ids(read(shop, installation={"channel": "poland"})) == placed[:1]
-
-
 def test_the_time_of_an_order_is_that_of_the_request_by_the_shops_clock(shop):
     shop.place()
     offset = dt.timedelta(hours=3)

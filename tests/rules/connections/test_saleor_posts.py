@@ -17,8 +17,11 @@ from shop_connections import changes, readings
 from shop_connections.changes import NOTIFY_WITHIN
 from shop_connections.compare import compare_shop, repair
 from shop_connections.encryption import encrypt
+from shop_connections.http import ShopUnreachable
 from shop_connections.models import ConnectionPost, ShopConnection
+from shop_connections.platforms import PLATFORMS
 from shop_connections.process import process_waiting, retry
+from shop_connections.shop_order import CLOCKS_APART
 from tests.kit.plain_shop import KEY, SOURCE, come_at_once, connect
 from tests.kit.saleor import FakeSaleor, Post
 from tests.kit.words import EmailNotification, Order, our_id
@@ -141,6 +144,24 @@ class TestPosts:
         assert emails(id) == ["confirmed", "paid"] and len(shop.requests) == 1
         assert ShopConnection.objects.get().source == SOURCE
 
+    def test_of_a_late_one_of_a_clock_that_is_ahead_the_order_is_read_in_time(self, shop):
+        """Until then what is read, by our clock, would be late, too."""
+        shop.now += CLOCKS_APART - dt.timedelta(seconds=30)
+        id = shop.place(is_paid=False)
+        take(*shop.deliveries())
+        late = shop.made("OrderUpdated", id)
+        shop.edit(id)
+        take(*shop.deliveries())
+        shop.pay(id)
+        shop.waiting.clear()
+        take(shop.signed(late))
+        waiting, order = ConnectionPost.objects.waiting().get(), Order.objects.get()
+        assert waiting.due_at == order.reported_at and shop.requests == []
+        Order.objects.update(reported_at=F("reported_at") - CLOCKS_APART)
+        ConnectionPost.objects.waiting().update(due_at=F("due_at") - CLOCKS_APART)
+        work()
+        assert emails(id) == ["confirmed", "paid"] and len(shop.requests) == 1
+
     @pytest.mark.parametrize("is_null", [True, False])
     def test_a_body_with_errors_changes_nothing_and_its_order_is_read(self, shop, is_null):
         id = shop.place()
@@ -152,14 +173,27 @@ class TestPosts:
         take(shop.signed(body))
         assert state_of(id) == ("paid", 0, ("order.paid",))
 
-    def test_an_order_that_is_gone_or_of_another_channel_ends_its_post(self, shop):
-        ids = [shop.place(), shop.place(channel={"slug": "other"})]
-        bodies = [{**body, "order": None} for body in map(shop.made, ["OrderUpdated"] * 2, ids)]
-        del shop.orders[ids[0]]
-        ShopConnection.objects.update(installation={**installation(), "channel": "default-channel"})
-        bodies[1]["about"]["channel"] = {"slug": "default-channel"}  # it has moved since
-        take(*map(shop.signed, bodies))
-        assert set(ConnectionPost.objects.values_list("state", "reason")) == {("done", readings.GONE)}
+    def test_an_order_that_is_gone_ends_its_post(self, shop):
+        id = shop.place()
+        body = shop.made("OrderUpdated", id) | {"order": None}
+        del shop.orders[id]
+        take(shop.signed(body))
+        post = ConnectionPost.objects.get()
+        assert (post.state, post.reason) == ("done", readings.GONE)
+
+    def test_one_of_a_channel_that_was_chosen_away_while_it_waited_is_left_out(self, shop):
+        ids = [shop.place(), shop.place(), shop.place()]
+        shop.waiting.clear()
+        bodies = [shop.made("OrderUpdated", id) for id in ids]
+        bodies[1]["order"] = bodies[2]["order"] = None
+        bodies[2]["about"]["channel"] = {"slug": "poland"}  # it has moved since
+        for body in bodies:
+            assert send(*shop.signed(body)) == 202
+        ShopConnection.objects.update(installation={**installation(), "channel": "poland"})
+        work()
+        reasons = ConnectionPost.objects.values_list("state", "reason")
+        assert set(reasons) == {("done", "left out: it is of the channel default-channel")}
+        assert len(shop.requests) == 1 and not Order.objects.exists()
 
     def test_after_too_many_failures_a_person_is_asked_and_can_have_it_tried_again(self, shop):
         id = shop.place()
@@ -176,6 +210,59 @@ class TestPosts:
         assert retry(ids=[post.id]) == [post.id]
         work()
         assert emails(id) == ["paid"]
+
+    def has_read(self, monkeypatch: pytest.MonkeyPatch, read: Callable[[str], bytes | None]) -> None:
+        """Have the orders of Saleors read by a function of their connection's name."""
+        platform = PLATFORMS["saleor"]._replace(read_again=lambda shop, **_: read(shop.source))
+        monkeypatch.setitem(PLATFORMS, "saleor", platform)
+
+    def test_a_reading_that_ends_its_process_counts_and_no_other_worker_begins_it_meanwhile(
+        self, shop, monkeypatch
+    ):
+        def end(source: str) -> None:
+            assert not readings.is_waiting()
+            raise KeyboardInterrupt
+
+        self.has_read(monkeypatch, end)
+        ConnectionPost.objects.create(source=SOURCE, body="{}", failed_readings=0)
+        for failures in range(1, readings.MOST_FAILURES + 1):
+            with pytest.raises(KeyboardInterrupt):
+                readings.read_some()
+            ConnectionPost.objects.update(due_at=timezone.now())
+            assert ConnectionPost.objects.get().failed_readings == failures
+        assert readings.read_some() is False
+        post = ConnectionPost.objects.get()
+        assert post.state == "unusable" and "the process that read it ended" in post.reason
+
+    @pytest.mark.parametrize("is_answered", [True, False])
+    def test_a_reading_that_ends_after_another_one_changes_nothing(self, shop, monkeypatch, is_answered):
+        def read(source: str) -> bytes:
+            ConnectionPost.objects.update(body="read", failed_readings=None, due_at=None)
+            if not is_answered:
+                raise ShopUnreachable("It is away.")
+            return b"late"
+
+        self.has_read(monkeypatch, read)
+        ConnectionPost.objects.create(source=SOURCE, body="{}", failed_readings=0)
+        readings.read_some()
+        post = ConnectionPost.objects.get()
+        assert (post.body, post.state, post.failed_readings, post.reason) == ("read", "waiting", None, "")
+
+    def test_a_shop_that_does_not_answer_has_one_turn_and_the_last_one(self, shop, monkeypatch):
+        asked = []
+
+        def read(source: str) -> None:
+            asked.append(source)
+            if source == "shop-a":
+                raise ShopUnreachable("It is away.")
+
+        self.has_read(monkeypatch, read)
+        connect("shop-a", platform="saleor")
+        for turns in (["shop-a", SOURCE, SOURCE], [SOURCE, "shop-a", SOURCE]):
+            for source in ("shop-a", SOURCE) * 2:
+                ConnectionPost.objects.create(source=source, body="{}", failed_readings=0)
+            assert readings.read_some() is False and asked == turns
+            asked.clear()
 
     def test_a_post_asks_the_shop_for_nothing(self, shop):
         shop.place()
@@ -226,6 +313,17 @@ class TestParcels:
         wait()
         assert state_of(id)[0] == "completed"
         assert emails(id) == ["paid", *(["completed"] if notify else [])]
+
+    @pytest.mark.parametrize(("notify", "told"), [(True, "completed"), (False, "paid")])
+    def test_one_that_leaves_as_the_order_is_paid(self, shop, notify, told):
+        """The e-mail of the completion also stands for the payment, unless the shop wants none."""
+        id = shop.place(is_paid=False)
+        take(*shop.deliveries())
+        shop.pay(id)
+        shop.fulfill(id, notify=notify)
+        take(*shop.deliveries())
+        wait()
+        assert state_of(id)[0] == "completed" and emails(id) == ["confirmed", told]
 
     @pytest.mark.parametrize("turn", [1, -1])
     @pytest.mark.parametrize("notify", [True, False])
@@ -329,6 +427,18 @@ class TestComparison:
         created_at = timezone.now() - dt.timedelta(days=3)
         ShopConnection.objects.update(**values, created_at=created_at, last_post_at=timezone.now())
         return shop
+
+    def test_one_of_another_channel_is_not_missing_also_if_it_was_before(self, live):
+        live.now -= dt.timedelta(hours=2)
+        for slug in ("poland", "germany"):
+            live.place(channel={"slug": slug})
+        live.waiting.clear()
+        assert len(self.find()) == 2
+        ShopConnection.objects.update(installation={**installation(), "channel": "poland"})
+        assert len(self.find()) == 1 and ConnectionPost.objects.missing().count() == 1
+        live.place(channel={"slug": "germany"})
+        live.waiting.clear()
+        assert len(self.find()) == 1 and ConnectionPost.objects.missing().count() == 1
 
     def find(self) -> list[tuple[str, ...]]:
         return [each.events for each in compare_shop(ShopConnection.objects.get()).missing]

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from notifications.providers.session import tls_context
+from runtime.bounded_http import tls_context
 from shop_connections.http import ShopUnreachable
 from shop_connections.woocommerce.client import read_orders
 from tests.kit.certificates import make_server_context

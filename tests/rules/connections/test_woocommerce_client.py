@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 
+from runtime import bounded_http
+from runtime.ip_addresses import is_public
 from shop_connections import http
 from shop_connections.compare import MOST_HELD_BYTES
-from shop_connections.http import OutOfTime, ShopUnreachable, is_public
+from shop_connections.http import OutOfTime, ShopUnreachable
 from shop_connections.shop_order import ReadOrder
 from shop_connections.woocommerce import client
 from shop_connections.woocommerce.client import PAGE_SIZE, read_orders
@@ -157,7 +159,7 @@ class TestRefusals:
     def test_it_reads_over_https(self, tmp_path, monkeypatch):
         context, authority = make_server_context(folder=tmp_path)
         trusting = ssl.create_default_context(cafile=str(authority))
-        monkeypatch.setattr(http, "tls_context", lambda: trusting)
+        monkeypatch.setattr(bounded_http, "tls_context", lambda: trusting)
         shop = FakeShop()
         id = shop.place()
         with shop.serve(tls=context) as address:
@@ -318,7 +320,7 @@ class TestEndless:
             read(address)
 
     def test_a_shop_that_says_nothing_times_out(self, monkeypatch, talk):
-        monkeypatch.setattr(http, "_READ_SECONDS", 0.1)
+        monkeypatch.setattr(bounded_http, "_READ_SECONDS", 0.1)
         with pytest.raises(ShopUnreachable, match="no answer in time"):
             read(talk(b"", seconds=2))
 

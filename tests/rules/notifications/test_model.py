@@ -1,6 +1,6 @@
 """E-mails under random commands of several actors, compared with a model after each step.
 
-The model is written from docs/explain/guarantee.md and not from the code.
+The model is written from docs/explain/outcomes.md and not from the code.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ from tests.kit.words import (
 )
 
 rows = EmailNotification.objects
-PAGE = PROJECT / "docs/explain/guarantee.md"
+PAGE = PROJECT / "docs/explain/outcomes.md"
 #: The columns that every change of state may write.
 ALWAYS = {"ended_by", "status", "updated_at"}
 
@@ -169,7 +169,7 @@ def test_the_sender_leaves_ended_rows_alone():
     assert set(ENDED) == set(Status) - {*CLAIM.before, *SETTLE.before}
 
 
-def test_the_guarantee_shows_the_table():
+def test_the_page_shows_the_table():
     def names(states):
         return ", ".join(f"`{state}`" for state in states)
 
@@ -178,7 +178,7 @@ def test_the_guarantee_shows_the_table():
         for transition in TRANSITIONS
     ]
     table = "\n".join(("| verb | by | from | to |", "| --- | --- | --- | --- |", *lines))
-    assert f"\n{table}\n\n" in PAGE.read_text(), f"docs/explain/guarantee.md must have this table:\n{table}"
+    assert f"\n{table}\n\n" in PAGE.read_text(), f"docs/explain/outcomes.md must have this table:\n{table}"
 
 
 def test_the_page_lists_the_reasons_of_each_state():
@@ -198,7 +198,7 @@ def test_the_table_refuses_a_reason_that_the_state_cannot_have(status, reason):
         make_mail(status=status, ended_by=reason)
 
 
-def test_the_guarantees_diagram_has_the_claim_its_outcomes_the_old_and_what_a_person_decides():
+def test_the_pages_diagram_has_the_claim_its_outcomes_the_old_and_what_a_person_decides():
     drawn = re.findall(r"^    (\w+) --> (\w+)$", PAGE.read_text(), re.MULTILINE)
     assert len(drawn) == len(set(drawn))
     assert set(drawn) == {

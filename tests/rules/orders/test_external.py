@@ -16,6 +16,7 @@ from django.test import Client
 from django.urls import reverse
 
 from orders.subscriptions import PUBLISHED_TOPICS
+from runtime.binding import Binding
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import (
     PAID,
@@ -265,6 +266,24 @@ class TestOwners:
         assert handle(received(PAID, envelope(PAID, {"orderId": id}))) == "dead"
         assert "belongs to shop-a" in InboundDeadLetter.objects.get().error
         assert state(id)["status"] == "pending"
+
+    def test_an_event_of_another_system_that_names_it_is_not_its_owners(self):
+        id = new_id()
+        tell("placed", id, 1)
+        shops_event = envelope(PAID, {"orderId": id}, source="shop-b")
+        for event, is_owners in (
+            (told("paid", id, 2, source="shop-b"), False),
+            (shops_event, False),
+            (told("paid", id, 2, status="?"), True),
+            (envelope(PAID, {"orderId": id}), True),  # of a service, about this order
+        ):
+            assert give(event) == "dead"
+            letter = InboundDeadLetter.objects.latest("id")
+            assert (
+                Binding(frozenset({SHOP})).only(InboundDeadLetter.objects.filter(id=letter.id)).exists()
+                is is_owners
+            )
+            assert not Binding(frozenset({"shop-b"})).only(InboundDeadLetter.objects.all()).exists()
 
     @pytest.mark.django_db(transaction=True)
     def test_its_address_is_corrected_in_the_shop(self, api: Api):

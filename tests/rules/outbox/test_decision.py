@@ -1,4 +1,4 @@
-"""Check each line of the table of outcomes in docs/explain/guarantee.md, without a database."""
+"""Check each line of the table of outcomes in docs/explain/outcomes.md, without a database."""
 
 from __future__ import annotations
 

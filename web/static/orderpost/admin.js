@@ -1,4 +1,4 @@
-/* The admin's keys, its colour pickers, and the refresh of pages. Plain script: each page works without it. */
+/* The admin's keys, its colour pickers, what was written and lost, copies, and the refresh of pages. Plain script: each page works without it. */
 "use strict";
 
 (() => {
@@ -70,7 +70,25 @@
       }
     }
   }
-  makeCards();
+
+  // A column without a value, an empty cell of a card, and an empty field that nobody edits are left out.
+  const isEmpty = (cell) =>
+    ["", "-", "–"].includes(cell.textContent.trim()) && !cell.querySelector("svg, img, a, input, select, button");
+  function leaveOutEmptyOnes() {
+    for (const table of all("#result_list, .scroll table")) {
+      const rows = [...(table.tBodies[0]?.rows || [])];
+      if (!rows.length || !table.tHead || table.querySelector("[colspan]")) continue;
+      [...table.tHead.rows[0].cells].forEach((head, place) => {
+        const cells = rows.map((row) => row.cells[place]).filter(Boolean);
+        for (const cell of cells) cell.classList.toggle("none", isEmpty(cell));
+        if (cells.every(isEmpty)) for (const cell of [head, ...cells]) cell.hidden = true;
+      });
+    }
+    for (const row of all(".form-row")) {
+      const values = row.querySelectorAll(".readonly");
+      row.hidden = values.length === 1 && isEmpty(values[0]) && !row.querySelector("input, select, textarea");
+    }
+  }
 
   // Pages have the times of this browser's zone, of which the server knows by a cookie.
   const root = document.querySelector("#site-name a")?.getAttribute("href") || "/admin/";
@@ -105,53 +123,87 @@
     picker.classList.remove("hidden");
   }
 
-  // What was written comes back if the post was lost to a login. It stays in this tab until the post succeeds.
-  for (const form of all("form[data-keep]")) {
-    // `form.action` would be a field with that name.
-    const name = `kept ${location.pathname}${new URL(form.getAttribute("action") || "", location).search}`;
-    const fields = () =>
-      [...form.elements].filter((field) => field.name && field.matches("textarea, input[type=text], input[type=email], input[type=url]"));
-    const kept = JSON.parse(sessionStorage.getItem(name) || "null");
-    sessionStorage.removeItem(name);
-    if (kept && !document.querySelector(".messagelist")) {
-      let came = false;
-      for (const field of fields()) {
-        if (Object.hasOwn(kept, field.name) && field.value !== kept[field.name]) {
-          field.value = kept[field.name];
-          came = true;
-        }
-      }
-      if (came) {
-        const said = document.createElement("p");
-        said.className = "errornote";
-        said.setAttribute("role", "status");
-        said.textContent = "It was not saved. What you wrote is here again.";
-        form.prepend(said);
-        form.dispatchEvent(new Event("input"));
-      }
+  // What was written comes back if its post was lost: to a login, to a login in another tab, or to an error. This
+  // tab keeps the fields of the form that was sent last until a page shows that they were taken.
+  const KEPT = "kept";
+  const user = document.querySelector("#user-tools strong")?.textContent || "";
+  // The page on which a session is renewed has the fields, and sends them itself.
+  const isLogin = document.body.matches(".login") && !document.querySelector("form.renewed");
+
+  // A form with a password or a code is left out whole, because the other fields may be secrets, too. What stands in
+  // `data-unkept` must be chosen again.
+  function writtenFields(form) {
+    const fields = new Map();
+    if (form.querySelector("input[type=password], [autocomplete=one-time-code]")) return fields;
+    for (const field of form.elements) {
+      const isWritten = field.matches("textarea, select, input:not([type=hidden], [type=file], [type=submit], [type=button])");
+      if (!field.name || !isWritten || field.readOnly || field.closest("[data-unkept]")) continue;
+      const key = isTick(field) ? `${field.name}=${field.value}` : `${field.name} ${field.dataset.of || ""}`;
+      if (!fields.has(key)) fields.set(key, field);
     }
-    form.addEventListener("submit", () => {
-      sessionStorage.setItem(name, JSON.stringify(Object.fromEntries(fields().map((field) => [field.name, field.value]))));
-    });
+    return fields;
+  }
+  const isTick = (field) => field.type === "checkbox" || field.type === "radio";
+
+  function valueOf(field) {
+    if (isTick(field)) return field.checked;
+    return field.multiple ? [...field.selectedOptions].map((option) => option.value) : field.value;
   }
 
-  // A button that copies a field. Without the script it stays hidden.
-  function copy(button) {
-    const field = document.getElementById(button.dataset.copies);
-    field.select();
-    const done = () => (button.textContent = "Copied");
-    if (navigator.clipboard) navigator.clipboard.writeText(field.value).then(done, () => {});
-    else if (document.execCommand("copy")) done(); // a page without https
+  function write(field, value) {
+    if (isTick(field)) field.checked = value;
+    else if (!field.multiple) field.value = value;
+    else for (const option of field.options) option.selected = value.includes(option.value);
   }
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-copies]");
-    if (button) copy(button);
+
+  // `form.action` and `form.id` would be fields with these names.
+  function nameOf(form) {
+    const { search } = new URL(form.getAttribute("action") || "", location);
+    const first = [...writtenFields(form).values()][0];
+    return [location.pathname, search, form.getAttribute("id") || first?.id].join(" ");
+  }
+
+  function keep(form) {
+    if (form.getAttribute("method")?.toLowerCase() !== "post" || isLogin || form.matches("#changelist-form")) return;
+    const written = Object.fromEntries([...writtenFields(form)].map(([key, field]) => [key, valueOf(field)]));
+    if (Object.keys(written).length) sessionStorage.setItem(KEPT, JSON.stringify({ form: nameOf(form), user, written }));
+    else sessionStorage.removeItem(KEPT);
+  }
+
+  function bringBack() {
+    const kept = JSON.parse(sessionStorage.getItem(KEPT) || "null");
+    if (!kept) return;
+    if (isLogin || document.querySelector("[data-refused]")) {
+      sessionStorage.setItem(KEPT, JSON.stringify({ ...kept, isLost: true }));
+      return;
+    }
+    const form = all("form").find((form) => nameOf(form) === kept.form);
+    if (!form && kept.isLost && kept.user === user) return; // the user may come to its page later
+    sessionStorage.removeItem(KEPT);
+    const isTaken = document.querySelector(".messagelist") && !document.querySelector(".messagelist .error");
+    if (!form || kept.user !== user || (isTaken && !kept.isLost)) return;
+    let came = false;
+    for (const [key, field] of writtenFields(form)) {
+      if (!Object.hasOwn(kept.written, key)) continue;
+      if (JSON.stringify(valueOf(field)) === JSON.stringify(kept.written[key])) continue;
+      write(field, kept.written[key]);
+      came = true;
+    }
+    if (!came) return;
+    const said = document.createElement("p");
+    said.className = "errornote";
+    said.setAttribute("role", "status");
+    said.textContent = "It was not saved. What you wrote is here again.";
+    form.prepend(said);
+    form.closest("details")?.setAttribute("open", "");
+    form.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+
+  let typedIn = null;
+  document.addEventListener("input", (event) => (typedIn = event.target.form || typedIn));
+  document.addEventListener("submit", (event) => {
+    if (!event.defaultPrevented) keep(event.target);
   });
-
-  function showCopyButtons(part) {
-    for (const button of part.querySelectorAll("button[data-copies]")) button.hidden = false;
-  }
-  showCopyButtons(document);
 
   // A step that a link or an error leads to is open.
   function openTarget() {
@@ -161,8 +213,50 @@
   addEventListener("hashchange", openTarget);
   openTarget();
 
+  // Buttons that copy ids, addresses and secrets: next to `data-copy`, and to these fields that nobody edits.
+  const FIELDS = ["id", "order_id", "email", "recipient_email", "aggregate_id", "event_id", "correlation_id"];
+  FIELDS.push("provider_message_id", "idempotency_key", "reference");
+  const COPIED = ["[data-copy]", ...FIELDS.map((name) => `.field-${name} .readonly`)].join();
+  const textOf = (place) => (place.value ?? place.textContent).trim();
+
+  function addCopyButtons(part) {
+    for (const place of part.querySelectorAll(COPIED)) {
+      if (["", "-", "–"].includes(textOf(place)) || place.nextElementSibling?.matches(".copy")) continue;
+      const button = document.createElement("button");
+      const what = document.createElement("span");
+      what.className = "visually-hidden";
+      what.textContent = ` ${place.dataset.copy || place.parentElement.querySelector("label, .label")?.textContent || ""}`;
+      Object.assign(button, { type: "button", className: "copy", onclick: () => copy(place, button) });
+      if (place.id) button.id = `copy-${place.id}`;
+      button.append("Copy", what);
+      place.after(" ", button);
+    }
+  }
+
+  async function copy(place, button) {
+    let words = "Copied";
+    try {
+      await navigator.clipboard.writeText(textOf(place));
+    } catch {
+      // A page without https has no clipboard.
+      if (place.select) place.select();
+      else getSelection().selectAllChildren(place);
+      if (!document.execCommand("copy")) words = "Selected";
+    }
+    button.firstChild.data = words;
+    const said = document.querySelector("#said");
+    said.textContent = "";
+    setTimeout(() => (said.textContent = words), 50); // the same words are told again
+  }
+
   // A part that has `data-waits` is refreshed until it has it no longer.
   const front = document.querySelector("[data-refresh]");
+  const plain = (part) => part.innerHTML.replace(/(csrfmiddlewaretoken" value=")[^"]*/g, "$1");
+  const before = new Map(front?.hasAttribute("data-parts") ? [...front.children].map((part) => [part.id, plain(part)]) : []);
+  makeCards();
+  leaveOutEmptyOnes();
+  addCopyButtons(document);
+  document.addEventListener("DOMContentLoaded", bringBack); // after the pages' own scripts, which follow the fields
   if (!front) return;
   const waits = front.querySelector("[data-waits]") !== null;
   const told = document.querySelector("#refreshed");
@@ -170,12 +264,8 @@
   url.searchParams.set("part", "1");
   let timer;
 
-  // A page with `data-parts` replaces only those of its parts that have changed, keeps what has `data-keep`, and
+  // A page with `data-parts` replaces only those of its parts that have changed, keeps what has `data-stays`, and
   // leaves a part alone in which somebody has typed.
-  const plain = (part) => part.innerHTML.replace(/(csrfmiddlewaretoken" value=")[^"]*/g, "$1");
-  const before = new Map(
-    front.hasAttribute("data-parts") ? [...front.children].map((part) => [part.id, plain(part)]) : []
-  );
   front.addEventListener("input", (event) => event.target.closest("[data-parts] > *")?.classList.add("typed"));
 
   function replace(text) {
@@ -190,7 +280,7 @@
       if (!old) {
         if (last) last.after(part);
         else front.prepend(part);
-        showCopyButtons(part);
+        addCopyButtons(part);
       } else if (before.get(part.id) !== now) {
         const focus = old.contains(document.activeElement) && document.activeElement;
         // The focus can move to the new part only by an id.
@@ -206,15 +296,15 @@
 
   function swap(old, part) {
     const focus = old.contains(document.activeElement) ? document.activeElement.id : "";
-    for (const kept of old.querySelectorAll("[data-keep][id]")) {
-      part.querySelector(`[data-keep]#${CSS.escape(kept.id)}`)?.replaceWith(kept);
+    for (const kept of old.querySelectorAll("[data-stays][id]")) {
+      part.querySelector(`[data-stays]#${CSS.escape(kept.id)}`)?.replaceWith(kept);
     }
     for (const step of old.querySelectorAll("details[id]")) {
       const same = part.querySelector(`#${CSS.escape(step.id)}`);
       if (same && same.dataset.done === step.dataset.done && step.open) same.open = true;
     }
     old.replaceWith(part);
-    showCopyButtons(part);
+    addCopyButtons(part);
     if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
   }
 
@@ -223,13 +313,19 @@
     if (document.hidden) return;
     try {
       const answer = await fetch(url, { signal: AbortSignal.timeout(10000) });
-      if (answer.redirected) return location.reload(); // logged out
+      if (answer.redirected) {
+        // The session ended.
+        if (typedIn) keep(typedIn);
+        return location.reload();
+      }
       if (!answer.ok) throw new Error(answer.status);
       const text = await answer.text();
       const state = front.querySelector("[data-state]")?.textContent;
       if (before.size) replace(text);
       else if (!front.contains(document.activeElement)) front.innerHTML = text; // so that the user keeps the focus
       makeCards();
+      leaveOutEmptyOnes();
+      addCopyButtons(front);
       const now = front.querySelector("[data-state]")?.textContent;
       told.textContent = now === state ? "" : `Now: ${now}`;
       if (waits && !front.querySelector("[data-waits]")) return;

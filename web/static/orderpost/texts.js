@@ -68,6 +68,18 @@ document.addEventListener("DOMContentLoaded", () => {
     text.dispatchEvent(new Event("input", { bubbles: true }));
   });
 
+  // On a narrow window the preview stands below the sentence that is written.
+  const editor = form.querySelector(".editor");
+  const beside = form.querySelector(".beside");
+  const wide = matchMedia("(min-width: 1100px)");
+  form.addEventListener("focusin", (event) => {
+    const sentence = event.target.closest(".sentence");
+    if (sentence && !wide.matches && sentence.nextElementSibling !== beside) sentence.after(beside);
+  });
+  wide.addEventListener("change", () => {
+    if (wide.matches) editor.append(beside);
+  });
+
   form.addEventListener("submit", () => (changed = false));
   addEventListener("beforeunload", (event) => {
     if (changed) event.preventDefault();
