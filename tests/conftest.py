@@ -34,46 +34,25 @@ def cheap_passwords() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_logged_queries() -> None:
-    """Begin with an empty log of queries: Django captures nothing once it has 9,000."""
+def new_process() -> None:
+    """Begin as a new process. This is one fixture, because pytest spends time on each of a test.
+
+    Django captures no queries once its log has 9,000. The login says that PostgreSQL gave no answer. A drain
+    keeps the providers of the test that first used it. `cached_rows.refresh` reads what a test wrote.
+    """
+    from outbox import drain  # needs Django's settings
+    from runtime.database.away import silence
+    from runtime.process import cached_rows
+    from web.admin.page_limits import TURNS
+
     for connection in connections.all(initialized_only=True):
         connection.queries_log.clear()
-
-
-@pytest.fixture(autouse=True)
-def no_silence() -> None:
-    """Forget that PostgreSQL gave an earlier test no answer, because the login says so."""
-    from runtime.database.away import silence  # needs Django's settings
-
     silence.end()
-
-
-@pytest.fixture(autouse=True)
-def no_cached_rows() -> Iterator[None]:
-    """Begin with empty cached rows, without a statement. `cached_rows.refresh` reads what a test wrote."""
-    from runtime.process import cached_rows  # needs Django's settings
-
     for rows in cached_rows.CACHED:
         rows.value = {}
         rows.loaded_version = None
-    yield
-
-
-@pytest.fixture(autouse=True)
-def new_drain() -> None:
-    """Begin with a new drain, because a drain keeps the providers of the test that first used it."""
-    from outbox import drain  # needs Django's settings
-
     drain.reset()
-
-
-@pytest.fixture(autouse=True)
-def no_turns() -> Iterator[None]:
-    """Take back the turns of answers that an earlier test did not close."""
-    from web.admin.page_limits import TURNS  # needs Django's settings
-
-    TURNS._working.clear()
-    yield
+    TURNS._working.clear()  # the turns of answers that an earlier test did not close
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -105,10 +84,9 @@ def patient_connections() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Collect garbage rarely, and never look again at what the collection of the tests made."""
+    """Never look for garbage in what the collection of the tests made."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 10)
 
 
 @pytest.fixture(scope="session")

@@ -115,6 +115,7 @@ class TestTurns:
         assert self.answer(turns, second).status_code == 200
         assert self.answer(turns, HttpResponse).status_code == 200
 
+    @pytest.mark.django_db  # Django looks at the connection at the end of an answer
     def test_a_streamed_file_keeps_its_turn_until_it_is_closed_even_unread(self) -> None:
         turns = Turns()
         answer = turns.answer(self.request(), "file", lambda: StreamingHttpResponse(iter([b"a"])))

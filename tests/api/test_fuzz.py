@@ -17,7 +17,10 @@ from django.db import close_old_connections
 from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis.checks import not_a_server_error
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.python._constants.orchestrator import make_constants_value_source
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -50,6 +53,9 @@ CONFIG = {"checks": {"positive_data_acceptance": {"expected-statuses": ACCEPTED}
 schema = schemathesis.openapi.from_wsgi(
     "/api/schema", get_wsgi_application(), config=schemathesis.Config.from_dict(CONFIG)
 )
+OPERATIONS = [
+    f"{method.upper()} {path}" for path, item in schema.raw_schema["paths"].items() for method in item
+]
 quiet = settings(
     max_examples=EXAMPLES,
     derandomize="FUZZ_EXAMPLES" not in os.environ,
@@ -74,26 +80,45 @@ def check_answer(case, there, checks=None):
     """Send the request, mostly with an id that exists, and run the checks, or all of schemathesis'."""
     if case.path_parameters and there["chance"].random() < 0.7:
         case.path_parameters["id"] = str(there["chance"].choice(there["ids"]))
-    before = row_counts()
+    before = there.pop("counts", None) or row_counts()  # of the request before, if it was refused
     headers = {"Authorization": f"Bearer {there['token']}"}
     response = case.call(headers=headers)
     if response.status_code >= 400:
-        assert row_counts() == before
+        there["counts"] = row_counts()
+        assert there["counts"] == before
     if any(refusal in response.content for refusal in NO_SCHEMA_SAYS):
         return
     case.validate_response(response, checks=checks, headers=headers, transport_kwargs={"headers": headers})
 
 
-@schema.parametrize()
-@settings(quiet, phases=[Phase.explicit])
-def test_the_api_accepts_what_the_document_allows_and_refuses_what_it_forbids(case, there):
-    check_answer(case, there)
+def try_requests(operation, there, *, phases, checks=None):
+    """Make up requests of an operation, and check their answers.
+
+    `schema.parametrize()` would do it while the tests are collected, in each process of a parallel run.
+    """
+
+    @settings(quiet, phases=phases)
+    def check(case):
+        check_answer(case, there, checks)
+
+    load_all_checks()
+    build_operation_test(
+        config=schema.config,
+        operation=schema.find_operation_by_label(operation),
+        test_func=check,
+        given_kwargs={},
+        feedback=FeedbackSources(constants_value_source=make_constants_value_source(schema)),
+    )()
 
 
-@schema.parametrize()
-@settings(quiet, phases=[Phase.generate, Phase.shrink])
-def test_an_answer_is_what_the_document_says_and_a_refused_request_changes_nothing(case, there):
-    check_answer(case, there, CHECKS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_api_accepts_what_the_document_allows_and_refuses_what_it_forbids(operation, there):
+    try_requests(operation, there, phases=[Phase.explicit])
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_answer_is_what_the_document_says_and_a_refused_request_changes_nothing(operation, there):
+    try_requests(operation, there, phases=[Phase.generate, Phase.shrink], checks=CHECKS)
 
 
 ANYTHING = st.recursive(

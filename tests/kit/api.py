@@ -64,23 +64,27 @@ def order_body(**fields: Any) -> dict[str, Any]:
     return {"user_id": str(uuid.uuid4()), "email": "alice@example.com", "total_amount": 10_000} | fields
 
 
-def row_counts() -> Mapping[str, int]:
-    """Return the number of rows of each table that a request can write."""
-    counts = {}
+#: The tables that a request can write.
+TABLES = (
+    "orders",
+    "refunds",
+    "shipments",
+    "email_notifications",
+    "outbox_events",
+    "idempotency_keys",
+    "processed_events",
+    "inbound_dead_letters",
+)
+_COUNTS = " UNION ALL ".join(
+    f"SELECT '{table}', count(*), coalesce(sum(hashtext(t::text)), 0) FROM {table} AS t" for table in TABLES
+)
+
+
+def row_counts() -> Mapping[str, tuple[int, int]]:
+    """Return the number of rows of each table that a request can write, and a checksum of them."""
     with connection.cursor() as cursor:
-        for table in (
-            "orders",
-            "refunds",
-            "shipments",
-            "email_notifications",
-            "outbox_events",
-            "idempotency_keys",
-            "processed_events",
-            "inbound_dead_letters",
-        ):
-            cursor.execute(f"SELECT count(*), coalesce(sum(hashtext(t::text)), 0) FROM {table} AS t")
-            counts[table] = cursor.fetchone()
-    return counts
+        cursor.execute(_COUNTS)
+        return {table: (count, checksum) for table, count, checksum in cursor.fetchall()}
 
 
 def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ server, because the processes of a parallel run share the servers of the first o
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -47,6 +48,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         if not Path(test.partition("::")[0]).exists():  # a parallel run would only say "no tests ran"
             raise pytest.UsageError(f"file or directory not found: {test}")
     os.environ.update(FIXED)
+    gc.set_threshold(50_000, 20, 10)  # the imports and the collected tests leave almost no garbage
     _keep_bytecode()
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if prepared.FOLDER not in os.environ:

@@ -21,17 +21,22 @@ def until(
     *,
     seconds: float = PATIENCE,
     details: Callable[[], str] = lambda: "",
-    meanwhile: Callable[[], object] = lambda: time.sleep(0.02),
+    meanwhile: Callable[[], object] | None = None,
 ) -> Found:
     """Wait until `condition` returns a true value, and return that.
 
-    Call `meanwhile` before each further try. Raise AssertionError after `seconds`, with the text that
-    `details` then returns.
+    Call `meanwhile` before each further try. Without it, tries become rarer, because most cost a session of
+    PostgreSQL, which would take the CPU from what they wait for. Raise AssertionError after `seconds`, with
+    the text that `details` then returns.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (outcome := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}\n{details()}"
-        meanwhile()
+        waited = time.monotonic() - began
+        assert waited < seconds, f"waited {seconds:g} s in vain until {what}\n{details()}"
+        if meanwhile is None:
+            time.sleep(min(max(waited / 10, 0.02), 0.3))
+        else:
+            meanwhile()
     return outcome
 
 

@@ -62,11 +62,11 @@ def assert_every_metric_is_shown(targets: Path) -> None:
     assert len(wanted) > 30 and wanted <= shown
 
 
-def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout) -> None:
+def test_it_shows_a_demo_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout) -> None:
     port = free_port()
     with (checkout.directory / "config" / "worker.py").open("a") as module:
         module.write("\ntime.sleep(5)\n")  # the web is ready first
-    run = checkout.start(without_settings(PORT=str(port)))
+    run = checkout.start(without_settings(PORT=str(port), DEMO="1"))
     checkout.wait_until_up()
     assert "ready." in (checkout.directory / "var" / "log" / "worker.log").read_text(), "an e-mail would wait"
     assert f"http://127.0.0.1:{port}/api/docs" in checkout.said()
@@ -74,6 +74,9 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
     assert_every_metric_is_shown(checkout.directory / "var" / "run" / "metrics_targets.json")
     local_env = checkout.directory / "var" / "local.env"
     assert local_env.stat().st_mode & 0o777 == 0o600
+    until(lambda: "correlation id demo-" in checkout.said() or checkout.has_ended())
+    pages = re.findall(r"^ *(\d+)\.  \S*/", checkout.said(), re.MULTILINE)
+    assert pages == [str(number) for number in range(1, 11)], checkout.said()
 
     parts = [
         ("config.web",),
@@ -165,18 +168,6 @@ def test_a_taken_port_is_named_with_a_way_out(checkout: Checkout) -> None:
         assert checkout.start(without_settings(PORT=str(port))).wait(PATIENCE) == 1
     assert f"Port {port} of 127.0.0.1 is taken" in checkout.said()
     assert "make run" in checkout.said()
-
-
-def test_with_a_demo_it_prints_what_to_click(checkout: Checkout) -> None:
-    run = checkout.start(without_settings(PORT=str(free_port()), DEMO="1"))
-    checkout.wait_until_up()
-    until(lambda: "correlation id demo-" in checkout.said() or checkout.has_ended())
-    said = checkout.said()
-    pages = re.findall(r"^ *(\d+)\.  \S*/", said, re.MULTILINE)
-    assert pages == [str(number) for number in range(1, 11)], said
-    run.terminate()
-    assert run.wait(PATIENCE) == 0
-    assert checkout.processes() == []
 
 
 @pytest.mark.drill

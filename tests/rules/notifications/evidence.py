@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from svix.webhooks import Webhook as Svix
 
 from notifications.providers.mailgun.sandbox import signature
 from tests.kit.words import EmailNotification, declarations, make_key, message_id, sign
@@ -150,6 +149,8 @@ def _post_of_mailgun(event: Any) -> Post:
 
 
 def _post_of_resend(event: Any) -> Post:
+    from svix.webhooks import Webhook as Svix  # takes most of a second
+
     body, at = json.dumps(event), dt.datetime.now(dt.UTC)
     signed = Svix(_SVIX).sign("msg_1", at, body)
     stamp = str(int(at.timestamp()))
