@@ -32,7 +32,7 @@ from web.admin.menu import MenuItem
 from web.admin.period import PeriodFilter
 from web.admin.rights import require_unbound, shops_of
 from web.admin.search import SHOWN, Hit, Term, searches
-from web.admin.tabs import Counted, TabFilter
+from web.admin.tabs import StateRows, TabFilter
 
 MOST_AT_ONCE = 5000
 Verb = Callable[..., list[uuid.UUID]]
@@ -55,15 +55,15 @@ class EventStateFilter(TabFilter):
         state = self.states.get(self.value() or "")
         return state(queryset) if state and isinstance(queryset, DomainEventQuerySet) else queryset
 
-    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[StateRows]:
         """Return the states by the two indexes of events that are not published, and all events."""
         if shops.is_unbound:
             dead = Case(When(DEAD.rows, then=Value("dead-lettered")), default=Value("failing"))
-            yield Counted(["dead-lettered", "failing"], rows.filter(STUCK.rows).values_list(dead))
+            yield StateRows(["dead-lettered", "failing"], rows.filter(STUCK.rows).values_list(dead))
             waiting = rows.filter(UNPUBLISHED.rows).values_list(Value("not published"))
-            yield Counted(["not published"], waiting)
+            yield StateRows(["not published"], waiting)
             published = Case(When(PUBLISHED.rows, then=Value("published")), default=Value(""))
-            yield Counted(["published"], rows.values_list(published))
+            yield StateRows(["published"], rows.values_list(published))
 
 
 @admin.register(DomainEvent)

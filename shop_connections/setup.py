@@ -60,9 +60,9 @@ class Setup(NamedTuple):
     #: after the key of the shop's API was forgotten.
     reconnect: str
     authorize: str
-    #: show_secret(address, secret): what to say of it to a person who may not open the page. `address` is the
-    #: connection's.
-    show_secret: Callable[[str, str], str]
+    #: show_secret(address, secret): what to tell a person who may not open the page, and what to copy.
+    #: `address` is the connection's.
+    show_secret: Callable[[str, str], tuple[str, str]]
     #: What ours cannot have of the e-mails about the order in a body. It never raises.
     find_lacks: Callable[[bytes], Iterable[Lack]]
     #: values(connection, address): what the templates of the steps get as `own`, for a person who may change

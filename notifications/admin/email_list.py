@@ -29,7 +29,7 @@ from web.admin.base import AgeFilter, ChoiceFilter, ChosenFilter, show_time
 from web.admin.period import PeriodFilter
 from web.admin.rights import shops_of
 from web.admin.search import HELP, Term, note_cut
-from web.admin.tabs import Counted, TabFilter
+from web.admin.tabs import StateRows, TabFilter
 
 
 def addressed_to(request: HttpRequest, term: Term) -> Q:
@@ -114,7 +114,7 @@ class EmailStatusFilter(TabFilter, ParameterFilter):
     def choices_of(self) -> Iterable[str]:
         return LABELS
 
-    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[StateRows]:
         """Return the states that have an index, and the others among all e-mails.
 
         Those of some shops have one for dead letters and one for all. Own orders have none of their own.
@@ -125,9 +125,9 @@ class EmailStatusFilter(TabFilter, ParameterFilter):
         elif shops.has(""):
             return
         for states in indexed:
-            yield Counted(states, rows.filter(status__in=states).values_list("status"))
+            yield StateRows(states, rows.filter(status__in=states).values_list("status"))
         others = [status for status in LABELS if not any(status in states for states in indexed)]
-        yield Counted(others, rows.values_list("status"))
+        yield StateRows(others, rows.values_list("status"))
 
 
 class DeliveryFilter(ParameterFilter):

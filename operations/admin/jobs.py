@@ -32,7 +32,7 @@ from web.admin.base import TriageAdmin, pill, show_time
 from web.admin.menu import MenuItem
 from web.admin.page_limits import limit_page
 from web.admin.rights import shops_of
-from web.admin.tabs import Counted, TabFilter
+from web.admin.tabs import StateRows, TabFilter
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
 
@@ -43,8 +43,8 @@ class StateFilter(TabFilter):
     def choices_of(self) -> Iterable[str]:
         return BulkJob.State.values
 
-    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
-        return [Counted(BulkJob.State.values, rows.values_list("state"))]
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[StateRows]:
+        return [StateRows(BulkJob.State.values, rows.values_list("state"))]
 
 
 @admin.register(BulkJob)

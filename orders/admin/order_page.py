@@ -30,7 +30,7 @@ from web.admin.base import AgeFilter, ChoiceFilter, RefreshedPage, pill, show_ti
 from web.admin.period import PeriodFilter
 from web.admin.rights import shops_of
 from web.admin.search import HELP, Term
-from web.admin.tabs import Counted, TabFilter
+from web.admin.tabs import StateRows, TabFilter
 
 
 class OrderStatusFilter(TabFilter):
@@ -39,12 +39,12 @@ class OrderStatusFilter(TabFilter):
     def choices_of(self) -> Iterable[str]:
         return Order.Status.values
 
-    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[StateRows]:
         """Return each status, which has an index, also that of a shop, but not that of own orders alone."""
         if not shops.is_unbound and shops.has(""):
             return ()
         statuses: list[str] = Order.Status.values
-        return (Counted([status], rows.filter(status=status).values_list("status")) for status in statuses)
+        return (StateRows([status], rows.filter(status=status).values_list("status")) for status in statuses)
 
 
 class FulfilmentFilter(ChoiceFilter):

@@ -22,7 +22,7 @@ from shop_connections.models import ConnectionPost, ConnectionPostQuerySet, Post
 from shop_connections.process import retry, wake
 from web.admin.base import ChoiceFilter, ChosenFilter, TriageAdmin, pill, show_time
 from web.admin.period import PeriodFilter
-from web.admin.tabs import Counted, TabFilter
+from web.admin.tabs import StateRows, TabFilter
 
 
 class PostStateFilter(TabFilter):
@@ -38,9 +38,9 @@ class PostStateFilter(TabFilter):
         rows: QuerySet[Any] = getattr(queryset, state)()
         return rows
 
-    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[StateRows]:
         states = self.choices_of()
-        return [Counted(states, rows.filter(state__in=states).values_list("state"))]
+        return [StateRows(states, rows.filter(state__in=states).values_list("state"))]
 
 
 class PostShopFilter(ChoiceFilter):

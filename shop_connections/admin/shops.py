@@ -13,6 +13,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from runtime.database.ids import parse_uuid
@@ -141,7 +142,9 @@ class ShopConnectionAdmin(RefreshedPage[ShopConnection], ListAdmin[ShopConnectio
         secret = decrypt(shop.secret)
         if not self.has_view_permission(request):
             address = request.build_absolute_uri(reverse("connect", args=[shop.source]))
-            messages.warning(request, platform_of(shop).setup.show_secret(address, secret))
+            said, copied = platform_of(shop).setup.show_secret(address, secret)
+            code = format_html('<code data-copy="the secret">{}</code>', copied)
+            messages.warning(request, format_html("{} {}", said, code))
         url = reverse("admin:connections_shopconnection_change", args=[shop.id])
         shown = {"new_secret": secret}
         return answer_with_page(

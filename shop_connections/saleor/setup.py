@@ -56,7 +56,7 @@ SETUP = Setup(
     emails_at="Configuration → Plugins → User emails, or in the app that sends e-mails",
     reconnect="install the app with its new address",
     authorize="install the app again",
-    show_secret=lambda address, secret: f"Install the app from this address: {_manifest(address, secret)}",
+    show_secret=lambda address, secret: ("Install the app from this address:", _manifest(address, secret)),
     find_lacks=lambda _: (),
     values=values,
 )

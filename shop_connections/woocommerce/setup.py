@@ -86,6 +86,6 @@ SETUP = Setup(
     emails_at="WooCommerce → Settings → Emails",
     reconnect="paste the secret into the shop's webhook",
     authorize="enter the key of the shop's API",
-    show_secret=lambda _, secret: f"Copy the webhook's secret now, because it is shown only once: {secret}",
+    show_secret=lambda _, secret: ("Copy the webhook's secret now, because it is shown only once:", secret),
     find_lacks=find_lacks,
 )

@@ -122,7 +122,7 @@ PLAIN = Platform(
         emails_at="Settings",
         reconnect="paste the secret into the shop's webhook",
         authorize="enter the key of the shop's API",
-        show_secret=lambda _, secret: secret,
+        show_secret=lambda _, secret: ("Copy this secret:", secret),
         find_lacks=lambda body: [],
     ),
 )

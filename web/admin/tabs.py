@@ -23,7 +23,7 @@ from web.admin.rights import shops_of
 MOST = 1_000
 
 
-class Counted(NamedTuple):
+class StateRows(NamedTuple):
     """Rows with these `states`, of which a query returns the states. An index finds them."""
 
     states: Collection[str]
@@ -39,7 +39,7 @@ class TabFilter(ChoiceFilter):
         super().__init__(request, params, model, model_admin)
         self.request, self.page = request, model_admin
 
-    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[Counted]:
+    def counted(self, rows: QuerySet[Any], shops: Binding) -> Iterable[StateRows]:
         """Return the rows to count for a user who is bound to some shops, whose rows are `rows`."""
         return ()
 
@@ -56,7 +56,7 @@ class TabFilter(ChoiceFilter):
         return count_states(self.counted(rows, shops_of(self.request)))
 
 
-def count_states(counted: Iterable[Counted]) -> dict[Any, str]:
+def count_states(counted: Iterable[StateRows]) -> dict[Any, str]:
     """Count each state, in one statement. One that may have more rows than were read has a plus."""
     counts: list[str] = []
     values: list[Any] = []
