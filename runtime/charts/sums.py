@@ -14,6 +14,7 @@ import json
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from django.db import connections, transaction
@@ -62,16 +63,27 @@ class Cell(NamedTuple):
     bucket: int | None = None
 
 
-Reader = Callable[[Window], Iterable[Cell]]
+class CellQuery(NamedTuple):
+    """A statement whose columns are those of `Cell`, and the cells that each of its rows stands for.
+
+    Its parameters are those of the window and `more`. A name there has one value in all queries of a window.
+    """
+
+    sql: str
+    more: Mapping[str, Any] = MappingProxyType({})
+    split: Callable[[Cell], Iterable[Cell]] = lambda cell: [cell]
+
+
+Reader = Callable[[Window], CellQuery]
 Sampler = Callable[[], Mapping[str, int]]
 _readers: list[Reader] = []
 _samplers: list[Sampler] = []
 
 
 def register_reader(read: Reader) -> Reader:
-    """Register a function that yields cells for a window of time.
+    """Register a function that returns the query of the cells of a window of time.
 
-    It may be called again for the same window. Then the new cells replace the old ones.
+    It may be read again for the same window. Then the new cells replace the old ones.
     """
     _readers.append(read)
     return read
@@ -81,13 +93,6 @@ def register_sampler(sample: Sampler) -> Sampler:
     """Register a function that returns present numbers. It is called once for the newest minute."""
     _samplers.append(sample)
     return sample
-
-
-def select_cells(statement: str, window: Window, **more: Any) -> list[Cell]:
-    """Run a statement whose columns are those of `Cell`, with the window's parameters and `more`."""
-    with connections[replica.alias()].cursor() as cursor:
-        cursor.execute(statement, window.parameters() | more)
-        return [Cell(*row) for row in cursor.fetchall()]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,7 +150,7 @@ def sum_minutes() -> int:
 
 
 def read_window(window: Window) -> dict[dt.datetime, Sums]:
-    """Call every declared reader, and return the sums of each step of a window, also empty ones."""
+    """Read every declared query, and return the sums of each step of a window, also empty ones."""
     step = dt.timedelta(seconds=window.span)
     counts: dict[dt.datetime, Counter[str]] = {}
     spreads: dict[dt.datetime, dict[str, dict[str, int]]] = {}
@@ -165,17 +170,24 @@ def read_window(window: Window) -> dict[dt.datetime, Sums]:
 
 
 def _read_all(window: Window) -> Iterator[Cell]:
-    """Yield the cells of every declared reader.
+    """Yield the cells of every declared reader, whose queries are one statement.
 
     All readers use indexes. If a column is nearly always NULL, like `bounced_at`, an expression over it has
     no statistics, and the planner would read a whole partition. `enable_seqscan = off` prevents that.
     """
+    queries = [read(window) for read in _readers]
+    parts = [f"SELECT {number}, part.* FROM ({query.sql}) AS part" for number, query in enumerate(queries)]  # noqa: S608
+    parameters = window.parameters()
+    for query in queries:
+        parameters |= query.more
     database = replica.alias()
     with transaction.atomic(using=database), connections[database].cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        for read in _readers:
-            yield from read(window)
+        cursor.execute(" UNION ALL ".join(parts), parameters)
+        rows = cursor.fetchall()
         cursor.execute("SET LOCAL enable_seqscan = on")
+    for number, *values in rows:
+        yield from queries[number].split(Cell(*values))
 
 
 def _sample_all() -> dict[str, int]:
