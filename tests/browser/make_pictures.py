@@ -184,7 +184,9 @@ def open_behind_proxy(route):
 
 def make_pictures_of_texts(path, open_page):
     for dark in (False, True):
-        page = open_page(path, width=WIDTH, height=900, dark=dark)
+        page = open_page("/admin/", width=WIDTH, height=900, dark=dark)
+        serve_logo(page)  # the first preview is of the newest order, whose shop may have one
+        page.goto(path)
         page.locator("#id_order").fill("D-00017")
         sentence = page.locator(".sentence", has_text="We are now getting your order ready.")
         sentence.get_by_role("textbox").fill("We **pack** your order today, and write to you when it leaves.")
