@@ -49,7 +49,7 @@ def check_logo(url: str) -> None:
     except Unreachable as error:
         raise LogoNotChecked(f"The logo could not be checked. {error}") from None
     if answer.status in _NOWHERE:
-        raise BadLogo(f"There is no file at this address. Its server answered with status {answer.status}.")
+        raise BadLogo(f"This address has no file. Its server answered with status {answer.status}.")
     if answer.status != 200:
         raise LogoNotChecked(
             f"The logo could not be checked. The {server} answered with status {answer.status}."

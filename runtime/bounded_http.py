@@ -36,7 +36,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Unreachable(Exception):
-    """There is no answer that can be used. The text says why, and has no key in it."""
+    """No usable answer came. The text says why, and has no key in it."""
 
 
 class NotInTime(Unreachable):

@@ -144,7 +144,7 @@ def due_at(
     return max(times, default=None)
 
 
-#: How the reason begins of a post whose order has a status of which only the connection knows the meaning.
+#: The words around a status whose meaning the connection must say, in the reason of a post.
 BEFORE_STATUS, _AFTER_STATUS = (
     "its status ",
     " is not one of the platform's: say in the connection what it means",

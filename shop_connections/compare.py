@@ -65,7 +65,7 @@ MOST_HELD_BYTES = 64_000_000
 TELL_EVERY = 25
 #: A comparison with less time left begins with no other shop.
 LEAST_SECONDS = 5.0
-#: How long one is waited for that a person asked for. Its last answer may come late.
+#: After this time, a comparison that a person asked for counts as dead. Its last answer may come late.
 MOST_ASKED = dt.timedelta(seconds=MOST_SHOP_SECONDS + 60)
 
 

@@ -134,7 +134,7 @@ class ShopConnection(models.Model):
 
     @property
     def secret_mark(self) -> str:
-        """What differs after a new secret, and does not tell the secret."""
+        """Return a text that changes with the secret and does not tell it."""
         return hashlib.sha256(self.secret.encode()).hexdigest()[:16]
 
     @property

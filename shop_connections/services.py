@@ -38,7 +38,7 @@ JUST_NOW = dt.timedelta(minutes=2)
 #: How many further addresses a shop has, and how many copies; and how many statuses of plug-ins.
 MOST_ADDRESSES, MOST_STATUSES = 50, 100
 LONGEST_KEY = 200
-#: What is known only of the host that a shop had, and what of its `installation` a person chose.
+#: The columns that hold for one host alone, and the keys of `installation` that a person chose.
 _OF_HOST = ("api_key", "api_secret", "refresh_at", "installation", "comparison", "unfinished")
 _CHOSEN = {"channel"}
 
@@ -98,7 +98,7 @@ def change_address(*, id: uuid.UUID, address: str) -> bool:
         shop.address, shop.updated_at = address, Now()
         if is_other_host:
             shop.api_key, shop.api_secret, shop.refresh_at = "", "", None
-            # What a person chose stays.
+            # A person's choice stays.
             shop.installation = {name: shop.installation[name] for name in _CHOSEN & shop.installation.keys()}
             shop.comparison, shop.unfinished = None, None
         shop.save(update_fields=["address", "updated_at", *(_OF_HOST if is_other_host else ())])

@@ -56,7 +56,7 @@ class Setup(NamedTuple):
     later: tuple[SetupStep, ...]
     emails: tuple[PlatformEmail, ...]
     emails_at: str  # where a person turns them off in the shop
-    #: What a person does next in the shop or on the page, as in "Now paste it …": with another secret, and
+    #: The next step in the shop or on the page, as in "Now paste it …": with another secret, and
     #: after the key of the shop's API was forgotten.
     reconnect: str
     authorize: str

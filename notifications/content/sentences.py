@@ -36,7 +36,7 @@ from notifications.content.template_files import (
 
 #: The paragraphs that only editors write, and the words for their places.
 EXTRAS = {"before": "Before the order's lines", "after": "After the order's lines"}
-#: What an editor reads in place of a variable's name.
+#: An editor reads these words in place of a variable's name.
 IN_WORDS = {
     "reference": "order number",
     "total_amount": "total",

@@ -1,6 +1,6 @@
-"""Count in Valkey, for all processes, what is limited. While Valkey is away, nothing is limited.
+"""Count uses of a limit in Valkey, for all processes. While Valkey is away, nothing is limited.
 
-What protects the others must not cause an outage.
+A limit protects others, so it must not cause an outage itself.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _PASSWORD_SECONDS = 300
 _NO_ANSWER = "Your provider could not be asked, or its answer is not valid."
 
 
-#: What an answer raises that is not what a provider says.
+#: The errors of reading an answer that no OpenID provider gives.
 _BAD_ANSWER = (OAuth2Error, requests.RequestException, KeyError, AttributeError, TypeError, ValueError)
 #: An error may have a whole answer with its tokens.
 _LONGEST_REASON = 200
