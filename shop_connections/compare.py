@@ -135,7 +135,7 @@ def compare_shop(
     except ShopUnreachable as problem:
         log.warning("shop not compared", source=shop.source, problem=_store_problem(shop, str(problem)))
         raise
-    values: dict[str, Any] = {"check_problem": _describe_too_large(too_large)}
+    values: dict[str, Any] = {"check_problem": "", "left_out": too_large}
     if unfinished_at is None and not is_asked:
         values |= {"checked_at": began_at, "unfinished": None}
     elif not is_asked:
@@ -144,12 +144,6 @@ def compare_shop(
     ShopConnection.objects.filter(id=shop.id).update(**values)
     log.info("shop compared", source=shop.source, missing=len(missing))
     return Comparison(read, list(missing.values()), unfinished_at is None)
-
-
-def _describe_too_large(number: int) -> str:
-    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    words = f"{number} of its orders have more than {most:,} bytes, {ShopConnection.LEFT_OUT}"
-    return words if number else ""
 
 
 def try_key(shop: ShopConnection) -> str:

@@ -72,6 +72,8 @@ class ShopConnection(models.Model):
     # The last comparison with the shop's API that worked, and why the next one failed, or "".
     checked_at = models.DateTimeField(null=True, editable=False)
     check_problem = models.TextField(default="", db_default="", editable=False)
+    #: So many orders of the last comparison were too large.
+    left_out = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     tried_at = models.DateTimeField(null=True, editable=False)  # the last hourly comparison that began
     # Where a comparison goes on whose time was over: {since, began_at, place}.
     unfinished = models.JSONField(null=True, editable=False)
@@ -92,9 +94,6 @@ class ShopConnection(models.Model):
     #: `last_post_at` and `refused_at` are written this often.
     EVERY = dt.timedelta(seconds=5)
 
-    #: The end of the `check_problem` of a comparison that worked.
-    LEFT_OUT = "and were left out."
-
     in_shops = staticmethod(by_source)
 
     objects = ShopConnectionQuerySet.as_manager()
@@ -113,11 +112,6 @@ class ShopConnection(models.Model):
 
     def __str__(self) -> str:
         return self.source
-
-    @property
-    def reading_problem(self) -> str:
-        """Why the shop's orders cannot be read, or "": too large ones, which were left out, are no reason."""
-        return "" if self.check_problem.endswith(self.LEFT_OUT) else self.check_problem
 
     def is_readable(self) -> bool:
         """Return whether CONNECTION_KEY decrypts the secrets."""

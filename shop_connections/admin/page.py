@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db.models import Count, Q
 from django.http import HttpRequest
 from django.urls import reverse
@@ -70,6 +71,7 @@ def read_page(request: HttpRequest, shop: ShopConnection, *, new_secret: str = "
         "reasons": reasons[:SHOWN_REASONS] if may_view_posts else [],
         "is_readable": shop.is_readable(),
         "checked_at": say_time(shop.checked_at),
+        "most_bytes": f"{settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,}",
         "comparison": describe_comparison(shop),
         "catching_up": shop.is_catching_up(now),
         "clock": describe_clock(clock_offset(shop)),

@@ -37,7 +37,7 @@ def _manifest(address: str, secret: str) -> str:
 
 def _is_installed(shop: ShopConnection, calls: Calls) -> bool:
     is_here = shop.installation.get("place") == shop.secret_mark
-    return bool(shop.api_key) and is_here and not shop.reading_problem
+    return bool(shop.api_key) and is_here and not shop.check_problem
 
 
 def _is_chosen(shop: ShopConnection, calls: Calls) -> bool:

@@ -59,7 +59,7 @@ def _was_reached(shop: ShopConnection, calls: Calls) -> bool:
 
 
 def _has_key(shop: ShopConnection, calls: Calls) -> bool:
-    return bool(shop.api_key) and not shop.reading_problem
+    return bool(shop.api_key) and not shop.check_problem
 
 
 SETUP = Setup(

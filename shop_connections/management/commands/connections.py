@@ -72,6 +72,8 @@ class Command(BaseCommand):
                     words.append(f"{count} {name}")
             if shop.check_problem:
                 words.append(f"not compared: {shop.check_problem}")
+            if shop.left_out:
+                words.append(f"{shop.left_out} too large to compare")
             self.stdout.write("  ".join(words))
 
     def _try(self, shop: ShopConnection, seconds: float) -> None:
