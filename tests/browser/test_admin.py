@@ -199,7 +199,7 @@ def test_a_reload_of_the_page_with_a_new_secret_posts_nothing_and_shows_none(ope
 def test_the_steps_of_a_connection_are_ticked_without_a_reload_and_keep_the_secret(open_page, settings):
     settings.CONNECTION_KEY, settings.FAST_PATH = [KEY], False
     page = open_page(f"{SHOPS}add/", width=390)
-    page.get_by_label("Name").fill("tea-shop")
+    page.get_by_role("textbox", name="Name").fill("tea-shop")
     page.get_by_label("Address of the shop").fill("https://tea.example.com")
     page.get_by_role("button", name="Save", exact=True).press("Enter")
     page.locator("#step-webhook > summary").focus()
