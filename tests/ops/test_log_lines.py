@@ -1,4 +1,4 @@
-"""Each transition of an e-mail or event has a log line with its ids. docs/reference/logs.md has every line."""
+"""Each transition of an e-mail or event has a log line with its ids. logs.md has every line."""
 
 from __future__ import annotations
 
@@ -169,10 +169,10 @@ def texts_in(node: ast.AST) -> set[str]:
     }
 
 
-#: The methods of a logger and of an `Outage`, by the end of the name that has them.
-METHODS = {
-    "log": {"debug", "info", "warning", "error", "exception"},
-    **dict.fromkeys(("outage", "_database", "_broker"), {"warn", "end"}),
+#: The ends of the names of loggers and of `Outage`s, by their methods.
+LOGGERS = {
+    **dict.fromkeys(("debug", "info", "warning", "error", "exception"), ("log",)),
+    **dict.fromkeys(("warn", "end"), ("outage", "_database", "_broker")),
 }
 
 
@@ -183,9 +183,8 @@ def logged_by(call: ast.Call) -> set[str]:
             func=ast.Attribute(value=logger, attr=method),
             args=[(ast.Constant() | ast.IfExp()) as event, *_],
         ):
-            name = ast.unparse(logger)
-            ends = (end for end, methods in METHODS.items() if method in methods)
-            return texts_in(event) if name.endswith(tuple(ends)) else set()
+            is_logger = ast.unparse(logger).endswith(LOGGERS.get(method, ()))
+            return texts_in(event) if is_logger else set()
     return set().union(*(texts_in(word.value) for word in call.keywords if word.arg == "describe"))
 
 
