@@ -284,7 +284,7 @@ show(
     gauge(
         "orderpost_heartbeat_age_seconds",
         "since the last of `poll`, `web`, `relay`, `partitions`, `cdc`, `rollover`, `rollover:requested`,"
-        " `sums`, `replica`, `webhook:<provider>` (last accepted post),"
+        " `sums`, `replica`, `shops compared`, `webhook:<provider>` (last accepted post),"
         " `refused:<problem>:<provider>` (last refused one)",
         ["name"],
     ),

@@ -6,7 +6,7 @@ from runtime.telemetry.metrics import counter
 
 POSTS = counter(
     "orderpost_connection_posts",
-    "posts of connected shops: `stored`, `refused` (unsigned, too many, or the secret cannot be read), and of"
-    " the stored ones `processed` or `unusable`",
+    "posts of connected shops: `stored`, `refused` (unsigned, too large, too many, or a key is missing here),"
+    " and of the stored ones `processed` or `unusable`",
     ["source", "result"],
 )

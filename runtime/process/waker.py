@@ -22,8 +22,8 @@ log = structlog.get_logger(__name__)
 
 WAKEUPS = counter(
     "orderpost_wakeups",
-    "wake-ups for `drain`, `due` (retries), `relay`, `bulk` (jobs) or `work` (posts of shops): `sent` or"
-    " `lost`",
+    "wake-ups for `drain`, `due` (retries), `relay`, `bulk` (jobs) or `work` (of shops, and parcels that"
+    " wait): `sent` or `lost`",
     ["target", "result"],
 )
 

@@ -8,11 +8,12 @@ from html import unescape
 import pytest
 from django.test import Client
 
+from local.machine import PROJECT
 from tests.kit.api import Api, assert_problem
 from tests.kit.packages import PACKAGES, files_of
 from tests.kit.words import find_types
 from web.api import problem_types
-from web.api.problem_types import declare_type
+from web.api.problem_types import Repeat, declare_type
 from web.api.problems import not_found
 
 
@@ -30,6 +31,27 @@ def test_every_type_in_the_code_has_a_page():
         for text in (str(type.status), type.title, type.reason, type.advice, type.repeat.value):
             assert text in shown
         assert html.count("<h2>") == 3
+
+
+def test_the_reference_has_each_type_with_its_status_and_says_which_to_repeat():
+    assert Client().get("/api/problems").status_code == 200  # loads the URLs, and so every declaration
+    page = (PROJECT / "docs" / "reference" / "api.md").read_text()
+    section = page.partition("## Errors\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| (.+) \| (.+) \|$", section, re.MULTILINE))
+    listed = {
+        do: {
+            (int(part[:3]), slug)
+            for part in re.sub(r" \([^)]*\)", "", types).split("; ")  # without the members of a problem
+            for slug in re.findall(r"`([^`]+)`", part)
+        }
+        for do, types in rows.items()
+        if do != "do"
+    }
+    types = find_types().values()
+    assert set().union(*listed.values()) == {(type.status, type.slug) for type in types}
+    [of_servers] = (entries for do, entries in listed.items() if do.startswith("of webhooks and probes"))
+    to_repeat = {(type.status, type.slug) for type in types if type.repeat is Repeat.YES}
+    assert listed["repeat"] == to_repeat - of_servers
 
 
 def test_the_list_links_every_page():

@@ -133,7 +133,7 @@ def test_each_step_through_the_code_is_where_the_page_says() -> None:
         for folder, names in re.findall(r"(?<![\w/])(\w[\w/]*)/\{([\w, ]+)\}", text)
         for name in names.split(", ")
     }
-    assert len(named) > 40
+    assert len(named) > 20
     gone = {path for path in named if not ((PROJECT / path).is_dir() or (PROJECT / f"{path}.py").exists())}
     assert gone == set()
 
