@@ -38,7 +38,16 @@ from runtime.telemetry import context
 from runtime.texts import make_storable
 from shop_connections import metrics
 from shop_connections.apply import TooSlow, read_here, save_changes
-from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, due_at, find_changes, is_late
+from shop_connections.changes import (
+    LATE,
+    MOST_CHANGES,
+    Differences,
+    Here,
+    UnknownStatus,
+    due_at,
+    find_changes,
+    is_late,
+)
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
@@ -59,7 +68,10 @@ MOST_SEEN = 10
 MOST_FOREIGN = 10
 #: When a worker looks again that met another one at work.
 AGAIN_SECONDS = 1.0
-_WRITTEN = ("state", "done_at", "due_at", "failed_readings", "reason", "order_id", "reference", "address")
+_WRITTEN = (
+    *("state", "done_at", "due_at", "failed_readings", "reason", "unknown_status"),
+    *("order_id", "reference", "address"),
+)
 #: What became of a post, or why there was none.
 Step = Literal["done", "later", "unusable", "none", "busy"]
 
@@ -144,6 +156,7 @@ def process_next(source: str) -> Step:
         turn = _find_turn(post, shop)
         if turn.newest != post.id:
             post = ConnectionPost.objects.waiting().select_for_update().get(id=turn.newest)
+        post.unknown_status = ""
         try:
             _process_or_repeat(post, shop)
             if post.due_at is None or post.due_at <= timezone.now():
@@ -160,6 +173,8 @@ def process_next(source: str) -> Step:
             else:
                 log.exception("a shop's post cannot be used", source=source, post=str(post.id))
             post.state, post.reason = PostState.UNUSABLE, make_storable(explain(error))[:1000]
+            if isinstance(error, UnknownStatus):
+                post.unknown_status = error.status
         post.save(update_fields=_WRITTEN)
         result = _RESULTS[PostState(post.state)]
         if is_of_erased(post.order_id, post.address_hashes):
