@@ -52,7 +52,7 @@ from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.shop_emails import find_unmailed
-from shop_connections.shop_order import CLOCKS_APART, ShopHead, is_before
+from shop_connections.shop_order import CLOCKS_APART, ShopHead, ShopOrder, is_before
 
 log = structlog.get_logger(__name__)
 
@@ -357,6 +357,8 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             first_post_at=_first_post_at(post) if there.is_import else None,
             most=most,
         )
+        if differences.changes and _was_saved_meanwhile(post, there, offset):
+            raise MustBeRead
         if post.is_history:
             silent = [change._replace(notify=False) for change in differences.changes]
             differences = differences._replace(changes=silent)
@@ -389,6 +391,17 @@ def _may_be_news(post: ConnectionPost, here: Here, offset: dt.timedelta) -> bool
     same = ConnectionPost.objects.filter(source=post.source, order_id=post.order_id, state=PostState.DONE)
     readings = same.filter(modified_at=None, received_at__gte=stored_at)
     return post.received_at > stored_at - CLOCKS_APART and not readings.exists()
+
+
+def _was_saved_meanwhile(post: ConnectionPost, there: ShopOrder, offset: dt.timedelta) -> bool:
+    """Return whether a post was processed that came after the shop was asked for this order.
+
+    Its save may be newer than what was read, and have an earlier time: a shop's clock may be behind.
+    """
+    if there.read_at is None:
+        return False
+    same = ConnectionPost.objects.filter(source=post.source, order_id=post.order_id, state=PostState.DONE)
+    return same.filter(modified_at__isnull=False, received_at__gte=there.read_at + offset).exists()
 
 
 def _time_here(here: Here, offset: dt.timedelta) -> dt.datetime | None:
