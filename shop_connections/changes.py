@@ -11,7 +11,6 @@ repeat changes nothing. docs/guides/woocommerce.md has the table of who gets an 
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import datetime as dt
 import json
@@ -144,27 +143,14 @@ def due_at(
     return max(times, default=None)
 
 
-#: The words around a status whose meaning the connection must say, in the reason of a post.
-BEFORE_STATUS, _AFTER_STATUS = (
-    "its status ",
-    " is not one of the platform's: say in the connection what it means",
-)
+class UnknownStatus(Rejected):
+    """A post cannot be used until somebody says in the connection what its order's status means."""
 
-
-def explain_status(word: str) -> str:
-    """Return the reason of a post that cannot be used until somebody says what its order's status means."""
-    return f"{BEFORE_STATUS}{word!r}{_AFTER_STATUS}"
-
-
-def unknown_status(reason: str) -> str:
-    """Return the status of an `explain_status`, or "" for another reason.
-
-    >>> unknown_status(explain_status("it's packed")), unknown_status("its total is odd")
-    ("it's packed", '')
-    """
-    if not (reason.startswith(BEFORE_STATUS) and reason.endswith(_AFTER_STATUS)):
-        return ""
-    return str(ast.literal_eval(reason.removeprefix(BEFORE_STATUS).removesuffix(_AFTER_STATUS)))
+    def __init__(self, status: str) -> None:
+        super().__init__(
+            f"its status {status!r} is not one of the platform's: say in the connection what it means"
+        )
+        self.status = status
 
 
 #: The reason of a post that is done without an effect.
@@ -237,7 +223,7 @@ def _find_goal(order: WholeOrder, here: Here | None, statuses: Mapping[str, str]
     chosen = statuses.get(order.shop_status)
     base = order.status if chosen is None else chosen
     if base is None:
-        raise Rejected(explain_status(order.shop_status))
+        raise UnknownStatus(order.shop_status)
     if here is None and chosen is None and order.is_at_checkout:
         base = ""
     if base == "":

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from django.conf import settings
+from django.db import connection
+from django.db.models import TextField
+from django.db.models.expressions import RawSQL
 
 from runtime import conditions
 from runtime.conditions import HOUR, Alert, Condition, Counted, Measurement, Query, Row, time_in_words
 from runtime.models import Pause
-from shop_connections.models import ShopConnection
+from shop_connections.models import ConnectionPost, ShopConnection
 
 #: A shop's rhythm is the number of days with a post among so many.
 RHYTHM_DAYS = 7
@@ -31,14 +34,7 @@ _SELECT = """
         )
     ) END AS days, (
         SELECT count(*) FROM (
-            SELECT FROM connection_posts AS post
-            WHERE post.source = shop.source AND post.state = 'unusable' AND NOT EXISTS (
-                SELECT FROM connection_posts AS later
-                WHERE later.order_id = post.order_id AND later.id > post.id
-                    AND later.state = 'done' AND later.reason = ''
-                    AND (later.modified_at < post.modified_at) IS NOT TRUE
-            )
-            LIMIT {most}
+            {unusable}
         ) AS row
     ) AS unusable, (
         SELECT count(*) FROM (
@@ -61,6 +57,13 @@ _SELECT = """
     ), 0) AS waiting_seconds
     FROM shop_connections AS shop WHERE shop.state <> 'off'
 """
+
+
+def _select() -> str:
+    of_shop = RawSQL("shop.source", [], output_field=TextField())
+    unusable = ConnectionPost.objects.unusable_still().filter(source=of_shop).values("id")[: conditions.MOST]
+    select = connection.ops.compose_sql(*unusable.query.sql_with_params())  # type: ignore[attr-defined]
+    return _SELECT.format(most=conditions.MOST, days=RHYTHM_DAYS, unusable=select)
 
 
 class ShopPosts(NamedTuple):
@@ -136,7 +139,7 @@ def _read(rows: Sequence[Row], now: dt.datetime) -> dict[str, ShopPosts]:
 
 SHOPS: Query[dict[str, ShopPosts]] = Query(
     name="connected shops",
-    select=lambda _: _SELECT.format(most=conditions.MOST, days=RHYTHM_DAYS),
+    select=lambda _: _select(),
     read=_read,
     is_optional=True,
 )

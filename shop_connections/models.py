@@ -229,6 +229,8 @@ class ConnectionPost(models.Model):
     received_at = models.DateTimeField(db_default=Now(), editable=False)
     done_at = models.DateTimeField(null=True, editable=False)
     reason = models.CharField(max_length=1000, default="", db_default="", editable=False)
+    # The shop's word for the order's status, if the post is unusable until somebody says what it means.
+    unknown_status = models.TextField(default="", db_default="", editable=False)
     state = models.CharField(
         max_length=20, choices=PostState, default=PostState.WAITING, db_default="waiting", editable=False
     )
@@ -252,6 +254,7 @@ class ConnectionPost(models.Model):
     erased_texts = {
         "body": f"'{ERASED}'",
         "reason": "''",
+        "unknown_status": "''",
         "state": "'done'",
         "done_at": "coalesce(done_at, statement_timestamp())",
     }

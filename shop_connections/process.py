@@ -38,12 +38,21 @@ from runtime.telemetry import context
 from runtime.texts import make_storable
 from shop_connections import metrics
 from shop_connections.apply import TooSlow, read_here, save_changes
-from shop_connections.changes import LATE, MOST_CHANGES, Differences, Here, due_at, find_changes, is_late
+from shop_connections.changes import (
+    LATE,
+    MOST_CHANGES,
+    Differences,
+    Here,
+    UnknownStatus,
+    due_at,
+    find_changes,
+    is_late,
+)
 from shop_connections.clocks import clock_offset
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import PLATFORMS, platform_of
 from shop_connections.shop_emails import find_unmailed
-from shop_connections.shop_order import CLOCKS_APART, ShopHead, is_before
+from shop_connections.shop_order import CLOCKS_APART, ShopHead, ShopOrder, is_before
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +68,10 @@ MOST_SEEN = 10
 MOST_FOREIGN = 10
 #: When a worker looks again that met another one at work.
 AGAIN_SECONDS = 1.0
-_WRITTEN = ("state", "done_at", "due_at", "failed_readings", "reason", "order_id", "reference", "address")
+_WRITTEN = (
+    *("state", "done_at", "due_at", "failed_readings", "reason", "unknown_status"),
+    *("order_id", "reference", "address"),
+)
 #: What became of a post, or why there was none.
 Step = Literal["done", "later", "unusable", "none", "busy"]
 
@@ -144,6 +156,7 @@ def process_next(source: str) -> Step:
         turn = _find_turn(post, shop)
         if turn.newest != post.id:
             post = ConnectionPost.objects.waiting().select_for_update().get(id=turn.newest)
+        post.unknown_status = ""
         try:
             _process_or_repeat(post, shop)
             if post.due_at is None or post.due_at <= timezone.now():
@@ -160,6 +173,8 @@ def process_next(source: str) -> Step:
             else:
                 log.exception("a shop's post cannot be used", source=source, post=str(post.id))
             post.state, post.reason = PostState.UNUSABLE, make_storable(explain(error))[:1000]
+            if isinstance(error, UnknownStatus):
+                post.unknown_status = error.status
         post.save(update_fields=_WRITTEN)
         result = _RESULTS[PostState(post.state)]
         if is_of_erased(post.order_id, post.address_hashes):
@@ -342,6 +357,8 @@ def _process(post: ConnectionPost, shop: ShopConnection, *, most: int, until: fl
             first_post_at=_first_post_at(post) if there.is_import else None,
             most=most,
         )
+        if differences.changes and _was_saved_meanwhile(post, there, offset):
+            raise MustBeRead
         if post.is_history:
             silent = [change._replace(notify=False) for change in differences.changes]
             differences = differences._replace(changes=silent)
@@ -374,6 +391,17 @@ def _may_be_news(post: ConnectionPost, here: Here, offset: dt.timedelta) -> bool
     same = ConnectionPost.objects.filter(source=post.source, order_id=post.order_id, state=PostState.DONE)
     readings = same.filter(modified_at=None, received_at__gte=stored_at)
     return post.received_at > stored_at - CLOCKS_APART and not readings.exists()
+
+
+def _was_saved_meanwhile(post: ConnectionPost, there: ShopOrder, offset: dt.timedelta) -> bool:
+    """Return whether a post was processed that came after the shop was asked for this order.
+
+    Its save may be newer than what was read, and have an earlier time: a shop's clock may be behind.
+    """
+    if there.read_at is None:
+        return False
+    same = ConnectionPost.objects.filter(source=post.source, order_id=post.order_id, state=PostState.DONE)
+    return same.filter(modified_at__isnull=False, received_at__gte=there.read_at + offset).exists()
 
 
 def _time_here(here: Here, offset: dt.timedelta) -> dt.datetime | None:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from django.db.models import Case, Count, F, Max, TextField, Value, When
 from django.db.models.functions import Coalesce, Length
-from django.db.models.lookups import LessThan, StartsWith
+from django.db.models.lookups import LessThan
 
 from events.consuming.envelope import Rejected
 from orders.models import Order
-from shop_connections.changes import BEFORE_STATUS, unknown_status
 from shop_connections.currency import UnknownCurrency
 from shop_connections.models import ConnectionPost, ConnectionPostQuerySet, ShopConnection
 from shop_connections.platforms import platform_of
@@ -50,16 +49,15 @@ class SeenPosts(NamedTuple):
 
 def sum_up_unusable(shop: ShopConnection, posts: ConnectionPostQuerySet) -> UnusablePosts:
     """Return why posts cannot be used, by one statement that reads no body."""
-    each = posts.values("reason").annotate(
-        orders=Count(Coalesce("order_id", "id"), distinct=True),
-        newest=Max("received_at"),
-        is_of_status=StartsWith(F("reason"), Value(BEFORE_STATUS)),
+    each = posts.values("reason", "unknown_status").annotate(
+        orders=Count(Coalesce("order_id", "id"), distinct=True), newest=Max("received_at")
     )
-    rows = each.order_by("-is_of_status", "-newest")[:MOST_REASONS]
-    words = [UnusableStatus(unknown_status(row["reason"]), row["orders"]) for row in rows]
+    rows = each.order_by("-unknown_status", "-newest")[:MOST_REASONS]  # those with a status first
+    statuses = [UnusableStatus(row["unknown_status"], row["orders"]) for row in rows]
+    reasons = [row["reason"] for row in sorted(rows, key=lambda row: row["newest"], reverse=True)]
     return UnusablePosts(
-        statuses=sorted(each for each in words if each.word and each.word not in shop.statuses),
-        reasons=[row["reason"] for row in sorted(rows, key=lambda row: row["newest"], reverse=True)],
+        statuses=sorted(each for each in statuses if each.word and each.word not in shop.statuses),
+        reasons=list(dict.fromkeys(reasons)),
     )
 
 

@@ -21,7 +21,6 @@ from runtime.database.transactions import after_commit
 from runtime.names import Reserved, refuse_reserved
 from shop_connections import process, shop_emails
 from shop_connections.calls import forget_calls
-from shop_connections.changes import explain_status
 from shop_connections.encryption import Unreadable, decrypt, encrypt, new_secret
 from shop_connections.models import ConnectionPost, PostState, ShopConnection
 from shop_connections.platforms import platform_of
@@ -235,8 +234,7 @@ def set_statuses(*, id: uuid.UUID, meanings: Mapping[str, str]) -> int:
         new = {word for word in statuses if statuses[word] != shop.statuses.get(word)}
         shop.statuses, shop.updated_at = statuses, Now()
         shop.save(update_fields=["statuses", "updated_at"])
-        reasons = [explain_status(word) for word in new]
-        rows = ConnectionPost.objects.unusable().filter(source=shop.source, reason__in=reasons)
+        rows = ConnectionPost.objects.unusable().filter(source=shop.source, unknown_status__in=new)
         count = rows.update(state=PostState.WAITING, reason="")
     after_commit(lambda: log.info("connection changed", source=shop.source, statuses=len(statuses)))
     return count

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from notifications.models import MailProfile
 from runtime import conditions
-from shop_connections.changes import explain_status
+from shop_connections.changes import UnknownStatus
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
 from shop_connections.process import process_waiting
@@ -254,12 +254,14 @@ class TestStatuses:
     def test_each_post_of_one_is_counted_and_processed_however_many_and_large_they_are(self, operator):
         shop = connect(last_post_at=timezone.now())
         body = "x" * 60_000  # larger than a page reads
-        reasons = [*[explain_status("it's")] * 130, explain_status("packed"), "its total is odd"]
+        values = {"state": "unusable", "body": body}
         ConnectionPost.objects.bulk_create(
-            ConnectionPost(source="shop-w", state="unusable", body=body, reason=reason) for reason in reasons
+            ConnectionPost(source="shop-w", reason=str(UnknownStatus(word)), unknown_status=word, **values)
+            for word in [*["it's"] * 130, "packed"]
         )
+        ConnectionPost.objects.create(source="shop-w", reason="its total is odd", **values)
         connect("shop-v")
-        ConnectionPost.objects.create(source="shop-v", state="unusable", body="{}", reason=reasons[0])
+        ConnectionPost.objects.create(source="shop-v", unknown_status="it's", **values)
         text = html.unescape(page(operator, shop))
         assert "<b>it's</b>: 130 orders wait" in text and "<b>packed</b>: 1 order waits" in text
         assert "130 orders wait" in last_page(operator, shop)
@@ -267,6 +269,24 @@ class TestStatuses:
         assert "130 posts are processed now" in said
         assert ConnectionPost.objects.waiting().count() == 130
         assert "<b>it's</b>: " not in html.unescape(page(operator, shop))
+
+    def test_one_without_a_column_is_asked_about_once_its_post_is_tried_again(self, operator, settings):
+        """The release before this one stored it in the reason alone."""
+        settings.CONNECTION_KEY, fake = [KEY], FakeShop()
+        shop = connect(secret=encrypt(fake.secret), last_post_at=timezone.now())
+        fake.place(status="packed")
+        TestWhoSendsWhat().deliver(fake)
+        ConnectionPost.objects.update(unknown_status="")
+        reason = str(UnknownStatus("packed"))
+        text = html.unescape(page(operator, shop))
+        assert "1 post cannot be used" in text and reason in text and "<b>packed</b>: " not in text
+        operator.post(f"{POSTS}{ConnectionPost.objects.get().id}/retry/")
+        process_waiting(seconds=60)
+        fake.place(status="packed")
+        TestWhoSendsWhat().deliver(fake)
+        ConnectionPost.objects.filter(id=ConnectionPost.objects.latest("id").id).update(unknown_status="")
+        text = html.unescape(page(operator, shop))
+        assert "<b>packed</b>: 1 order waits" in text and f"{reason}; {reason}" not in text
 
     @pytest.mark.parametrize(
         ("word", "means", "words"),

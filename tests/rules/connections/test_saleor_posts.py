@@ -162,6 +162,33 @@ class TestPosts:
         work()
         assert emails(id) == ["confirmed", "paid"] and len(shop.requests) == 1
 
+    @pytest.mark.parametrize(("is_change", "times"), [(True, 2), (False, 1)])
+    def test_a_save_that_is_posted_while_its_order_is_read_stays(self, shop, monkeypatch, is_change, times):
+        """The shop's clock is a minute behind, so that the save has an earlier time than the reading."""
+        shop.now -= dt.timedelta(minutes=1)
+        id = shop.place()
+        take(*shop.deliveries())
+        late = shop.made("OrderUpdated", id)
+        shop.edit(id)
+        take(*shop.deliveries())
+        read_again = PLATFORMS["saleor"].read_again
+
+        def read(connection: ShopConnection, **options: Any) -> bytes | None:
+            assert read_again is not None
+            body: bytes | None = read_again(connection, **options)
+            if len(shop.requests) == 1:
+                (shop.cancel if is_change else shop.edit)(id)
+                for post in shop.deliveries():
+                    assert send(*post) == 202
+                assert process_waiting(seconds=60) == "none"
+            return body
+
+        monkeypatch.setitem(PLATFORMS, "saleor", PLATFORMS["saleor"]._replace(read_again=read))
+        take(shop.signed(late))
+        assert state_of(id)[0] == ("cancelled" if is_change else "paid")
+        assert emails(id) == ["paid", *(["cancelled"] if is_change else [])]
+        assert len(shop.requests) == times
+
     @pytest.mark.parametrize("is_null", [True, False])
     def test_a_body_with_errors_changes_nothing_and_its_order_is_read(self, shop, is_null):
         id = shop.place()

@@ -11,7 +11,7 @@ from django.test import Client
 
 from shop_connections.encryption import encrypt
 from shop_connections.models import ConnectionPost, ShopConnection
-from shop_connections.process import process_waiting
+from shop_connections.process import process_waiting, retry
 from tests.kit.plain_shop import KEY, SOURCE, come_at_once, connect
 from tests.kit.woocommerce import FakeShop
 from tests.kit.words import EmailNotification, Order, our_id
@@ -72,6 +72,22 @@ def test_a_save_without_a_change_changes_nothing_whatever_a_parcels_link_is(shop
         versions.append(Order.objects.get().version)
         shop.edit(id)
     assert versions[0] == versions[1]
+
+
+def test_a_post_with_a_status_that_nobody_explained_has_it_as_long_as_that_is_why_it_is_unusable(shop):
+    id = shop.place(status="Packing it's")
+    for post in shop.deliveries():
+        assert send(*post) == 202
+    process_waiting(seconds=60)
+    row = ConnectionPost.objects.get()
+    assert (row.state, row.unknown_status) == ("unusable", "packing-it's")
+    assert row.reason.startswith("its status \"packing-it's\" is not one of the platform's")
+    ConnectionPost.objects.update(body=row.body.replace('"EUR"', '"EURO"'))
+    assert retry(ids=[row.id]) == [row.id]
+    process_waiting(seconds=60)
+    row.refresh_from_db()
+    assert (row.state, row.unknown_status) == ("unusable", "") and "currency" in row.reason
+    assert state_of(id) == (None, 0, ())
 
 
 def test_orders_and_their_emails_are_those_of_the_shop_each_once(shop):
