@@ -112,8 +112,15 @@ def shared() -> Iterator[str]:
 
 @contextmanager
 def rolled_back(name: str) -> Iterator[None]:
-    """Use a database as the default one within the block, and keep nothing that is written."""
+    """Use a database as the default one within the block, and keep nothing that is written.
+
+    One test of a parallel run uses it at a time: another's uncommitted rows would be locked, and counted.
+    """
     with _default(name), transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = 0")
+            cursor.execute("SELECT pg_advisory_xact_lock(1)")
+            cursor.execute("SET LOCAL lock_timeout TO DEFAULT")
         yield
         transaction.set_rollback(True)
 
