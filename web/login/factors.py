@@ -16,8 +16,9 @@ from allauth.core import context
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
-from allauth.mfa.webauthn.forms import AuthenticateWebAuthnForm
+from allauth.mfa.webauthn.forms import AddWebAuthnForm, AuthenticateWebAuthnForm
 from axes.handlers.proxy import AxesProxyHandler
 from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
@@ -127,6 +128,18 @@ def _use_up(authenticator: Any, code: str) -> bool:
     authenticator.data["last_counter"] = counters[-1]
     authenticator.save(update_fields=["data"])
     return True
+
+
+class FirstCodeForm(CountedForm, ActivateTOTPForm):  # type: ignore[misc]
+    """Takes the code that sets an app up."""
+
+    def clean_code(self) -> str:
+        return str(self.count(super().clean_code))
+
+
+class NewPasskeyForm(CountedForm, AddWebAuthnForm):  # type: ignore[misc]
+    def clean(self) -> Any:
+        return self.count(super().clean)
 
 
 class PasskeyForm(CountedForm, AuthenticateWebAuthnForm):  # type: ignore[misc]
