@@ -98,7 +98,8 @@ class LineFormatter(logging.Formatter):
             event = record.msg
         else:
             event = {"event": record.getMessage()}
-            if record.exc_info:
+            # Anybody can send what Django refuses with 400: a wrong Host, filter or number of fields.
+            if record.exc_info and not record.name.startswith("django.security."):
                 event["exc_info"] = record.exc_info
             if record.stack_info:
                 event["stack"] = record.stack_info

@@ -43,7 +43,7 @@ def init(*, dsn: str, transport: Transport | None = None) -> None:
     )
     # A batch has up to 500 events. As breadcrumbs they would cost more than publishing them.
     ignore_logger("events.published")
-    ignore_logger("django.security.DisallowedHost")  # requests of scanners, answered with 400
+    ignore_logger("django.security.*")  # requests of scanners, answered with 400
 
 
 def _clean(event: Any, _: Any) -> Any:

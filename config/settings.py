@@ -399,6 +399,8 @@ SOCIALACCOUNT_ADAPTER = "web.login.oidc.SocialAdapter"
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 3
 MFA_ADAPTER = "web.login.factors.EncryptedFactors"
 MFA_FORMS = {
+    "activate_totp": "web.login.factors.FirstCodeForm",
+    "add_webauthn": "web.login.factors.NewPasskeyForm",
     "authenticate": "web.login.factors.CodeForm",
     "authenticate_webauthn": "web.login.factors.PasskeyForm",
 }

@@ -24,7 +24,7 @@ NOBODY = 65534
 #: Not the module's own, which the tests seed: equal seeds would give equal ports.
 _RANDOM = random.SystemRandom()
 _MOST_RESERVED = 200
-_reserved: deque[socket.socket] = deque()
+_reserved: deque[int] = deque()  # file descriptors, which end with the process
 #: The first part of `guarded`'s command. The programs are util-linux's, which every Linux system has.
 _BECOME: dict[Account, list[str]] = {
     "self": ["setpriv"],
@@ -100,9 +100,9 @@ def _reserve(port: int) -> bool:
     except OSError:
         name.close()
         return False
-    _reserved.append(name)
+    _reserved.append(name.detach())
     if len(_reserved) > _MOST_RESERVED:
-        _reserved.popleft().close()
+        os.close(_reserved.popleft())
     return True
 
 

@@ -76,7 +76,8 @@ class OperationsConfig(AppConfig):
         from operations import checks  # noqa: F401 - registers them
         from web.login import sessions  # noqa: F401 - writes the times of a login
 
-        get_commands()["createsuperuser"] = self.name  # Django prefers that of the app that is listed first
+        for command in ("changepassword", "createsuperuser"):
+            get_commands()[command] = self.name  # Django prefers that of the app that is listed first
         connection_created.connect(refuse_former_database, dispatch_uid="former database")
         # The last app that has tables: then the permissions of all apps exist.
         post_migrate.connect(

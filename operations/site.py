@@ -17,6 +17,7 @@ from typing import Any, cast
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DataError, IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -180,6 +181,19 @@ class Site(admin.AdminSite):
         request.current_app = self.name
         view = PasswordLogin.as_view(extra_context=context, template_name="admin/login.html")
         return cast(HttpResponse, view(request))
+
+    def password_change(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> TemplateResponse:  # as in Django's stubs: after the change, it is a redirect
+        from web.login.passwords import OwnPasswordForm  # imported late, because it imports models
+
+        request.current_app = self.name
+        view = PasswordChangeView.as_view(
+            form_class=OwnPasswordForm,
+            success_url=reverse("admin:password_change_done"),
+            extra_context={**self.each_context(request), **(extra_context or {})},
+        )
+        return cast(TemplateResponse, view(request))
 
     def _wait_page(self, request: HttpRequest, refusal: Refused) -> HttpResponse:
         title = "Bad request" if refusal.status == 400 else "Please wait"

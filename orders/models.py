@@ -25,7 +25,6 @@ from runtime.database.parts import (
     beginnings_of_words,
     containing,
     find_parts,
-    has_trigrams,
     is_part,
     join,
     parts_index,
@@ -111,7 +110,7 @@ class OrderQuerySet(models.QuerySet["Order"]):
         yield Hits(exact) if exact else Hits([id for id, _ in begins], is_cut)
         yield self._addressed(text, shops)
         yield self._newest(text, shops, part="" if exact else name)
-        if is_part(text) and has_trigrams():
+        if is_part(text):
             only, values = "true", []
             if shops.sources is not None:
                 only = "(SELECT source FROM orders WHERE id = read.order_id) = ANY(%s)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
+from typing import Any
 
 import structlog
 
@@ -30,6 +31,18 @@ def command_actor() -> Actor:
     except (KeyError, OSError):  # a container's user may have no name
         name = "unnamed account"
     return Actor(f"{name} (command)")
+
+
+def act_on_user(user: Any, act: str, *, changes: dict[str, list[Any]] | None = None) -> AuditRow:
+    """Return the audit row of an act on a user of the admin."""
+    return AuditRow(
+        kind=AuditRow.Kind.SETUP,
+        act=act,
+        changes=changes,
+        subject_type=user._meta.label_lower,
+        subject_id=str(user.pk),
+        subject=user.get_username(),
+    )
 
 
 def record(*rows: AuditRow, by: Actor) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from django.apps import apps
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
@@ -20,6 +21,7 @@ from web.admin.acts import MAY_READ
 from web.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, format_time
 from web.admin.menu import MenuItem
 from web.admin.period import PeriodFilter
+from web.admin.rights import shops_of
 
 _LABELS = dict(AuditRow.Kind.choices)
 
@@ -55,6 +57,18 @@ class AuditAdmin(TriageAdmin[AuditRow]):
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
+
+    def in_shops(self, request: HttpRequest, rows: QuerySet[AuditRow]) -> QuerySet[AuditRow]:
+        """Filter the acts in the shops of the user, and the user's own acts that are of no one shop.
+
+        An export, a started job and a replayed event are of none.
+        """
+        shops, user = shops_of(request), cast(User, request.user)
+        if shops.is_unbound:
+            return rows
+        # An earlier user may have had the name.
+        own = rows.filter(source=None, who=user.get_username(), at__gte=user.date_joined)
+        return shops.only(rows) | own
 
     @admin.display(description="time")
     def when(self, row: AuditRow) -> str:

@@ -84,13 +84,14 @@ def find_parts(
     """Return the newest of the first `READ` rows whose text has this part, in any case.
 
     `only` is a condition in SQL of the rows that may be found, with its `values`. Call the function only for
-    a text that `is_part`, and if the database `has_trigrams`.
+    a text that `is_part`. A database without the extension reads no row.
     """
     # PostgreSQL plans a materialized query as if all of its rows were read, and takes the index. For the
     # first rows alone it might read the table, and find none.
     sql = f"""
         WITH hits AS MATERIALIZED (
-            SELECT * FROM {table} WHERE {column} <> '' AND upper({column}) LIKE upper(%s)
+            SELECT * FROM {table}
+            WHERE {HAS_TRIGRAMS} AND {column} <> '' AND upper({column}) LIKE upper(%s)
         ), read AS MATERIALIZED (SELECT * FROM hits LIMIT {READ})
         SELECT ARRAY(SELECT {id} FROM read WHERE {only} ORDER BY {newest_first} LIMIT {LIMIT + 1}),
             (SELECT count(*) FROM read)

@@ -16,6 +16,7 @@ from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.models import F
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask
@@ -30,10 +31,10 @@ from tests.kit.admin import MAILS, ORDERS
 from tests.kit.api import Api, make_token
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
-from tests.kit.people import staff_client
+from tests.kit.people import client_of, staff_client
 from tests.kit.profiles import save_profile
 from tests.kit.words import ApiToken, EmailNotification
-from web.admin.acts import AuditedPage
+from web.admin.acts import AuditedPage, LibraryPage
 
 pytestmark = pytest.mark.django_db
 PROFILES = "/admin/notifications/mailprofile/"
@@ -73,6 +74,18 @@ def load_profiles(folder: Path) -> None:
     run("profiles", "load", str(file))
 
 
+def change_password() -> None:
+    User.objects.create_user("ann", password="right horse battery")
+    with mock.patch("getpass.getpass", return_value="left horse battery"):
+        run("changepassword", "ann")
+    assert User.objects.get(username="ann").check_password("left horse battery")
+
+
+def forget_factors() -> None:
+    User.objects.create_user("ann")
+    run("factors", "reset", "ann")
+
+
 #: By command and API: (what to do, the kind of its row, who, what the act begins with).
 BY_PROGRAMS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
     "resend": (lambda _: resend_over_the_api(), "resend", "erp (API token ", "Resent (was dead_lettered)."),
@@ -82,6 +95,9 @@ BY_PROGRAMS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
         lambda _: run("createsuperuser", "--noinput", "--username", "ada", "--email", "ada@example.com"),
         *("setup", "", "Created a superuser."),
     ),
+    "password": (lambda _: change_password(), "setup", "", "Changed password."),
+    "factors": (lambda _: forget_factors(), "setup", "", "Second factors reset."),
+    "wrong passwords": (lambda _: run("axes_reset"), "login_pause", "", "Forgot the wrong passwords of 0 "),
     "create": (lambda _: run("tokens", "create", "shop", "--scope", "all"), "token", "", "Created. scopes="),
     "pause": (lambda _: run("pause", "relay", "--reason", "a sale"), "pause", "", "Paused."),
     "suppressions": (load_suppressions, "suppression", "", "Suppressed 1 addresses of a list of postmark."),
@@ -167,6 +183,58 @@ def test_views_of_libraries_commit_their_act_with_the_change(deletable, admin_cl
         assert (last.act, last.subject_id) == ("Deleted.", str(row.pk))
 
 
+def test_each_action_of_a_librarys_list_has_a_row(admin_client, admin_user, rf, valkey_url):
+    request = rf.get("/admin/")
+    request.user = admin_user
+    every = IntervalSchedule.objects.create(every=7, period="days")
+    made = {PeriodicTask: PeriodicTask.objects.create(name="sweep", task="outbox.poll", interval=every)}
+    for model, page in admin.site._registry.items():
+        actions = page.get_actions(request)
+        if not isinstance(page, LibraryPage):
+            continue
+        for name in actions.keys() - {"delete_selected"}:
+            row = made[model]
+            path = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_changelist")
+            was = acts().count()
+            posted = {"action": name, "_selected_action": row.pk}
+            assert admin_client.post(f"{path}?enabled__exact=1", posted).status_code == 302
+            assert acts().count() == was + 1, name
+            act = acts().last()
+            assert (act.act, act.subject_id) == (f"Chosen: {actions[name][2]}.", str(row.pk))
+            PeriodicTask.objects.update(enabled=True)
+    assert {row.act for row in acts()} >= {"Chosen: Disable selected tasks.", "Chosen: Run selected tasks."}
+
+
+class TestTheOwnPassword:
+    PATH = "/admin/password_change/"
+    POSTED = {
+        "old_password": "right horse battery",
+        "new_password1": "left horse battery",
+        "new_password2": "left horse battery",
+    }
+
+    @pytest.fixture
+    def ann(self) -> Client:
+        user = User.objects.create_superuser("ann", password="right horse battery")
+        return client_of(user)
+
+    def test_has_a_row_if_it_was_changed(self, ann):
+        assert ann.post(self.PATH, self.POSTED | {"new_password2": "x"}).status_code == 200
+        assert not acts().exists()
+        assert ann.post(self.PATH, self.POSTED).status_code == 302
+        (row,) = acts()
+        assert (row.kind, row.who, row.subject) == ("setup", "ann", "ann")
+        assert row.act == "Changed their own password." and row.address == "127.0.0.1"
+        assert ann.get("/admin/").status_code == 200
+
+    @pytest.mark.django_db(transaction=True)
+    def test_changes_with_its_row_or_not_at_all(self, ann):
+        broken = mock.patch("web.login.passwords.record", side_effect=DatabaseError)
+        with broken, pytest.raises(DatabaseError):
+            ann.post(self.PATH, self.POSTED)
+        assert User.objects.get().check_password("right horse battery") and not acts().exists()
+
+
 def test_rows_that_are_deleted_together_are_recorded_by_one_statement(admin_client):
     groups = [Group.objects.create(name=f"night {number}") for number in range(5)]
     posted = {"action": "delete_selected", "_selected_action": [row.pk for row in groups], "post": "yes"}
@@ -211,8 +279,6 @@ def test_a_breaker_that_cannot_be_forced_has_no_row(admin_client, monkeypatch):
 
 class TestLogins:
     def log_in(self, password: str, name: str = "ann") -> int:
-        from django.test import Client
-
         posted = {"username": name, "password": password}
         return Client(REMOTE_ADDR="203.0.113.9").post("/admin/login/", posted).status_code
 

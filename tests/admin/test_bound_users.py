@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import html
 import json
@@ -31,7 +32,7 @@ from runtime.models.bindings import binding_of
 from shop_connections.models import ShopConnection
 from shop_connections.services import ShopRefusal, check_source
 from tests.kit.acts import record_now
-from tests.kit.admin import JOBS, MAILS, ORDERS, press, statements_of
+from tests.kit.admin import JOBS, LETTERS, LOG, MAILS, ORDERS, dead_letter, press, statements_of
 from tests.kit.api import Api, make_token
 from tests.kit.jobs import job_after, small_batches, started
 from tests.kit.mails import make_mail, statuses
@@ -324,6 +325,41 @@ class TestAnOrdersPage:
             assert text_of(client.get(page)).count("as postmark reported") == others + 1
             counts.append(len(statements_of(client, page)))
         assert counts[0] == counts[1]
+
+
+class TestTheAudit:
+    def test_has_the_acts_of_the_shops_and_the_own_ones_of_no_shop(self):
+        user = make_user("sue", group="support", shops=A)
+        sue, others = Actor("sue"), [Actor("bob"), Actor("sue (command)"), Actor("sue (API token 1)")]
+        for name, source, by in (
+            ("theirs", "shop-a", others[0]),
+            ("own", None, sue),
+            ("zqxa", "shop-b", sue),  # of a shop to which she was bound before
+            *(("zqxb", None, other) for other in others),
+        ):
+            record_now(AuditRow(kind="export", act=name, source=source), by=by)
+        record_now(AuditRow(kind="export", act="zqxc"), by=sue)
+        earlier = AuditRow.objects.filter(act="zqxc")
+        earlier.update(at=user.date_joined - dt.timedelta(days=1))  # of another user with this name
+        client = client_of(user)
+        rows = client.get(LOG).context["cl"].result_list
+        assert [row.act for row in rows if row.kind == "export"] == ["own", "theirs"]
+        for path in (f"{LOG}csv/", f"{LOG}?q=sue", f"{LOG}?kind=export"):
+            text = b"".join(client.get(path)).decode()
+            assert "own" in text and "zqx" not in text, path
+        assert client.get(f"{LOG}{earlier.get().id}/change/").status_code == 404
+
+    def test_has_what_a_bound_user_did_to_dead_letters_and_exported(self):
+        order = make_order(source="shop-a", email="ann@example.com")
+        letters = [dead_letter(order_id=order.id) for _ in range(2)]
+        user = make_user("sue", group="operator", shops=A)
+        client = client_of(user)
+        client.post(f"{LETTERS}{letters[0].id}/resolve/", {"replay": "yes"})
+        press(client, LETTERS, "discard", letters[1].id)
+        jobs.start_export(email="ann@example.com", by=Actor("sue"), user=user)
+        page = text_of(client.get(LOG))
+        for act in ("Replayed.", "Discarded.", "Started an export of a customer's data"):
+            assert act in page, act
 
 
 class TestAMissingRight:

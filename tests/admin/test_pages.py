@@ -83,6 +83,21 @@ def test_no_list_speaks_djangos_words(admin_client):
             assert words not in page, (path, words)
 
 
+def test_the_header_leads_to_the_own_page_which_leads_to_the_password():
+    user = make_user("ann")
+    client = client_of(user)
+    header = (
+        client.get("/admin/").content.decode().partition('<div id="user-tools">')[2].partition("</div>")[0]
+    )
+    assert '<a href="/admin/account/">My account</a>' in header and "Log out" in header
+    assert "password" not in header
+    link = '<a href="/admin/password_change/">Change password</a>'
+    assert link in client.get("/admin/account/").content.decode()
+    user.set_unusable_password()
+    user.save()
+    assert link not in client_of(user).get("/admin/account/").content.decode()
+
+
 @pytest.mark.parametrize("group", ["viewer", "support", "operator", "editor"])
 def test_a_member_sees_the_tabs_that_open_and_set_up_last(group):
     client = client_of(make_user(group, group=group))

@@ -154,6 +154,12 @@ def test_a_list_of_too_many_says_so_and_reads_ten_thousand_at_most(admin_client,
     assert (len(hits.ids), hits.is_cut) == (100, True)
 
 
+def test_a_search_of_parts_needs_no_statement_of_its_own_for_the_extension(admin_client):
+    texts = statements_of(admin_client, SEARCH, q="00340434123")
+    assert len([text for text in texts if "pg_trgm" in text]) == 1
+    assert [text for text in texts if "pg_trgm" in text and "shipments" not in text] == []
+
+
 def test_without_the_extension_no_part_is_searched_and_nothing_misses_an_index(admin_client):
     order = make_order(reference="SHOP-2026-00417", name="Ann")
     Shipment.objects.create(order=order, tracking_number="00340434123", sequence=1)

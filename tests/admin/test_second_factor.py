@@ -99,6 +99,31 @@ class TestSetUp:
         assert client.post(f"{FACTORS}app/", {"code": "000000"}).status_code == 200
         assert not Authenticator.objects.exists() and not opens(client)
 
+    @pytest.mark.parametrize(
+        ("path", "posted", "right"),
+        [
+            (f"{FACTORS}app/", {"code": "000000"}, "code"),
+            ("/admin/password_change/", {"old_password": "wrong"}, "old_password"),
+            (f"{FACTORS}password/", {"password": "wrong"}, "password"),
+        ],
+    )
+    def test_a_wrong_code_or_password_of_who_is_logged_in_counts_as_at_the_login(
+        self, ann, settings, path, posted, right
+    ):
+        settings.REQUIRE_MFA = False
+        client = Client()
+        log_in(client)
+        client.get(path)
+        assert [client.post(path, posted).status_code for _ in range(5)] == [200] * 4 + [429]
+        values = {"code": str(client.session.get("mfa.totp.secret")), "old_password": PASSWORD}
+        values = {**values, "password": PASSWORD, "new_password1": "left horse battery"}
+        values["code"] = code_of(values["code"]) if right == "code" else ""
+        answer = client.post(path, values | {"new_password2": "left horse battery"})
+        assert answer.status_code in (200, 429)
+        assert not Authenticator.objects.exists() and User.objects.get().check_password(PASSWORD)
+        assert log_in(Client()).status_code == 429 and opens(client)
+        assert AuditRow.objects.filter(kind="login_pause", who="ann").count() == 1
+
     def test_nobody_must_if_it_is_off_and_who_has_one_uses_it(self, ann, settings):
         settings.REQUIRE_MFA = False
         client = Client()
@@ -200,6 +225,20 @@ class TestLogin:
         assert client.post(f"{FACTORS}codes/new/").status_code == 302
         assert setup_acts() == ["Second factor added: totp.", "Recovery codes replaced."]
         assert opens(client) and not opens(other)
+
+    def test_recovery_codes_are_recorded_also_if_there_were_none(self, ann):
+        client, _ = with_app()
+        Authenticator.objects.filter(type="recovery_codes").delete()
+        assert client.post(f"{FACTORS}codes/new/").status_code == 302
+        assert setup_acts() == ["Second factor added: totp.", "Recovery codes replaced."]
+
+    @pytest.mark.parametrize("credential", ['"x"', '{"id": 1}', '{"id": "x", "rawId": "x", "response": {}}'])
+    def test_what_is_no_new_passkey_is_refused(self, ann, credential):
+        client = Client()
+        log_in(client)
+        client.get(f"{FACTORS}passkey/")
+        assert client.post(f"{FACTORS}passkey/", {"credential": credential}).status_code == 200
+        assert not Authenticator.objects.exists()
 
     def test_what_is_no_passkey_is_refused_and_counted(self, ann):
         from axes.models import AccessAttempt

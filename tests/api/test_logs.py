@@ -276,3 +276,16 @@ def test_only_errors_of_the_databases_state_lose_their_traceback(written, error,
     for line in written():
         assert ("exception" not in line) is is_short, line
         assert not is_short or line["error"] == str(error).partition("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "host"), [("nonsense=1", "testserver"), ("x=1&" * 1001, "testserver"), ("", "evil.example")]
+)
+def test_what_django_refuses_of_a_strangers_address_is_a_line_without_traceback(
+    written, admin_client, query, host
+):
+    path = f"/admin/orders/order/?{query}"
+    assert admin_client.get(path, headers={"host": host}).status_code == 400
+    (line,) = [line for line in written() if line["level"] == "error"]
+    assert line["logger"].startswith("django.security.") and line["event"]
+    assert "exception" not in line and "Traceback" not in json.dumps(written())

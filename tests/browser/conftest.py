@@ -60,7 +60,8 @@ def make_page(browser: Browser, console_errors: list[str]) -> Iterator[Callable[
     def note(message: ConsoleMessage) -> None:
         # Chromium requests an icon even if the page names none.
         if message.type == "error" and not message.location.get("url", "").endswith("/favicon.ico"):
-            console_errors.append(f"{message.text} ({message.location.get('url')})")
+            where = message.page.url if message.page else "a closed page"
+            console_errors.append(f"{message.text} ({message.location.get('url')} on {where})")
 
     def make(
         url: str,

@@ -58,6 +58,13 @@ def test_a_port_is_given_once_although_its_server_has_not_started(monkeypatch: p
     assert done.stderr.strip().endswith("StopIteration"), done.stderr
 
 
+def test_a_process_that_reserved_a_port_ends_without_a_warning() -> None:
+    code = "from local.machine import free_port; free_port()"
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "server.log"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from django.contrib import admin
@@ -106,11 +107,33 @@ class AuditedPage(admin.ModelAdmin[Row]):
         return HttpResponseRedirect(f"{page}?{urlencode({SEARCH_VAR: object_id})}")
 
 
+class LibraryPage(AuditedPage[Row]):
+    """Also records what a user does with rows of the list. Django logs only that they were deleted."""
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        actions: dict[str, Any] = super().get_actions(request)
+        return {
+            name: (func if name == "delete_selected" else _recorded(func, str(said)), name, said)
+            for name, (func, name, said) in actions.items()
+        }
+
+
+def _recorded(action: Callable[..., Any], said: str) -> Callable[..., Any]:
+    @functools.wraps(action)
+    def recorded(page: AuditedPage[Any], request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        rows = list(queryset)  # the action may change which rows the list's filters find
+        response = action(page, request, queryset)
+        record(*(page._audit_row(row, f"Chosen: {said}.") for row in rows), by=user_actor(request))
+        return response
+
+    return recorded
+
+
 def with_audit(page: type[admin.ModelAdmin[Any]]) -> type[admin.ModelAdmin[Any]]:
-    """Return the page's class with `AuditedPage` before Django's own methods."""
+    """Return the page's class with `LibraryPage` before Django's own methods, unless it is one of ours."""
     if issubclass(page, AuditedPage):
         return page
-    return type(page.__name__, (page, AuditedPage), {"__module__": page.__module__})
+    return type(page.__name__, (page, LibraryPage), {"__module__": page.__module__})
 
 
 def _words(message: Any) -> str:

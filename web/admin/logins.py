@@ -19,7 +19,7 @@ from django.db import transaction
 from django.db.models import Sum
 from django.http import HttpRequest
 
-from runtime.audit import record
+from runtime.audit import command_actor, record
 from runtime.models import AuditRow
 from web.actors import unknown_actor
 from web.admin.page_limits import Refused
@@ -57,11 +57,15 @@ class LoginFailures(AxesDatabaseHandler):  # type: ignore[misc]  # django-axes h
     def reset_attempts(
         self, *, ip_address: str | None = None, username: str | None = None, ip_or_username: bool = False
     ) -> int:
-        """Forget failures. The commands of django-axes pass the address as a person writes it."""
+        """Forget failures for a command of django-axes, which passes the address as a person writes it."""
         if ip_address:
             ip_address = counts_as(ip_address) or ip_address
         options = {"username": username, "ip_or_username": ip_or_username}
-        return int(super().reset_attempts(ip_address=ip_address, **options))
+        with transaction.atomic():
+            forgotten = int(super().reset_attempts(ip_address=ip_address, **options))
+            said = f"Forgot the wrong passwords of {forgotten} names and addresses."
+            record(AuditRow(kind=AuditRow.Kind.LOGIN_PAUSE, act=said, subject="login"), by=command_actor())
+        return forgotten
 
     def user_logged_in(self, sender: Any, request: HttpRequest, user: Any, **kwargs: Any) -> None:
         """Forget the user's failures, and record the login."""

@@ -16,8 +16,9 @@ from allauth.core import context
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.base.forms import AuthenticateForm
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
-from allauth.mfa.webauthn.forms import AuthenticateWebAuthnForm
+from allauth.mfa.webauthn.forms import AddWebAuthnForm, AuthenticateWebAuthnForm
 from axes.handlers.proxy import AxesProxyHandler
 from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
@@ -27,8 +28,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 
-from runtime.audit import Actor, record
-from runtime.models import AuditRow
+from runtime.audit import Actor, act_on_user, record
 from web.actors import user_actor
 from web.login.refused import refuse
 from web.login.sessions import FACTORS, MUST_SET_UP, end_sessions, has_factor, needs_factor
@@ -75,8 +75,8 @@ def _cipher() -> Fernet:
     return Fernet(base64.urlsafe_b64encode(digest))
 
 
-class _CountedForm:
-    """Refuses codes during a pause, and counts a wrong one."""
+class CountedForm:
+    """Refuses codes and passwords during a pause, and counts a wrong one."""
 
     user: Any
 
@@ -95,7 +95,7 @@ class _CountedForm:
             raise ValidationError(_WRONG) from error
 
 
-class CodeForm(_CountedForm, AuthenticateForm):  # type: ignore[misc]
+class CodeForm(CountedForm, AuthenticateForm):  # type: ignore[misc]
     """Takes a code of an app once, in all processes, or a recovery code."""
 
     def clean_code(self) -> str:
@@ -130,7 +130,19 @@ def _use_up(authenticator: Any, code: str) -> bool:
     return True
 
 
-class PasskeyForm(_CountedForm, AuthenticateWebAuthnForm):  # type: ignore[misc]
+class FirstCodeForm(CountedForm, ActivateTOTPForm):  # type: ignore[misc]
+    """Takes the code that sets an app up."""
+
+    def clean_code(self) -> str:
+        return str(self.count(super().clean_code))
+
+
+class NewPasskeyForm(CountedForm, AddWebAuthnForm):  # type: ignore[misc]
+    def clean(self) -> Any:
+        return self.count(super().clean)
+
+
+class PasskeyForm(CountedForm, AuthenticateWebAuthnForm):  # type: ignore[misc]
     def clean_credential(self) -> Any:
         return self.count(super().clean_credential)
 
@@ -138,7 +150,7 @@ class PasskeyForm(_CountedForm, AuthenticateWebAuthnForm):  # type: ignore[misc]
 def reset_factors(user: Any, *, by: Actor) -> int:
     """Take the second factors of a user away, and end the user's sessions. Return the number of factors."""
     with transaction.atomic():
-        _record(user, "Second factors reset.", by=by)
+        record(act_on_user(user, "Second factors reset."), by=by)
         factors = int(Authenticator.objects.filter(user_id=user.pk, type__in=FACTORS).count())
         Authenticator.objects.filter(user_id=user.pk).delete()
         end_sessions(user.pk)
@@ -179,22 +191,13 @@ def _note_changes(request: HttpRequest, before: dict[int, str]) -> None:
     removed = {pk: type for pk, type in before.items() if pk not in after}
     acts = [f"Second factor added: {type}." for type in added.values() if type in FACTORS]
     acts += [f"Second factor removed: {type}." for type in removed.values() if type in FACTORS]
-    if Authenticator.Type.RECOVERY_CODES in {*added.values()} & {*removed.values()}:
+    if Authenticator.Type.RECOVERY_CODES in added.values() and not acts:
         acts.append("Recovery codes replaced.")
     if not acts:
         return
     for authenticator in Authenticator.objects.filter(pk__in=added, type=Authenticator.Type.TOTP):
         _use_up(authenticator, request.POST.get("code", ""))
-    for act in acts:
-        _record(user, act, by=user_actor(request))
+    record(*(act_on_user(user, act) for act in acts), by=user_actor(request))
     end_sessions(user.pk, but=request.session.session_key)
     if needs_factor(user) and not has_factor(user):
         request.session[MUST_SET_UP] = True
-
-
-def _record(user: Any, act: str, *, by: Actor) -> None:
-    name = user.get_username()
-    row = AuditRow(
-        kind=AuditRow.Kind.SETUP, act=act, subject_type="auth.user", subject_id=str(user.pk), subject=name
-    )
-    record(row, by=by)

@@ -15,8 +15,7 @@ from django.core import signing
 from django.db import transaction
 
 from runtime.addresses import NotAnAddress, read_address
-from runtime.audit import Actor, record
-from runtime.models import AuditRow
+from runtime.audit import Actor, act_on_user, record
 from runtime.personal_data import address_hash
 
 LINK_HOURS = 24
@@ -89,11 +88,4 @@ def confirm(user: Any, address: str, *, act: str, by: Actor) -> None:
         EmailAddress.objects.create(user_id=user.pk, email=address.lower(), verified=True, primary=True)
         user.email = address
         User.objects.filter(pk=user.pk).update(email=address)
-        row = AuditRow(
-            kind=AuditRow.Kind.SETUP,
-            act=f"{act} address=hash:{address_hash(address)}",
-            subject_type="auth.user",
-            subject_id=str(user.pk),
-            subject=user.get_username(),
-        )
-        record(row, by=by)
+        record(act_on_user(user, f"{act} address=hash:{address_hash(address)}"), by=by)

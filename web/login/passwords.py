@@ -7,16 +7,21 @@ from typing import Any
 
 from allauth.account.internal.flows.login import perform_password_login
 from allauth.account.models import Login
+from allauth.core import context
 from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
-from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.admin.forms import AdminAuthenticationForm, AdminPasswordChangeForm
 from django.contrib.auth.password_validation import CommonPasswordValidator
 from django.contrib.auth.views import LoginView
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import Resolver404, resolve, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from runtime.audit import act_on_user, record
+from web.actors import user_actor
+from web.login.factors import CountedForm
 from web.login.sessions import PAGES
 
 _AT_ENDS = re.compile(r"^[\W\d_]+|[\W\d_]+$")
@@ -102,6 +107,19 @@ class PasswordForm(AdminAuthenticationForm):
         super().confirm_login_allowed(user)
         if SocialAccount.objects.filter(user=user).exists():
             raise ValidationError("You log in with your organisation's account, not by password.")
+
+
+class OwnPasswordForm(CountedForm, AdminPasswordChangeForm):
+    """Changes the password of the user who is logged in, with its row of the audit."""
+
+    def clean_old_password(self) -> str:
+        return str(self.count(super().clean_old_password))
+
+    def save(self, commit: bool = True) -> Any:
+        with transaction.atomic():
+            user = super().save(commit)
+            record(act_on_user(user, "Changed their own password."), by=user_actor(context.request))
+        return user
 
 
 class PasswordLogin(LoginView):

@@ -13,8 +13,8 @@ from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
-from runtime.audit import record
-from runtime.models import AuditRow, UserBinding
+from runtime.audit import act_on_user, record
+from runtime.models import UserBinding
 from web.actors import unknown_actor
 from web.login.own_address import take_claim
 from web.login.sessions import end_sessions
@@ -102,15 +102,9 @@ def _set_rights(user: User, *, groups: Sequence[Group], shops: Sequence[str], re
     }
     if now == before:
         return
-    row = AuditRow(
-        kind=AuditRow.Kind.SETUP,
-        act="Rights by OpenID Connect.",
-        subject_type="auth.user",
-        subject_id=str(user.pk),
-        subject=user.username,
-        changes={name: [before[name], value] for name, value in now.items() if before[name] != value},
-    )
-    record(row, by=unknown_actor(user.username, request))
+    changes = {name: [before[name], value] for name, value in now.items() if before[name] != value}
+    act = act_on_user(user, "Rights by OpenID Connect.", changes=changes)
+    record(act, by=unknown_actor(user.username, request))
     user.groups.set(groups)
     user.user_permissions.clear()
     UserBinding.objects.filter(pk=binding.pk).update(sources=list(shops))

@@ -11,8 +11,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
-from runtime.audit import command_actor, record
-from runtime.models import AuditRow
+from runtime.audit import act_on_user, command_actor, record
 
 
 class Command(BaseCommand):
@@ -34,16 +33,7 @@ class Command(BaseCommand):
         password, token = secrets.token_urlsafe(12), StringIO()
         with transaction.atomic():
             user = users.create_superuser(username=username, password=password)
-            record(
-                AuditRow(
-                    kind=AuditRow.Kind.SETUP,
-                    act="Created the first administrator.",
-                    subject_type=user._meta.label_lower,
-                    subject_id=str(user.pk),
-                    subject=username,
-                ),
-                by=command_actor(),
-            )
+            record(act_on_user(user, "Created the first administrator."), by=command_actor())
             create = ("tokens", "create", "first login", "--scope", "all")
             call_command(*create, stdout=token, stderr=StringIO())
         self.stdout.write(f"Admin      user {username}, password {password}")
