@@ -16,11 +16,6 @@ class Migration(migrations.Migration):
             name="refresh_at",
             field=models.DateTimeField(editable=False, null=True),
         ),
-        migrations.AddField(
-            model_name="connectionpost",
-            name="failed_readings",
-            field=models.PositiveSmallIntegerField(editable=False, null=True),
-        ),
         migrations.AlterField(
             model_name="shopconnection",
             name="platform",

@@ -36,36 +36,48 @@ Fake = Any  # FakeShop or FakeSaleor
 #: The secret of an installation in a Saleor.
 PLACE = "s" * 43
 FAKES: dict[str, Any] = {"woocommerce": FakeShop, "saleor": FakeSaleor}
+#: A shop's clock is behind by two days and more, and each of its changes is told.
+SETTINGS: dict[str, Any] = {
+    "CONNECTION_KEY": KEY,
+    "CONNECTIONS_PRIVATE": "on",
+    "NOTIFY_ON": ",".join(EVERY_EMAIL),
+    "EMAIL_MAX_AGE_HOURS": "200",
+}
+BEHIND = dt.timedelta(hours=50)
 
 
-def connect(shop: Shop, fake: Fake, address: str) -> None:
+def connect(shop: Shop, fake: Fake, address: str, *, source: str = SOURCE, **columns: str) -> None:
+    """Store a live connection, which in a Saleor has its app unless `columns` are those without one."""
     is_saleor = isinstance(fake, FakeSaleor)
     texts = (PLACE, fake.app, fake.token) if is_saleor else (fake.secret, fake.key, fake.key_secret)
     secret, key, key_secret = (_keys((KEY,)).encrypt(text.encode()).decode() for text in texts)
-    platform = "saleor" if is_saleor else "woocommerce"
-    installation = json.dumps({"app": fake.app, "keys": fake.keys} if is_saleor else {})
-    live_at = fake.now - dt.timedelta(hours=1)
-    shop.query(
-        "INSERT INTO shop_connections (id, source, platform, address, secret, api_key, api_secret, state,"
-        " live_at, created_at, statuses, installation) VALUES"
-        f" (uuidv7(), '{SOURCE}', '{platform}', '{address}', '{secret}', '{key}', '{key_secret}', 'live',"
-        f" '{live_at.isoformat()}', '{live_at.isoformat()}', '{{}}', '{installation}')"
-    )
+    live_at = (fake.now - dt.timedelta(hours=1)).isoformat()
+    values = {"source": source, "platform": "saleor" if is_saleor else "woocommerce", "address": address}
+    values |= {"secret": secret, "api_key": key, "api_secret": key_secret, "statuses": "{}"}
+    values |= {"state": "live", "live_at": live_at, "created_at": live_at}
+    if is_saleor:
+        values["installation"] = json.dumps({"app": fake.app, "keys": fake.keys})
+    values |= columns
+    quoted = ", ".join(f"'{value}'" for value in values.values())
+    shop.query(f"INSERT INTO shop_connections (id, {', '.join(values)}) VALUES (uuidv7(), {quoted})")
+
+
+def go_on(fake: Fake, lives: list[Iterator[str]], chance: random.Random, *, is_open: bool = True) -> None:
+    """Place an order, or change one of those that live. Only an open shop takes an order."""
+    if is_open and (not lives or chance.random() < 0.3):
+        lives.append(fake.live(fake.place_any()))
+    else:
+        life = chance.choice(lives)
+        if next(life, None) is None:
+            lives.remove(life)
 
 
 def posts_of(fake: Fake, orders: int, chance: random.Random) -> Iterator[Post]:
     """Yield the posts of many orders that change at the same time, in the order in which they arrive."""
     lives: list[Iterator[str]] = []
     near: list[Post] = []
-    left = orders
-    while left or lives:
-        if left and (not lives or chance.random() < 0.3):
-            lives.append(fake.live(fake.place_any()))
-            left -= 1
-        else:
-            life = chance.choice(lives)
-            if next(life, None) is None:
-                lives.remove(life)
+    while len(fake.orders) < orders or lives:
+        go_on(fake, lives, chance, is_open=len(fake.orders) < orders)
         for post in fake.deliveries():
             if chance.random() < 0.05:
                 continue
@@ -76,27 +88,24 @@ def posts_of(fake: Fake, orders: int, chance: random.Random) -> Iterator[Post]:
     yield from near
 
 
-def send(shop: Shop, post: Post, *, path: str) -> bool:
-    """Post once, as the shop does. What a killed process does not answer is lost, or was stored."""
+def send(post: Post, *, port: int, path: str) -> int:
+    """Post once, as the shop does, and return the status of the answer.
+
+    Return 0 without one: what a killed process does not answer is lost, or was stored.
+    """
     headers, body = post
     try:
-        url = f"http://{HOST}:{shop.port}/connect/{SOURCE}{path}"
-        return requests.post(url, data=body, headers=headers, timeout=PATIENCE).status_code == 202
+        url = f"http://{HOST}:{port}{path}"
+        return requests.post(url, data=body, headers=headers, timeout=PATIENCE).status_code
     except requests.RequestException:
-        return False
+        return 0
 
 
 def play(platform: str, *, orders: int, kills: int, seed: int) -> None:
     chance, fake = random.Random(seed), FAKES[platform](seed=seed)
-    fake.now -= dt.timedelta(hours=50)
-    path = f"/{PLACE}/posts" if platform == "saleor" else ""
-    settings: dict[str, Any] = {
-        "CONNECTION_KEY": KEY,
-        "CONNECTIONS_PRIVATE": "on",
-        "NOTIFY_ON": ",".join(EVERY_EMAIL),
-        "EMAIL_MAX_AGE_HOURS": "200",
-    }
-    with fake.serve() as address, Shop(durable_valkey=True, **settings) as shop:
+    fake.now -= BEHIND
+    path = f"/connect/{SOURCE}" + (f"/{PLACE}/posts" if platform == "saleor" else "")
+    with fake.serve() as address, Shop(durable_valkey=True, **SETTINGS) as shop:
         connect(shop, fake, address)
         shop.start("web", "worker", "beat")
         answers: Counter[bool] = Counter()
@@ -108,10 +117,10 @@ def play(platform: str, *, orders: int, kills: int, seed: int) -> None:
                 shop.restart_valkey_hard()
                 for name in ("worker", "web", "beat"):
                     shop.kill(name)
-                answers[send(shop, post, path=path)] += 1  # lost
+                answers[send(post, port=shop.port, path=path) == 202] += 1  # lost
                 shop.start("web", "worker", "beat")
                 continue
-            answers[send(shop, post, path=path)] += 1
+            answers[send(post, port=shop.port, path=path) == 202] += 1
             time.sleep(PAUSE_SECONDS)
         assert answers[False] < len(posts) / 10, answers
         waiting = "SELECT count(*) FROM connection_posts WHERE state = 'waiting'"
@@ -120,7 +129,7 @@ def play(platform: str, *, orders: int, kills: int, seed: int) -> None:
         shop.until(lambda: shop.query(waiting) == [(0,)], "what was lost is processed")
         assert shop.query("SELECT reason FROM connection_posts WHERE state = 'unusable'") == []
         assert shop.manage("connections", "check", SOURCE, "--since", "10d") == ""
-        compare(shop, fake)
+        compare(shop, fake, source=SOURCE)
         unsent = (
             "SELECT count(*) FROM email_notifications WHERE status IN ('pending', 'processing', 'failed')"
         )
@@ -129,7 +138,7 @@ def play(platform: str, *, orders: int, kills: int, seed: int) -> None:
         assert set(ended) <= {"sent", "discarded"}, ended
 
 
-def compare(shop: Shop, fake: Fake) -> None:
+def compare(shop: Shop, fake: Fake, *, source: str) -> None:
     """Check each order's state, and that each e-mail that it owes exists once."""
     stored = {
         id: (status, refunded)
@@ -140,7 +149,7 @@ def compare(shop: Shop, fake: Fake) -> None:
         emails.setdefault(id, Counter())[event] += 1
     wrong = {}
     for id in fake.orders:
-        truth, own = fake.truth(id), our_id(source=SOURCE, id=str(id))
+        truth, own = fake.truth(id), our_id(source=source, id=str(id))
         has = emails.get(own, Counter())
         owed = Counter(truth.owed)
         # A parcel whose first post was lost may be first seen once it arrived.

@@ -78,7 +78,7 @@ def audit(
 
     Each notification may be doubled once for each answer in `lost_answers`, and once for each crash that cut
     it off `in_flight`; by default no notification may. `entries` must be dead letters, once each, and `jobs`
-    must be in one of their states. `other_shops_orders` were paid, and have no events of ours.
+    must be in one of their states. `other_shops_orders` were paid. Only our own orders have events of ours.
     """
     findings = Findings()
     with psycopg.connect(database, autocommit=True) as connection:
@@ -90,6 +90,7 @@ def audit(
             id: (status, version)
             for id, status, version in rows("SELECT id::text, status, version FROM orders")
         }
+        own = {id: orders[id] for (id,) in rows("SELECT id::text FROM orders WHERE source = ''")}
         events = rows(
             "SELECT id::text, aggregate_id::text, event_type, sequence, extract(epoch FROM published_at)"
             " FROM outbox_events WHERE aggregate_type = 'order' ORDER BY position"
@@ -103,7 +104,6 @@ def audit(
     _acknowledged(findings, acknowledged, orders, events, mails)
     _other_shops(findings, other_shops_orders, orders, mails)
     _mails(findings, mails, accepted, lost_answers or {}, in_flight or {})
-    own = {id: orders[id] for id in orders.keys() - {*other_shops_orders}}
     _events(
         findings,
         events,

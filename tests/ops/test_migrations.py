@@ -166,6 +166,19 @@ def test_a_migration_of_a_table_in_use_waits_for_no_lock_for_long(app, name):
             assert waits, line
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("app", "name"), later())
+def test_a_migration_locks_one_table_in_use(app, name):
+    """With a statement that locks two in the other order, they are a deadlock, and a post is refused."""
+    out = io.StringIO()
+    call_command("sqlmigrate", app, name, stdout=out)
+    altered, created = (
+        set(re.findall(rf"^{verb} TABLE \"?(\w+)", out.getvalue(), flags=re.MULTILINE))
+        for verb in ("ALTER", "CREATE")
+    )
+    assert len(altered - created) <= 1, altered - created
+
+
 def test_no_former_name_is_in_use():
     loader = MigrationLoader(None)
     assert {(app, name) for app, names in FORMER.items() for name in names} & set(
