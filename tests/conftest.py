@@ -101,8 +101,8 @@ def django_db_modify_db_settings(
     from retention.partitions.partitions import AHEAD
     from tests.kit import template
 
-    for interval in AHEAD:
-        AHEAD[interval], AHEAD_ALARM[interval] = 3, 1
+    AHEAD["day"], AHEAD_ALARM["day"] = 6, 2
+    AHEAD["month"], AHEAD_ALARM["month"] = 2, 1
     with template.shared(django_db_blocker):
         yield
 
