@@ -2,9 +2,8 @@
 
 Django truncates all tables after each transactional test and creates the rows of `migrate` again: content
 types, permissions, groups. Instead, one query of the catalogue finds the tables whose files have pages. A
-table without pages has no rows, so this needs no statistics. Few rows are deleted: a truncated table has new
-files for each index, and its statements are planned again. Django's full flush still follows the first test,
-and each test that changed the rows of `migrate` or detached a partition.
+table without pages has no rows, so this needs no statistics. Django's full flush still follows the first
+test, and each test that changed the rows of `migrate` or detached a partition.
 """
 
 from __future__ import annotations
@@ -16,11 +15,9 @@ from typing import Any
 from django.db import connection, transaction
 from django.test import TransactionTestCase
 
-#: A table of more bytes is truncated.
-FEW_BYTES = 64 * 8192
-#: The tables and partitions, and their bytes.
+#: The tables and partitions, and whether they have pages.
 TABLES = """
-    SELECT child.relname, pg_relation_size(child.oid), parent.inhparent IS NOT NULL
+    SELECT child.relname, pg_relation_size(child.oid) > 0, parent.inhparent IS NOT NULL
     FROM pg_class child LEFT JOIN pg_inherits parent ON parent.inhrelid = child.oid
     WHERE child.relkind = 'r' AND child.relnamespace = 'public'::regnamespace
         AND coalesce(parent.inhparent::regclass::text, child.relname) = ANY(%s)
@@ -56,21 +53,17 @@ class Emptying:
             self.clean = self._state()
 
     def _empty(self, clean: State) -> bool:
-        """Empty tables with pages, except those of `migrate`. Return whether the result is `clean`."""
+        """Truncate tables with pages, except those of `migrate`. Return whether the result is `clean`."""
         with transaction.atomic():
             written, partitions = self._tables()
             if not partitions >= clean.partitions or _sums(clean.sums) != clean.sums:
                 return False
-            dirty = set(written) - set(clean.sums)
-            large = {name for name in dirty if written[name] > FEW_BYTES}
-            chosen = {name for (name,) in _rows(REFERRING, [sorted(large)])} if large else set()
-            if chosen & set(clean.sums):
-                return False
-            quoted = connection.ops.quote_name
-            if chosen:  # first, because PostgreSQL truncates no table whose deleted rows it has yet to check
-                _execute("TRUNCATE " + ", ".join(map(quoted, sorted(chosen))))
-            if few := sorted(dirty - chosen):
-                _execute("; ".join(f"DELETE FROM {quoted(name)}" for name in few))
+            if dirty := written - set(clean.sums):
+                chosen = {name for (name,) in _rows(REFERRING, [sorted(dirty)])}
+                if chosen & set(clean.sums):
+                    return False
+                names = ", ".join(connection.ops.quote_name(name) for name in sorted(chosen))
+                _execute(f"TRUNCATE {names}")
         return True
 
     def _state(self) -> State:
@@ -78,10 +71,10 @@ class Emptying:
         sums = _sums(written)
         return State(partitions=partitions, sums={name: value for name, value in sums.items() if value})
 
-    def _tables(self) -> tuple[dict[str, int], set[str]]:
-        """Return the bytes of the tables with pages, and the names of all partitions."""
+    def _tables(self) -> tuple[set[str], set[str]]:
+        """Return the names of the tables with pages, and of all partitions."""
         rows = _rows(TABLES, [connection.introspection.django_table_names()])
-        return {name: size for name, size, _ in rows if size}, {name for name, _, part in rows if part}
+        return {name for name, pages, _ in rows if pages}, {name for name, _, part in rows if part}
 
 
 def _sums(names: Any) -> dict[str, str]:

@@ -270,8 +270,8 @@ OF_OTHERS = {
 
 def test_the_tables_of_docs_configuration_have_the_variables_that_are_read_and_no_others() -> None:
     read = {*shipped.env.dump(), *shipped.raw.dump()}
-    given = [setting for declared in declarations().values() for setting in declared.settings]
-    read |= {name for setting in given for name in (setting.name, setting.fallback) if name}
+    settings = [setting for declared in declarations().values() for setting in declared.settings]
+    read |= {name for setting in settings for name in (setting.name, setting.fallback) if name}
     for folder in ("config", "local", "runtime"):
         for file in (PROJECT / folder).rglob("*.py"):
             read |= set(READ_ELSEWHERE.findall(file.read_text()))
