@@ -57,7 +57,7 @@ _REFUSAL = json.dumps(
 class _Asked:
     """A request that has no answer yet. `place` is the name of the stranger's place that it has."""
 
-    __slots__ = ("began", "body", "caller", "environ", "is_unread", "length", "place", "proto")
+    __slots__ = ("began", "caller", "environ", "is_unread", "length", "place", "proto")
 
     def __init__(self, proto: Any, environ: dict[str, Any]) -> None:
         self.proto, self.environ = proto, environ
@@ -68,8 +68,6 @@ class _Asked:
         length = environ.get("CONTENT_LENGTH", "")
         self.length = int(length) if length.isascii() and length.isdecimal() else 0
         self.is_unread |= self.length > 0
-        #: Granian's future of the body, while it is read.
-        self.body: Any = None
 
 
 class Front:
@@ -78,8 +76,8 @@ class Front:
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
         self.places: Places[_Asked] = Places()
-        #: The requests whose bodies are read, oldest first, and until when.
-        self._reading: dict[_Asked, float] = {}
+        #: The requests whose bodies are read, oldest first, with Granian's future of the body, and until when.
+        self._reading: dict[_Asked, tuple[Any, float]] = {}
         self._is_closed = False
 
     def take(self, watcher: Any) -> None:
@@ -99,9 +97,9 @@ class Front:
         now = time.monotonic()
         for asked in self.places.expire():
             self._refuse_stranger(asked)
-        for asked, until in list(self._reading.items()):
+        for asked, (body, until) in list(self._reading.items()):
             if until <= now or (self._is_closed and asked.place):
-                asked.body.cancel()  # which calls `_go_on`
+                body.cancel()  # which calls `_go_on`
 
     def close(self) -> None:
         """Refuse strangers from now on, so that a stop waits for none of them."""
@@ -155,21 +153,23 @@ class Front:
             self._refuse_stranger(asked)
 
     def _read(self, asked: _Asked) -> None:
-        asked.body = asked.proto()
-        self._reading[asked] = time.monotonic() + BODY_SECONDS
-        asked.body.add_done_callback(lambda _: self._go_on(asked))
+        body = asked.proto()
+        self._reading[asked] = body, time.monotonic() + BODY_SECONDS
+        # The future keeps its callback, which keeps the request. Python's collector does not see this part of
+        # Granian: a request that kept the future, too, would stay for ever.
+        body.add_done_callback(lambda body: self._go_on(asked, body))
 
-    def _go_on(self, asked: _Asked) -> None:
+    def _go_on(self, asked: _Asked, body: Any) -> None:
         """Answer a request whose body is here, came too slowly, or never comes."""
         try:
             if self._reading.pop(asked, None) is None:
                 return
-            if asked.body.cancelled():
+            if body.cancelled():
                 detail = f"The body must be here {BODY_SECONDS:g} seconds after the headers."
                 self._refuse(asked, Problem(TOO_SLOW, detail=detail))
             else:
                 try:
-                    asked.environ["wsgi.input"] = io.BytesIO(asked.body.result())
+                    asked.environ["wsgi.input"] = io.BytesIO(body.result())
                 except Exception:  # noqa: BLE001 - Granian's own: the client is gone
                     return
                 asked.is_unread = False
