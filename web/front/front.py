@@ -76,7 +76,7 @@ class Front:
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
         self.places: Places[_Asked] = Places()
-        #: The requests whose bodies are read, oldest first, with Granian's future of the body, and until when.
+        #: The requests whose bodies are read, oldest first: Granian's future of the body, and until when.
         self._reading: dict[_Asked, tuple[Any, float]] = {}
         self._is_closed = False
 
