@@ -32,5 +32,5 @@ def breakers(request: HttpRequest) -> Iterator[Tile]:
     if not active:
         views = providers or {}
         at_rest = [f"{name}: {view.words}" for name, view in views.items() if view.words != "working"]
-        words = f"{len(at_rest)} of {len(views)}" if at_rest else "working"
+        words = f"{len(at_rest)} of {len(views)}" if at_rest else ""
         yield Tile(label=", ".join(at_rest) or "providers", url=url, words=words)

@@ -70,7 +70,7 @@ def tiles(request: HttpRequest) -> list[dict[str, Any]]:
         }
         place = min((active.condition.place for active in tile.conditions), default=math.inf)
         bad = bool(tile.conditions)
-        shown.append((place, words | {"bad": bad, "calm": not bad and not number}))
+        shown.append((place, words | {"bad": bad, "calm": not (bad or number or tile.words)}))
     return [words for _, words in _in_order(shown)]
 
 

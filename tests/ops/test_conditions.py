@@ -393,7 +393,9 @@ def test_failures_that_are_too_few_to_open_the_breaker_are_told_without_an_alarm
     (provider,) = json.loads(status("--json"))["providers"]
     assert (provider["state"], provider["words"]) == ("closed", "working, but the last 2 failed")
     assert provider["reason"] == "transient 500 oops" and needs() == []
-    assert b"working, but the last 2 failed" in admin_client.get("/admin/").content
+    page = admin_client.get("/admin/").content.decode()
+    assert "working, but the last 2 failed" in page.partition("tile-notes")[2].partition("</p>")[0]
+    assert "working, but" not in page.partition("tile-calm")[2].partition("</p>")[0]
 
 
 def test_a_provider_that_fails_again_and_again_has_one_sentence(settings):

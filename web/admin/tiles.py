@@ -35,7 +35,7 @@ Sql = tuple[str, Sequence[Any]]
 class Tile:
     """A number with a link to its list: `words`, the count of `rows`, or the sum of its conditions' numbers.
 
-    The page highlights it if `conditions` has any.
+    The page highlights it if `conditions` has any, and calls it well if it has neither words nor a count.
     """
 
     label: str
