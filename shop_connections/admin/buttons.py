@@ -47,7 +47,7 @@ def try_new_key(request: HttpRequest, shop: ShopConnection) -> None:
     if problem := try_key(shop):
         messages.warning(request, f"The key is saved, but there is a problem. {problem}")
     else:
-        messages.success(request, "It works: the shop's orders can be read.")
+        messages.success(request, "The key is saved and works: the shop's orders can be read.")
 
 
 def _choose_channel(request: HttpRequest, shop: ShopConnection) -> str:

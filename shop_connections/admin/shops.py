@@ -226,9 +226,10 @@ class ShopConnectionAdmin(RefreshedPage[ShopConnection], ListAdmin[ShopConnectio
         except (ShopRefusal, KeyMissing) as refusal:
             messages.error(request, f"Nothing was changed. {refusal}")
         else:
-            messages.success(request, said)
             if act is save_new_key:
-                try_new_key(request, ShopConnection.objects.get(id=id))
+                try_new_key(request, ShopConnection.objects.get(id=id))  # says that it is saved
+            else:
+                messages.success(request, said)
             if act is make_another_secret:
                 return self._with_secret(request, ShopConnection.objects.get(id=id))
         return HttpResponseRedirect(reverse("admin:connections_shopconnection_change", args=[id]))

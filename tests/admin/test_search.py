@@ -56,6 +56,10 @@ def test_an_event_is_found_by_its_id(admin_client):
     assert admin_client.get(SEARCH, {"q": str(letter.event_id)}).url == f"{LETTERS}{letter.id}/change/"
 
 
+def test_the_overview_stands_once_above_the_results(admin_client):
+    assert admin_client.get(SEARCH, {"q": "nobody"}).content.count(b'<a href="/admin/">Overview</a>') == 1
+
+
 def test_several_hits_are_listed_and_none_teaches_what_can_be_searched(admin_client):
     order = make_order(email="ann@example.com", reference="R-1")
     make_mail(order_id=order.id, recipient_email="ann@example.com")

@@ -11,7 +11,7 @@ from django.test import Client
 from playwright.sync_api import Page, expect
 
 from notifications.models import MailProfile
-from shop_connections.encryption import decrypt
+from shop_connections.encryption import decrypt, encrypt
 from shop_connections.models import ShopConnection
 from shop_connections.process import process_waiting
 from tests.browser.clicks import clicks_on
@@ -227,6 +227,19 @@ def test_the_steps_of_a_connection_are_ticked_without_a_reload_and_keep_the_secr
     expect(page.get_by_label("Key", exact=True)).to_have_value("ck_typed")
     page.locator("#part-state").get_by_role("link", name="Go live …").press("Enter")
     expect(page.get_by_label("Go live at (UTC)")).to_be_visible()
+
+
+def test_the_steps_are_ticked_while_the_focus_is_on_a_link_without_an_id(open_page, settings):
+    settings.CONNECTION_KEY, settings.FAST_PATH = [KEY], False
+    fake = FakeShop()
+    shop = connect("tea-shop", platform="woocommerce", state="waiting", secret=encrypt(fake.secret))
+    page = open_page(f"{SHOPS}{shop.id}/change/")
+    profile = page.get_by_role("link", name="Add the profile (in a new tab)")
+    profile.focus()
+    post_an_order(fake)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#step-order")).to_have_attribute("data-done", "yes")
+    expect(profile).to_be_focused()
 
 
 def press_after_the_session_ended(page, name: str) -> None:

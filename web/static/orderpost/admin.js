@@ -268,6 +268,8 @@
   // leaves a part alone in which somebody has typed.
   front.addEventListener("input", (event) => event.target.closest("[data-parts] > *")?.classList.add("typed"));
 
+  const PRESSED = "a, button, summary";
+
   function replace(text) {
     const template = document.createElement("template");
     template.innerHTML = text;
@@ -283,8 +285,8 @@
         addCopyButtons(part);
       } else if (before.get(part.id) !== now) {
         const focus = old.contains(document.activeElement) && document.activeElement;
-        // The focus can move to the new part only by an id.
-        if (!old.classList.contains("typed") && (!focus || focus.id)) {
+        // A list that is open would close.
+        if (!old.classList.contains("typed") && (!focus || focus.id || focus.matches(PRESSED))) {
           swap(old, part);
           before.set(part.id, now);
         }
@@ -295,7 +297,8 @@
   }
 
   function swap(old, part) {
-    const focus = old.contains(document.activeElement) ? document.activeElement.id : "";
+    const focus = old.contains(document.activeElement) ? document.activeElement : null;
+    const around = focus && (focus.closest("[id]") ?? old).id;
     for (const kept of old.querySelectorAll("[data-stays][id]")) {
       part.querySelector(`[data-stays]#${CSS.escape(kept.id)}`)?.replaceWith(kept);
     }
@@ -305,7 +308,11 @@
     }
     old.replaceWith(part);
     addCopyButtons(part);
-    if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
+    if (!focus) return;
+    const place = document.getElementById(around);
+    // A button without an id is the one with the same words, so that Enter never presses another one.
+    const again = focus.id ? place : [...(place?.querySelectorAll(PRESSED) ?? [])].find((other) => other.textContent === focus.textContent);
+    again?.focus({ preventScroll: true });
   }
 
   async function refresh() {
