@@ -36,7 +36,9 @@ class Line:
     tone: str
 
 
-def lines_of(entries: Iterable[TimelineEntry], *, here: uuid.UUID | None = None) -> list[Line]:
+def lines_of(
+    entries: Iterable[TimelineEntry], *, here: uuid.UUID | None = None, may_open_events: bool = False
+) -> list[Line]:
     """Return the newest entries as lines, newest first. Those of the e-mail `here` have no link to it."""
     shown = list(entries)[-MOST:]
     before: dt.datetime | None = None
@@ -45,7 +47,7 @@ def lines_of(entries: Iterable[TimelineEntry], *, here: uuid.UUID | None = None)
         planned = entry.kind == "plan"
         since = timezone.now() if planned else before
         gap = "" if since is None else f"{'in ' if planned else '+'}{span(entry.at - since)}"
-        url = "" if here and entry.notification_id == here else _url(entry)
+        url = "" if here and entry.notification_id == here else _url(entry, may_open_events)
         lines.append(Line(entry, gap, url, _tone(entry.what)))
         before = entry.at
     return lines[::-1]
@@ -66,10 +68,10 @@ def span(time: dt.timedelta) -> str:
     return f"{seconds:.1f} s" if seconds else "0 s"
 
 
-def _url(entry: TimelineEntry) -> str:
+def _url(entry: TimelineEntry, may_open_events: bool) -> str:
     if entry.notification_id:
         return reverse("admin:notifications_emailnotification_change", args=[entry.notification_id])
-    if entry.event_id:
+    if entry.event_id and may_open_events:
         return reverse("admin:events_domainevent_change", args=[entry.event_id])
     return ""
 

@@ -259,7 +259,10 @@ class OrderPage(RefreshedPage[Order]):
                 "refresh_seconds": REFRESH_SECONDS,
                 **_read_emails(request, obj),
                 **_parcels(obj),
-                "lines": lines_of(read_timeline(order=obj, shops=shops_of(request))),
+                "lines": lines_of(
+                    read_timeline(order=obj, shops=shops_of(request)),
+                    may_open_events=request.user.has_perm("events.view_domainevent"),
+                ),
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
 

@@ -30,7 +30,7 @@ from tests.kit.orders import (
     pay_order,
     ship_order,
 )
-from tests.kit.people import confirm_address, staff_client
+from tests.kit.people import client_of, confirm_address, make_user, staff_client
 from tests.kit.plans import emptied, plan_of
 from tests.kit.providers import smtp
 from tests.kit.words import (
@@ -124,6 +124,16 @@ def test_an_orders_page_tells_its_story_with_links_and_gaps(admin_client):
     page = admin_client.get(f"{ORDERS}{order.id}/change/").content.decode()
     assert page.index("Order placed") > page.index("Order paid (version 2)") > page.index("saved")
     assert f'href="{MAILS}{mail.id}/change/"' in page and "Pen" in page
+
+
+def test_an_orders_page_links_an_event_only_for_users_who_may_open_it(admin_client):
+    order = make_order()
+    pay_order(order_id=order.id)
+    link = "/admin/events/domainevent/"
+    page = f"{ORDERS}{order.id}/change/"
+    assert link in admin_client.get(page).content.decode().partition("timeline")[2]
+    support = client_of(make_user("sue", group="support")).get(page).content.decode()
+    assert "Order paid (version 2)" in support and link not in support
 
 
 def test_the_gap_is_the_time_since_the_line_before_or_until_what_is_to_come():

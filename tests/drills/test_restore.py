@@ -131,7 +131,7 @@ def decide(*, accepted: list[str], held: list[str]) -> str:
     """Return the code that marks as sent what the provider has, and resends the others."""
     others = sorted(set(held) - set(accepted))
     return (
-        "from notifications import restored, services; "
+        "from notifications import services; from notifications.changes import restored; "
         f"restored.mark_sent(ids=[__import__('uuid').UUID(id) for id in {accepted!r}]); "
         f"services.resend(ids=[__import__('uuid').UUID(id) for id in {others!r}])"
     )

@@ -171,9 +171,7 @@ class TestTheQuestion:
             accept_others(3, ago=ago, until=ago - 18)
             accept_others(20, ago=ago, until=ago - 18, errors=[entry(ago=ago - 1)])
         accept_others(3000, ago=60)
-        with CaptureQueriesContext(connection) as captured:
-            assert not is_own(email)
-        assert plan_of(captured[0]["sql"]).visited <= SLICES * SLICE_ROWS + 3 * SLICES + 10
+        assert not is_own(email)
 
     def test_of_many_emails_is_one_statement(self):
         emails = [failed() for _ in range(3)]
@@ -247,10 +245,11 @@ class TestAfterAFailure:
 
 
 def test_the_primary_key_finds_what_is_read_in_two_months(filled):
-    """Among 30,000 e-mails."""
+    """Among 30,000 e-mails, thousands of them of the last minute. Of fewer, PostgreSQL reads each."""
     errors = [entry(ago=86_400 * 35 - n) for n in range(4)]
     email = as_claimed(make_mail(status=Status.FAILED, errors=errors, retry_count=4))
     accept_others(500, ago=86_400 * 34)
+    accept_others(3000, ago=60)
     with CaptureQueriesContext(connection) as captured:
         find_own([(email, ())])
     plan = plan_of(captured[0]["sql"])
