@@ -259,7 +259,7 @@ def test_a_key_from_a_file_keeps_its_line_break_because_stored_hashes_were_made_
     assert done.stdout == "'key\\n' 'key\\n'\n"
 
 
-#: How roles, files and local runs read a variable that is no setting.
+#: Reads of a variable that is not a setting, by roles, files and local runs.
 READ_ELSEWHERE = re.compile(r"""(?:number_from|switch_from|os\.environ\.get)\("(\w+)\"""")
 #: Those of them that libraries and the system define.
 OF_OTHERS = {
