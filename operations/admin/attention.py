@@ -71,7 +71,7 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
         yield Tile(
             label="late: " + ", ".join(names[job.condition] for job in late) if late else "regular jobs",
             url=page,
-            words=str(len(late)) if late else "on time",
+            words=str(len(late)) if late else "",
             conditions=late,
             help="The poll of the outbox, the sums of these charts, and the upkeep of partitions.",
         )
