@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -148,19 +147,6 @@ def count(table: str) -> int:
 
 def files(tmp_path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "archive").rglob("*") if path.is_file())
-
-
-def dying_environment(tmp_path) -> dict[str, str]:
-    wanted = connection.settings_dict
-    url = f"postgresql://{wanted['USER']}@{wanted['HOST']}:{wanted['PORT']}/{wanted['NAME']}"
-    return {
-        **os.environ,
-        "DATABASE_URL": url,
-        "PARTITION_DATABASE_URL": url,
-        "ARCHIVE_URL": (tmp_path / "archive").as_uri(),
-        "EMAIL_WARM_DAYS": "1",
-        "DJANGO_SETTINGS_MODULE": "config.settings",
-    }
 
 
 @contextmanager

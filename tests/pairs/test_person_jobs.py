@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
-import signal
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import psycopg
 import pytest
 from django.db import OperationalError, connections
 
 from runtime.audit import Actor
-from tests.kit import warm
+from tests.kit.deaths import run_until_killed
 from tests.kit.jobs import job_after, run_jobs
 from tests.kit.mails import make_mail
-from tests.kit.months import dsn, dying_environment
+from tests.kit.months import dsn
 from tests.kit.orders import make_order
 from tests.kit.people import grep
 from tests.kit.restored import after_restore, line, restore_to_now
@@ -110,18 +107,11 @@ run_until_ended(job=BulkJob.objects.get(), report=report)
 """
 
 
-def killed_after(steps: int, tmp_path: Any) -> None:
-    """Let another process do the job, and kill it after so many steps."""
-    command = [sys.executable, "-c", DYING, str(steps)]
-    died = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE)
-    assert died.returncode == -signal.SIGKILL
-
-
 @pytest.mark.parametrize(("step", "left"), [("recorded", 25), ("20 orders", 5), ("late texts", 0)])
 @pytest.mark.usefixtures("ann")
 def test_an_erasure_whose_worker_is_killed_goes_on_and_leaves_nothing(step, left, tmp_path):
     job = start("erasure")
-    killed_after(STEPS.index(step) + 1, tmp_path)
+    run_until_killed(DYING, str(STEPS.index(step) + 1), tmp_path=tmp_path)
     assert hers() == left
     assert (fresh(job).state, fresh(job).address) == ("running", ANN)
     job = job_after(job)
@@ -132,7 +122,7 @@ def test_an_erasure_whose_worker_is_killed_goes_on_and_leaves_nothing(step, left
 @pytest.mark.usefixtures("ann")
 def test_an_export_whose_worker_is_killed_is_made_again_and_counts_each_row_once(tmp_path):
     job = start("export")
-    killed_after(3, tmp_path)
+    run_until_killed(DYING, "3", tmp_path=tmp_path)
     assert fresh(job).done_count == 50
     job = job_after(job)
     assert (job.state, job.done_count) == ("done", 50)

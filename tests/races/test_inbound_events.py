@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 
 from orders.models import UnexpectedPayment
 from runtime.process.backoff import RetryPolicy
-from tests.kit import warm
 from tests.kit.brokers import Hand, consume
+from tests.kit.deaths import run_until_killed
 from tests.kit.events import (
     PAID,
     REFUNDED,
@@ -30,11 +28,9 @@ from tests.kit.events import (
     status,
     told,
 )
-from tests.kit.months import dying_environment
 from tests.kit.orders import cancel_order, confirm_order
 from tests.kit.races import together
 from tests.kit.trips import count_trips
-from tests.kit.waiting import until
 from tests.kit.words import (
     HANDLERS,
     DomainEvent,
@@ -341,11 +337,7 @@ def test_an_event_whose_process_is_killed_at_its_commit_has_its_effect_once(tmp_
     it = order()
     event = envelope(PAID, {"orderId": str(it.id)})
     warming = [envelope(PAID, {"orderId": str(order().id)}) for _ in range(2)]
-    command = [sys.executable, "-c", DYING, json.dumps([PAID, warming, event, when])]
-    others = sessions()
-    died = warm.run(command, environment=dying_environment(tmp_path))
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    until(lambda: sessions() <= others, "its session has ended")
+    run_until_killed(DYING, json.dumps([PAID, warming, event, when]), tmp_path=tmp_path)
     is_committed = ProcessedEvent.objects.filter(event_id=event["eventId"]).exists()
     assert is_committed or when != "after"
     assert not is_committed or when != "before"
@@ -354,13 +346,3 @@ def test_an_event_whose_process_is_killed_at_its_commit_has_its_effect_once(tmp_
     assert (status(it), it.version) == ("paid", 2)
     assert DomainEvent.objects.filter(aggregate_id=it.id, sequence=2).count() == 1
     assert mails(it.id).count("order.paid:2") == 1
-
-
-def sessions() -> set[int]:
-    """Return the processes of the other sessions of this database."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-        return {pid for (pid,) in cursor.fetchall()}

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
-import signal
 import sys
 
 import psycopg
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from tests.kit import warm
+from tests.kit.deaths import dying_environment, run_until_killed, sessions
 from tests.kit.months import (
     Steps,
     age_records,
     count,
     dsn,
-    dying_environment,
     files,
     fill,
     make_partition,
     states,
 )
 from tests.kit.people import erase, grep_cold_files
-from tests.kit.waiting import PATIENCE, until
+from tests.kit.waiting import until
 from tests.kit.words import DetachedPartition, EmailNotification, Erasure, restore, rollover
 
 pytestmark = [
@@ -70,22 +68,6 @@ STEPS = [
 ]
 
 
-def die_after(step: str, tmp_path) -> int:
-    command = [sys.executable, "-c", DYING, step]
-    code = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE).returncode
-    until(has_no_lock, "PostgreSQL has noticed the death, and freed the dead process's locks")
-    return code
-
-
-def has_no_lock() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT NOT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
-            " WHERE locktype = 'advisory' AND datname = current_database())"
-        )
-        return bool(cursor.fetchone()[0])
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_a_rollover_killed_right_after_this_step_is_ended_by_the_next(step, tmp_path):
     old = make_partition(EmailNotification, back=4)
@@ -93,7 +75,7 @@ def test_a_rollover_killed_right_after_this_step_is_ended_by_the_next(step, tmp_
     if STEPS.index(step) >= STEPS.index("compared"):  # the grace is over
         rollover.rollover(report=Steps())
         age_records()
-    assert die_after(step, tmp_path) == -signal.SIGKILL
+    run_until_killed(DYING, step, tmp_path=tmp_path)
     for _ in range(2):
         result = rollover.rollover(report=Steps())
         assert not (result.held or result.failed or result.waiting)
@@ -111,7 +93,7 @@ def test_an_erasure_after_a_rollover_was_killed_between_drop_and_record_reaches_
     fill(make_partition(EmailNotification, back=4), 3)
     rollover.rollover(report=Steps())
     age_records()
-    assert die_after("dropped", tmp_path) == -signal.SIGKILL
+    run_until_killed(DYING, "dropped", tmp_path=tmp_path)
     assert grep_cold_files(tmp_path, "alice@")
     erase("alice@example.com")
     Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
@@ -124,6 +106,7 @@ def test_an_erasure_after_a_rollover_was_killed_between_drop_and_record_reaches_
 def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_path):
     old = make_partition(EmailNotification, back=4)
     ids = fill(old, 3, status="discarded")
+    others = sessions()
     with psycopg.connect(dsn()) as reading:
         reading.execute("SELECT count(*) FROM email_notifications")
         command = [sys.executable, "-c", DYING, "none"]
@@ -139,18 +122,8 @@ def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_p
         finally:
             process.kill()
             process.wait()
-    until(lambda: not has_advisory_lock(), "the server has noticed the death of its client")
+    until(lambda: sessions() <= others, "PostgreSQL has noticed the death")
     result = rollover.rollover(report=Steps())
     assert len(result.held) == 1
     assert states()[old.name] == "attached"
     assert EmailNotification.objects.due().get().id == ids[0]
-
-
-def has_advisory_lock() -> bool:
-    """Return whether a session holds an advisory lock in this database, as a rollover does."""
-    with psycopg.connect(dsn()) as other:
-        row = other.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
-            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        ).fetchone()
-    return bool(row and row[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
-import signal
 import sys
 import uuid
 from collections.abc import Callable
@@ -20,13 +19,14 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from runtime.audit import Actor
-from tests.kit import events, warm
+from tests.kit import events
 from tests.kit.acts import acts
 from tests.kit.admin import ORDERS
 from tests.kit.api import Api, make_token, order_body
+from tests.kit.deaths import run_until_killed
 from tests.kit.events import handle, received
 from tests.kit.mails import statuses
-from tests.kit.months import Steps, dying_environment, files, fill, make_partition, roll, states
+from tests.kit.months import Steps, files, fill, make_partition, roll, states
 from tests.kit.orders import cancel_order, pay_order, place_order, refund_order
 from tests.kit.people import (
     ADDRESS,
@@ -39,7 +39,7 @@ from tests.kit.people import (
     grep_cold_files,
     keep_answer,
 )
-from tests.kit.waiting import PATIENCE, replace_time
+from tests.kit.waiting import replace_time
 from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
@@ -465,9 +465,7 @@ def test_an_erasure_killed_at_any_point_is_ended_by_the_next(point, tmp_path):
     dead_event(text)
     by_id = {"id": str(order.id), "email": BOB, "name": "Anna Example"}  # before its address was corrected
     keep_answer("k", body=by_id, order_id=order.id)
-    command = [sys.executable, "-c", DYING, point, ADDRESS]
-    died = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE)
-    assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)
+    run_until_killed(DYING, point, ADDRESS, tmp_path=tmp_path)
     call_command("privacy", "erase", "--email", ADDRESS, "--now")
     for left in (ADDRESS, "Anna Example", "track.example"):
         assert grep(left) == [] and grep_cold_files(tmp_path, left) == []
@@ -504,9 +502,7 @@ erasure.rewrite_cold_files(report=lambda step, **facts: None)
 def test_a_rewrite_killed_right_after_this_step_leaves_no_old_file_to_the_next(step, call, tmp_path):
     everywhere()
     call_command("privacy", "erase", "--email", ADDRESS)
-    command = [sys.executable, "-c", DYING_REWRITE, step, str(call)]
-    died = warm.run(command, environment=dying_environment(tmp_path), timeout=PATIENCE)
-    assert died.returncode == -signal.SIGKILL, (died.stdout, died.stderr)
+    run_until_killed(DYING_REWRITE, step, str(call), tmp_path=tmp_path)
     erasure.rewrite_cold_files(report=Steps())
     assert Erasure.objects.get().cold_files == []
     assert grep_cold_files(tmp_path, ADDRESS) == [] and len(files(tmp_path)) == 4
