@@ -15,6 +15,8 @@ _HEADER = 5
 class Cut:
     """Forwards to `port` of this machine until `arm(n)`. The nth message after that is the last.
 
+    From then on new connections end at once: their first messages have another shape, and are not counted.
+
     `is_server` says whose messages count. `with Cut(…) as cut:` listens on `cut.port`.
     """
 
@@ -41,6 +43,9 @@ class Cut:
         with contextlib.suppress(OSError):  # closed by __exit__
             while True:
                 client, _ = self._listener.accept()
+                if self._left == 0:
+                    client.close()
+                    continue
                 server = socket.create_connection((HOST, self._target))
                 for source, sink, is_server in ((client, server, False), (server, client, True)):
                     threading.Thread(
