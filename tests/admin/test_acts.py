@@ -295,6 +295,14 @@ class TestLogins:
         assert self.log_in("right horse") == 302
         assert self.rows()[1:] == [("login", "ann", "203.0.113.9")]
 
+    def test_a_logout_has_a_row_of_who_was_logged_in(self):
+        client = Client(REMOTE_ADDR="203.0.113.9")
+        client.force_login(User.objects.create_user("ann", is_staff=True))
+        assert client.post("/admin/logout/").status_code == 200
+        client.post("/admin/logout/")  # nobody is logged in any more
+        assert [row.act for row in AuditRow.objects.order_by("id")] == ["Logged in.", "Logged out."]
+        assert self.rows()[1:] == [("login", "ann", "203.0.113.9")]
+
     def test_a_name_that_nobody_has_is_not_kept(self):
         assert [self.log_in("wrong", "ann@example.com") for _ in range(5)][-1] == 429
         assert self.rows() == [("login_pause", "an unknown name", "203.0.113.9")]

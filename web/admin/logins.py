@@ -21,7 +21,7 @@ from django.http import HttpRequest
 
 from runtime.audit import command_actor, record
 from runtime.models import AuditRow
-from web.actors import unknown_actor
+from web.actors import unknown_actor, user_actor
 from web.admin.page_limits import Refused
 from web.proxies import client_address, counts_as
 
@@ -73,6 +73,14 @@ class LoginFailures(AxesDatabaseHandler):  # type: ignore[misc]  # django-axes h
             super().user_logged_in(sender, request, user, **kwargs)
             act = AuditRow(kind=AuditRow.Kind.LOGIN, act="Logged in.", subject=user.get_username())
             record(act, by=unknown_actor(user.get_username(), request))
+
+    def user_logged_out(self, sender: Any, request: HttpRequest, user: Any, **kwargs: Any) -> None:
+        """Record the logout of a user. A session that had ended has none."""
+        with transaction.atomic():
+            super().user_logged_out(sender, request, user, **kwargs)
+            if user is not None:
+                act = AuditRow(kind=AuditRow.Kind.LOGIN, act="Logged out.", subject=user.get_username())
+                record(act, by=user_actor(request))
 
     def user_login_failed(
         self, sender: Any, credentials: dict[str, Any], request: Any = None, **kwargs: Any
