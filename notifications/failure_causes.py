@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import uuid
 
 from django.db import connections
@@ -38,6 +39,12 @@ class FailureCause:
     count: int
     oldest: uuid.UUID
     newest: uuid.UUID
+
+
+def error_code(error: str) -> str:
+    """Return the status code at an error's beginning ("550 5.1.1", "400"), or an empty text."""
+    found = re.match(_CODES, error)
+    return found[0] if found else ""
 
 
 def cause_of_row() -> RawSQL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from typing import Any
 
@@ -14,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from notifications.admin.email_state import WRONG_ADDRESS
 from notifications.bulk_actions import RESEND
-from notifications.failure_causes import COUNT_LIMIT, cause_of_row, dead_causes
+from notifications.failure_causes import COUNT_LIMIT, cause_of_row, dead_causes, error_code
 from notifications.models import CONTENT, EmailNotification, EmailNotificationQuerySet
 from notifications.providers.causes import explain_email
 from notifications.providers.explanations import Explanation
@@ -37,6 +38,7 @@ class Group:
     """One cause on the page. `count` is a text ("9,000+"): only COUNT_LIMIT dead letters are counted."""
 
     cause: str
+    title: str
     count: str
     since: str
     last: str
@@ -66,17 +68,19 @@ def cause_groups(shops: Binding, *, limit: int = SHOWN) -> list[Group]:
     causes = most_frequent[:limit]
     fields = ("id", "provider", "ended_by", "last_error", "updated_at", "event_type", "recipient_email")
     newest = EmailNotification.objects.only(*fields).in_bulk([cause.newest for cause in causes])
+    shown = [(cause, email) for cause in causes if (email := newest.get(cause.newest)) is not None]
+    times = collections.Counter(_means(email).title for _, email in shown)
     return [
         Group(
             cause=cause.cause,
+            title=_title(email, is_alone=times[_means(email).title] == 1),
             count=f"{cause.count:,}{more}",
             since=show_time(id_time(cause.oldest)),
             last=show_time(email.updated_at),
             example=email,
             means=_means(email),
         )
-        for cause in causes
-        if (email := newest.get(cause.newest)) is not None
+        for cause, email in shown
     ]
 
 
@@ -96,6 +100,13 @@ def may_not_resend(request: HttpRequest, emails: EmailNotificationQuerySet) -> s
                 f" others by their cause. {describe_missing(request, HOPELESS)}"
             )
     return ""
+
+
+def _title(email: EmailNotification, *, is_alone: bool) -> str:
+    """Return what the group failed for, with the provider's code if several groups failed for that."""
+    title = _means(email).title
+    code = "" if is_alone or email.ended_by not in TRIED else error_code(email.last_error)
+    return f"{title} ({code})" if code else title
 
 
 def _means(email: EmailNotification) -> Explanation:

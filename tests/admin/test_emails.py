@@ -50,6 +50,16 @@ def press_on_all(client, query: str = ""):
     )
 
 
+class TestCauses:
+    def test_have_the_providers_codes_where_their_titles_are_the_same(self, admin_client):
+        for error in ("550 5.1.1 no such user", "400 the address does not exist", "452 4.2.2 mailbox full"):
+            make_mail(status=Status.DEAD_LETTERED, provider="smtp", last_error=error)
+        for page in (f"{MAILS}causes/", "/admin/"):
+            shown = re.findall(r"The address does not exist[^<]*", admin_client.get(page).content.decode())
+            title = "The address does not exist"
+            assert sorted(shown) == [f"{title} (400)", f"{title} (550 5.1.1)"], page
+
+
 class TestTickedRows:
     def test_are_unchanged_until_the_question_is_answered(self, admin_client):
         mail = make_mail(status=Status.DEAD_LETTERED)
