@@ -141,7 +141,7 @@ def _parcels(order: Order) -> dict[str, Any]:
         "parcels": [
             {
                 "row": shipment,
-                "name": shipment.reference or f"…{str(shipment.id)[-8:]}",
+                "name": shipment.tracking_number or shipment.reference or f"…{str(shipment.id)[-8:]}",
                 "items": name_lines(order, shipment.lines),
                 "times": [
                     (word, show_time(at))

@@ -399,7 +399,7 @@ class TestParcels:
         text = " ".join(re.sub(r"<[^>]+>", "", page).split())
         time = r"[0-9-]{10} [0-9:]{8}"
         first = rf"…[0-9a-f]{{8}} left {time} 1 × Mug &lt;b&gt;"
-        shown = rf"Parcels {first} P-1 left {time}, delivered {time} 1 × Mug &lt;b&gt; DHL 42 Follow"
+        shown = rf"Parcels {first} DHL 42 left {time}, delivered {time} 1 × Mug &lt;b&gt; Follow parcel 42"
         assert re.search(shown, text)
         assert "Left to ship: 1 × Tea" in text
         assert f'<a href="{escape(url)}" rel="noopener noreferrer" target="_blank">' in page
