@@ -43,8 +43,8 @@ class FailureCause:
 
 def error_code(error: str) -> str:
     """Return the status code at an error's beginning ("550 5.1.1", "400"), or an empty text."""
-    found = re.match(_CODES, error)
-    return found[0] if found else ""
+    code = re.match(_CODES, error)
+    return code[0] if code else ""
 
 
 def cause_of_row() -> RawSQL:

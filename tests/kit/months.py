@@ -24,6 +24,7 @@ from tests.kit.words import (
     id_floor,
     new_id,
     partitions,
+    read_database_time,
     rollover,
 )
 
@@ -60,6 +61,11 @@ def make_partition(model: PartitionedModel, *, back: int) -> Partition:
             )
         )
     return partition
+
+
+def last_month(**before_its_end: float) -> dt.datetime:
+    """Return a time so long before the end of last month, whose partition exists on every day of this one."""
+    return partitions.start_of(interval="month", when=read_database_time()) - dt.timedelta(**before_its_end)
 
 
 def fill(partition: Partition, count: int = 10, **fields: Any) -> list[uuid.UUID]:

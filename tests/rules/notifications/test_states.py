@@ -15,6 +15,7 @@ from notifications.models import MailProfile
 from notifications.states import errors as entries
 from runtime.telemetry.context import Context, working_for
 from tests.kit.mails import as_claimed, claim_one, due_now, make_mail, make_mails, not_in, settled, statuses
+from tests.kit.months import last_month
 from tests.kit.races import broken
 from tests.kit.words import (
     TEXT_LIMIT,
@@ -26,6 +27,7 @@ from tests.kit.words import (
     Verdict,
     accept,
     claim,
+    id_floor,
     manual_actions,
     new_id,
     recover,
@@ -129,10 +131,8 @@ class TestClaim:
             assert len(claim(limit=limit)) == limit
 
     def test_does_not_starve_a_row_of_an_old_partition(self):
-        old = make_mail(
-            id=uuid.UUID("01a0f4c2-c400-7000-8000-000000000001"),
-            created_at=dt.datetime(2026, 10, 1, 12, tzinfo=dt.UTC),
-        )
+        when = last_month(days=3)
+        old = make_mail(id=id_floor(when), created_at=when)
         assert [row.id for row in claim(limit=10)] == [old.id]
 
 

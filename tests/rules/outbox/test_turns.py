@@ -16,6 +16,7 @@ from notifications.content.copies import copy_email
 from notifications.services import withdraw_emails
 from outbox.screen import screen
 from tests.kit.mails import as_claimed, claim_one, drained, due_now, make_mail, sandbox, settled, statuses
+from tests.kit.months import fill, last_month
 from tests.kit.plans import Plan, plan_of
 from tests.kit.races import wait_until_somebody_waits
 from tests.kit.waiting import PATIENCE
@@ -31,6 +32,7 @@ from tests.kit.words import (
     give_up,
     id_floor,
     new_id,
+    partitions,
     read_database_time,
     resend,
     settle,
@@ -453,7 +455,7 @@ def test_the_other_emails_of_an_order_are_found_by_its_index_in_two_months(fille
     """Among 30,000 others. The first e-mail of each order is of last month."""
     orders = [new_id() for _ in range(20)]
     for number, order in enumerate(orders):
-        old = read_database_time() - dt.timedelta(days=32, milliseconds=number)
+        old = last_month(hours=1, milliseconds=number)
         mail_of(1, order_id=order, id=id_floor(old), created_at=old, next_attempt_at=Now() + HOUR)
         mail_of(2, "order.confirmed", order_id=order)
     batch = [email for email in claim(limit=20, fresh=20, lookback_seconds=5) if email.order_version]
@@ -464,8 +466,12 @@ def test_the_other_emails_of_an_order_are_found_by_its_index_in_two_months(fille
 
 
 def test_one_orders_many_emails_are_looked_up_and_not_read(filled):
-    """Ten thousand pending e-mails behind the order's first one, which has failed."""
+    """Ten thousand pending e-mails behind the order's first one, which has failed.
+
+    In a shop's first month, whose last month's table is empty, PostgreSQL would read and sort all of them.
+    """
     order = new_id()
+    fill(partitions.partition_at(model=EmailNotification, when=read_database_time(), steps=-1), 1000)
     EmailNotification.objects.filter(status="pending").update(order_id=order, event_type="order.shipped")
     with connection.cursor() as cursor:
         cursor.execute(

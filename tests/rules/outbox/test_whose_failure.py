@@ -19,6 +19,7 @@ from notifications.changes.whose_failure import (
 )
 from outbox.screen import screen
 from tests.kit.mails import accept_others, as_claimed, claim_one, due_now, make_mail, settled
+from tests.kit.months import last_month
 from tests.kit.plans import plan_of
 from tests.kit.words import (
     Claimed,
@@ -246,9 +247,10 @@ class TestAfterAFailure:
 
 def test_the_primary_key_finds_what_is_read_in_two_months(filled):
     """Among 30,000 e-mails, thousands of them of the last minute. Of fewer, PostgreSQL reads each."""
-    errors = [entry(ago=86_400 * 35 - n) for n in range(4)]
+    ago = (read_database_time() - last_month(days=20)).total_seconds()
+    errors = [entry(ago=ago + 60 - n) for n in range(4)]
     email = as_claimed(make_mail(status=Status.FAILED, errors=errors, retry_count=4))
-    accept_others(500, ago=86_400 * 34)
+    accept_others(500, ago=ago)
     accept_others(3000, ago=60)
     with CaptureQueriesContext(connection) as captured:
         find_own([(email, ())])
