@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -85,10 +86,17 @@ def end_senders() -> None:
 
 @pytest.fixture
 def smtp(settings) -> Iterator[SmtpServer]:
-    """Start an SMTP server, and let Django's backend lead to it."""
+    """Start an SMTP server, and let Django's backend lead to it, with long timeouts, as `provider` has."""
+    with smtp_server(settings, seconds=30) as server:
+        yield server
+
+
+@contextmanager
+def smtp_server(settings: Any, *, seconds: int) -> Iterator[SmtpServer]:
+    """Start an SMTP server, and let Django's backend lead to it and wait so long for a reply."""
     with SmtpServer() as server:
         settings.EMAIL_HOST, settings.EMAIL_PORT = HOST, server.port
-        settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = settings.EMAIL_TIMEOUT = 1
+        settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = settings.EMAIL_TIMEOUT = seconds
         close()
         end_senders()  # those of other settings, too
         yield server

@@ -1,5 +1,19 @@
 """Fixtures for all tests of providers."""
 
-from tests.kit.providers import provider, smtp
+from __future__ import annotations
 
-__all__ = ["provider", "smtp"]
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kit.providers import provider, smtp_server
+from tests.kit.smtp import SmtpServer
+
+__all__ = ["provider"]
+
+
+@pytest.fixture
+def smtp(settings) -> Iterator[SmtpServer]:
+    """Start an SMTP server, which may hang: a second is the longest wait for a reply."""
+    with smtp_server(settings, seconds=1) as server:
+        yield server
