@@ -111,15 +111,18 @@ class Webhooks:
         self._stopped = False
         self._posted = self._failed = self._lost = 0
         self._late: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._run, name="sandbox-webhooks", daemon=True)
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="sandbox-webhooks", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread. Events that still wait are not posted."""
+        """Stop the thread after the post in flight. Events that still wait are not posted."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(TIMEOUT_SECONDS)
 
     def stats(self) -> dict[str, int]:
         """Return counts: posted events, failed posts, lost events and waiting events."""

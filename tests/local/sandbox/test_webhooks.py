@@ -66,6 +66,27 @@ def receiver() -> Iterator[Receiver]:
         thread.join()
 
 
+def test_a_stop_waits_for_the_post_in_flight(
+    sandbox: Sandbox, send: Send, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the events of one test would come to the next one."""
+    arrived, answer = threading.Event(), threading.Event()
+    take = ReceiverHandler.do_POST
+
+    def slowly(handler: ReceiverHandler) -> None:
+        arrived.set()
+        answer.wait(PATIENCE)
+        take(handler)
+
+    monkeypatch.setattr(ReceiverHandler, "do_POST", slowly)
+    sandbox.webhooks.settings = WebhookSettings(url=receiver.url, delay=0)
+    send()
+    assert arrived.wait(PATIENCE)
+    threading.Timer(0.2, answer.set).start()
+    sandbox.webhooks.stop()
+    assert sandbox.webhooks.stats()["posted"] > 0
+
+
 def test_posts_processed_and_delivered_with_our_arguments_flat(
     sandbox: Sandbox, send: Send, receiver: Receiver
 ) -> None:
