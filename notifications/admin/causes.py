@@ -68,19 +68,21 @@ def cause_groups(shops: Binding, *, limit: int = SHOWN) -> list[Group]:
     causes = most_frequent[:limit]
     fields = ("id", "provider", "ended_by", "last_error", "updated_at", "event_type", "recipient_email")
     newest = EmailNotification.objects.only(*fields).in_bulk([cause.newest for cause in causes])
-    shown = [(cause, email) for cause in causes if (email := newest.get(cause.newest)) is not None]
-    times = collections.Counter(_means(email).title for _, email in shown)
+    shown = [
+        (cause, email, _means(email)) for cause in causes if (email := newest.get(cause.newest)) is not None
+    ]
+    times = collections.Counter(means.title for _, _, means in shown)
     return [
         Group(
             cause=cause.cause,
-            title=_title(email, is_alone=times[_means(email).title] == 1),
+            title=means.title if times[means.title] == 1 else _with_code(means.title, email),
             count=f"{cause.count:,}{more}",
             since=show_time(id_time(cause.oldest)),
             last=show_time(email.updated_at),
             example=email,
-            means=_means(email),
+            means=means,
         )
-        for cause, email in shown
+        for cause, email, means in shown
     ]
 
 
@@ -102,10 +104,9 @@ def may_not_resend(request: HttpRequest, emails: EmailNotificationQuerySet) -> s
     return ""
 
 
-def _title(email: EmailNotification, *, is_alone: bool) -> str:
-    """Return what the group failed for, with the provider's code if several groups failed for that."""
-    title = _means(email).title
-    code = "" if is_alone or email.ended_by not in TRIED else error_code(email.last_error)
+def _with_code(title: str, email: EmailNotification) -> str:
+    """Return a title that several groups have, with the code of the provider's answer if it gave one."""
+    code = error_code(email.last_error) if email.ended_by in TRIED else ""
     return f"{title} ({code})" if code else title
 
 

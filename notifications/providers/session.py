@@ -1,9 +1,8 @@
 """A replacement of `requests.Session` for anymail's backends, over one kept-alive connection of http.client.
 
-A POST takes 0.06 ms of CPU instead of 0.38 ms with requests. Answers and errors are
-those of requests, so anymail needs no other change. An error also tells exactly whether the request can have
-reached the provider. A session follows no redirects and keeps no cookies. Only one thread may use it at a
-time.
+A POST takes 0.06 ms of CPU instead of 0.38 ms with requests. Answers and errors are those of requests, so
+anymail needs no other change. An error also tells exactly whether the request can have reached the provider.
+A session follows no redirects and keeps no cookies. Only one thread may use it at a time.
 """
 
 from __future__ import annotations
